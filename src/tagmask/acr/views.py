@@ -1,0 +1,251 @@
+"""Views of an image and their inverses on attention (paper §3.2, Eq. 3–5).
+
+A view f changes the image; ``restore`` is f⁻¹ on the attention matrix of the changed image, class token at
+index 0, so that it can be compared with the attention of the original image.
+
+The paper writes f⁻¹ for flips and rotations as products with P_w ⊗ P_h and a commutation matrix. That is one
+permutation π of the patch tokens applied to rows and columns, so here it is an index: ``A'[..., π, :][..., :, π]``.
+Deviations: tokens are row-major (the paper's vec() is column-major); 180° is both flips (the paper's line for it
+is a 90° rotation); grids need not be square. Resizing has no permutation: the attention is interpolated as a
+function of two grid positions, and its rows are scaled back to their sum.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Grid = tuple[int, int]  # (rows, columns) of patch tokens
+GRAY_WEIGHTS = (0.299, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision use
+
+
+class View:
+    """A change of the image with a known inverse on attention. The base class changes nothing."""
+
+    def draw(self) -> "View":
+        """The fixed view to use for one step; a random view draws one here, by torch's generator."""
+        return self
+
+    def apply(self, images: Tensor) -> Tensor:
+        """Images (B, 3, H, W) with values in [0, 1] to their view."""
+        return images
+
+    def grid(self, grid: Grid) -> Grid:
+        """Token grid of the view of an image whose own token grid is ``grid``."""
+        return grid
+
+    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
+        """Attention of the view (…, n'+1, n'+1) to (…, n+1, n+1) on the original ``grid`` (h, w), n = h·w."""
+        _check(attention, self.grid(grid))
+        return attention
+
+
+class Identity(View):
+    """No change: both passes see the same image."""
+
+
+class Permutation(View):
+    """A view that only moves patches: ``undo`` maps any (…, h', w') array back to (…, h, w)."""
+
+    def undo(self, array: Tensor) -> Tensor:
+        raise TypeError(f"{type(self).__name__} must define undo")
+
+    def index(self, grid: Grid) -> Tensor:
+        """π (n,): token i of the original sits at token π[i] of the view."""
+        rows, columns = self.grid(grid)
+        return self.undo(torch.arange(rows * columns).view(rows, columns)).flatten()
+
+    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
+        _check(attention, self.grid(grid))
+        index = _with_class_token(self, grid).to(attention.device)
+        return attention[..., index[:, None], index]
+
+
+class HorizontalFlip(Permutation):
+    def apply(self, images: Tensor) -> Tensor:
+        return images.flip(-1)
+
+    def undo(self, array: Tensor) -> Tensor:
+        return array.flip(-1)
+
+
+class VerticalFlip(Permutation):
+    def apply(self, images: Tensor) -> Tensor:
+        return images.flip(-2)
+
+    def undo(self, array: Tensor) -> Tensor:
+        return array.flip(-2)
+
+
+class Rotate(Permutation):
+    """Rotation by 90, 180 or 270 degrees counter-clockwise."""
+
+    def __init__(self, degrees: int) -> None:
+        if degrees not in (90, 180, 270):
+            raise ValueError(f"a rotation by {degrees} degrees does not keep the patch grid; use 90, 180 or 270")
+        self.quarters = degrees // 90
+
+    def apply(self, images: Tensor) -> Tensor:
+        return images.rot90(self.quarters, (-2, -1))
+
+    def undo(self, array: Tensor) -> Tensor:
+        return array.rot90(-self.quarters, (-2, -1))
+
+    def grid(self, grid: Grid) -> Grid:
+        return (grid[1], grid[0]) if self.quarters % 2 else grid
+
+
+class AnyRotation(View):
+    """One of the three rotations, drawn anew for every step."""
+
+    def draw(self) -> View:
+        return Rotate(90 * int(torch.randint(1, 4, ())))
+
+
+class Resize(View):
+    """Smaller or larger image; ``patch`` is the backbone's patch size, which the new size must be a multiple of."""
+
+    def __init__(self, scale: float, patch: int = 16) -> None:
+        if not 0 < scale <= 4:
+            raise ValueError(f"scale {scale} is outside (0, 4]; use for example 0.5")
+        self.scale, self.patch = scale, patch
+
+    def grid(self, grid: Grid) -> Grid:
+        return max(1, round(grid[0] * self.scale)), max(1, round(grid[1] * self.scale))
+
+    def apply(self, images: Tensor) -> Tensor:
+        rows, columns = self.grid((images.shape[-2] // self.patch, images.shape[-1] // self.patch))
+        size = (rows * self.patch, columns * self.patch)
+        return F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
+
+    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
+        _check(attention, self.grid(grid))
+        return _interpolate(attention, self.grid(grid), grid)
+
+
+class HidePatches(View):
+    """Squares of the image are painted with its mean colour; patches stay where they are."""
+
+    def __init__(self, probability: float = 0.3, patch: int = 16) -> None:
+        if not 0 <= probability < 1:
+            raise ValueError(f"probability {probability} is outside [0, 1); use for example 0.3")
+        self.probability, self.patch = probability, patch
+
+    def apply(self, images: Tensor) -> Tensor:
+        batch, _, height, width = images.shape
+        cells = (-(-height // self.patch), -(-width // self.patch))
+        hidden = torch.rand(batch, 1, *cells).to(images) < self.probability  # drawn on the CPU: same on any device
+        hidden = hidden.repeat_interleave(self.patch, -2).repeat_interleave(self.patch, -1)[..., :height, :width]
+        return torch.where(hidden, images.mean((-2, -1), keepdim=True), images)
+
+
+class Grayscale(View):
+    def apply(self, images: Tensor) -> Tensor:
+        weights = images.new_tensor(GRAY_WEIGHTS).view(3, 1, 1)
+        return (images * weights).sum(-3, keepdim=True).expand_as(images)
+
+
+class Compose(View):
+    """Several views, applied from first to last and undone from last to first."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self.views = tuple(views)
+
+    def draw(self) -> View:
+        return Compose([view.draw() for view in self.views])
+
+    def apply(self, images: Tensor) -> Tensor:
+        for view in self.views:
+            images = view.apply(images)
+        return images
+
+    def grid(self, grid: Grid) -> Grid:
+        for view in self.views:
+            grid = view.grid(grid)
+        return grid
+
+    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
+        grids = [grid]  # the grid before each view
+        for view in self.views:
+            grids.append(view.grid(grids[-1]))
+        for view, before in zip(reversed(self.views), reversed(grids[:-1]), strict=True):
+            attention = view.restore(attention, before)
+        return attention
+
+
+NAMES = "none, hflip, vflip, rotate90, rotate180, rotate270, rotate, resize0.5, hide, gray"
+
+
+def parse_view(text: str, patch: int) -> View:
+    """A view from its name, several joined by ``+``: ``hflip``, ``hflip+hide``, ``resize0.5``, ``rotate90``."""
+    views = [_parse_one(name.strip(), patch) for name in text.split("+")]
+    return views[0] if len(views) == 1 else Compose(views)
+
+
+def _parse_one(name: str, patch: int) -> View:
+    plain = {
+        "none": Identity(),
+        "hflip": HorizontalFlip(),
+        "vflip": VerticalFlip(),
+        "rotate": AnyRotation(),
+        "hide": HidePatches(patch=patch),
+        "gray": Grayscale(),
+    }
+    if name in plain:
+        return plain[name]
+    try:
+        if name.startswith("rotate"):
+            return Rotate(int(name.removeprefix("rotate")))
+        if name.startswith("resize"):
+            return Resize(float(name.removeprefix("resize")), patch)
+        if name.startswith("hide"):
+            return HidePatches(float(name.removeprefix("hide")), patch)
+    except ValueError as error:
+        raise ValueError(f"view {name!r} cannot be used: {error}") from None
+    raise ValueError(f"there is no view {name!r}; choose from {NAMES}, joined by +")
+
+
+def _check(attention: Tensor, grid: Grid) -> None:
+    tokens = grid[0] * grid[1] + 1
+    if attention.shape[-2:] != (tokens, tokens):
+        raise ValueError(
+            f"attention is {tuple(attention.shape[-2:])}, but the view of this grid has {grid[0]}×{grid[1]} patches "
+            f"and a class token: ({tokens}, {tokens}) was expected"
+        )
+
+
+def _with_class_token(view: Permutation, grid: Grid) -> Tensor:
+    """π shifted by one, with the class token left in place: (n+1,)."""
+    return torch.cat([torch.zeros(1, dtype=torch.long), view.index(grid) + 1])
+
+
+def _interpolate(attention: Tensor, source: Grid, target: Grid) -> Tensor:
+    """W A' Wᵀ with W the interpolation between patch centres, class token kept, row sums of A' kept."""
+    weights = _grid_weights(source, target).to(attention)  # (n, n')
+    weights = torch.block_diag(torch.ones(1, 1).to(weights), weights)  # (n+1, n'+1)
+    rows = weights @ attention  # (…, n+1, n'+1): queries moved, row sums are those of A'
+    moved = (rows @ weights.T).clamp(min=0)  # (…, n+1, n+1): keys moved, mass changed by about n/n'
+    mass = rows.sum(-1, keepdim=True) - moved[..., :1]  # what a row has for its patches
+    patches = moved[..., 1:] * mass / moved[..., 1:].sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
+    return torch.cat([moved[..., :1], patches], dim=-1)
+
+
+@lru_cache(maxsize=32)
+def _grid_weights(source: Grid, target: Grid) -> Tensor:
+    """Bilinear interpolation between two grids as a matrix (n_target, n_source)."""
+    return torch.kron(_line_weights(source[0], target[0]), _line_weights(source[1], target[1]))
+
+
+def _line_weights(source: int, target: int) -> Tensor:
+    """Linear interpolation between cell centres, (target, source); linear beyond the outer centres, too."""
+    if source == 1:
+        return torch.ones(target, 1, dtype=torch.float64)
+    position = (torch.arange(target, dtype=torch.float64) + 0.5) * source / target - 0.5
+    left = position.floor().clamp(0, source - 2).long()
+    share = position - left  # outside [0, 1] beyond the outer centres
+    weights = torch.zeros(target, source, dtype=torch.float64)
+    weights[torch.arange(target), left] = 1 - share
+    weights[torch.arange(target), left + 1] = share
+    return weights

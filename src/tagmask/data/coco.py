@@ -1,0 +1,239 @@
+"""COCO's ``instances*.json``.
+
+Decisions, after the custom of the WSSS literature:
+
+- classes are the categories in the order of their ids; gaps in the ids vanish;
+- tags are the categories of an image's objects; crowd regions give none;
+- images without any tag are left out and counted (702 of 82,783 in train2014);
+- in a mask the object with the smaller area lies on top; crowd pixels that no object covers are 255. So are the
+  boxes of objects without an outline.
+"""
+
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pycocotools import mask as coco_mask  # type: ignore[import-untyped]
+
+from tagmask.data.catalog import Catalog
+from tagmask.data.images import IGNORE
+from tagmask.data.json_stream import stream_lists
+from tagmask.data.listing import strip_suffix, walk
+from tagmask.data.outlines import OutlineBuilder, Outlines
+from tagmask.data.report import Mistakes, missing_note, untagged_note
+from tagmask.errors import ImageError, TagmaskError
+
+MAX_SIDE = 65_535  # pixels; JPEG's own limit
+
+
+class CocoCatalog(Catalog):
+    """A catalog whose masks are drawn from outlines when they are asked for."""
+
+    def __init__(
+        self, *columns: Any, objects: "_Objects", sizes: npt.NDArray[np.int32], **options: Any
+    ) -> None:
+        super().__init__(*columns, **options)
+        self._objects = objects
+        self._sizes = sizes  # (items, 2) height, width
+
+    @property
+    def has_masks(self) -> bool:
+        return len(self) > 0 and self._objects.outlined
+
+    def _mask_at(self, row: int) -> npt.NDArray[np.uint8] | None:
+        if not self._objects.outlined:
+            return None
+        height, width = self._sizes[row].tolist()
+        try:
+            return self._objects.draw(row, height, width)
+        except ValueError as error:
+            text = (
+                f'the outlines of "{self._names[row]}" cannot be drawn ({error}); mend them or leave it out.'
+            )
+            raise ImageError(text) from None
+
+
+class _Objects:
+    """All objects, grouped by catalog row."""
+
+    def __init__(
+        self,
+        rows: npt.NDArray[np.int64],  # (objects,) catalog row, -1 if left out
+        classes: npt.NDArray[np.int64],  # (objects,)
+        unsure: npt.NDArray[np.bool_],  # (objects,) drawn as 255
+        outlines: Outlines,
+        count: int,  # catalog rows
+    ) -> None:
+        self._order = np.argsort(rows, kind="stable").astype(np.int32)
+        self._starts = np.searchsorted(rows[self._order], np.arange(count + 1))
+        self._classes = classes.astype(np.uint8)
+        self._unsure = unsure
+        self._outlines = outlines
+        self.outlined = not bool(unsure.all())
+
+    def draw(self, row: int, height: int, width: int) -> npt.NDArray[np.uint8]:
+        """The mask of one image, shape (height, width)."""
+        mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools goes by columns
+        numbers = self._order[self._starts[row] : self._starts[row + 1]].tolist()
+        drawn = [(number, self._outlines.runs(number, height, width)) for number in numbers]
+        drawn = [(number, runs) for number, runs in drawn if runs is not None]
+        drawn.sort(key=lambda one: -int(coco_mask.area(one[1])))
+        for number, runs in drawn:
+            if not self._unsure[number]:
+                mask[coco_mask.decode(runs) > 0] = self._classes[number] + 1
+        for number, runs in drawn:
+            if self._unsure[number]:
+                mask[(coco_mask.decode(runs) > 0) & (mask == 0)] = IGNORE
+        return np.ascontiguousarray(mask)
+
+
+class _Raw:
+    """The columns of the file as they stand, before ids are resolved."""
+
+    def __init__(self, source: Path) -> None:
+        self.mistakes = Mistakes(source)
+        self.files: list[str] = []
+        self.image_ids, self.sizes = array("q"), array("i")  # sizes: height, width, height, width, …
+        self.categories: dict[int, str] = {}
+        self.object_images, self.object_categories = array("q"), array("q")
+        self.crowd, self.boxed = bytearray(), bytearray()
+        self.outlines = OutlineBuilder()
+
+    def read(self, source: Path) -> None:
+        add = {"images": self.add_image, "categories": self.add_category, "annotations": self.add_object}
+        numbers = dict.fromkeys(add, 0)
+        for key, entry in stream_lists(source, add):
+            numbers[key] += 1
+            try:
+                add[key](entry)
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+                self.mistakes.add(key, f"{key}, entry {numbers[key]}", what)
+        absent = [key for key, number in numbers.items() if not number]
+        if absent:
+            raise TagmaskError(f"{source} has no {' and no '.join(absent)}; give a COCO instances file.")
+        self.mistakes.raise_if_any()
+
+    def add_image(self, entry: dict[str, Any]) -> None:
+        identity, file, height, width = entry["id"], entry["file_name"], entry["height"], entry["width"]
+        if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+            raise ValueError(f"the size {width}×{height} is not within 1 to {MAX_SIDE}")
+        self.image_ids.append(identity)
+        self.files.append(file.replace("\\", "/").removeprefix("./"))
+        self.sizes.extend((height, width))
+
+    def add_category(self, entry: dict[str, Any]) -> None:
+        if entry["id"] in self.categories:
+            raise ValueError(f"the id {entry['id']} is given twice")
+        self.categories[int(entry["id"])] = entry["name"].strip()
+
+    def add_object(self, entry: dict[str, Any]) -> None:
+        outline = entry.get("segmentation")
+        self.outlines.add(outline or _box(entry.get("bbox")))
+        self.object_images.append(entry["image_id"])
+        self.object_categories.append(entry["category_id"])
+        self.crowd.append(bool(entry.get("iscrowd", 0)))
+        self.boxed.append(not outline)
+
+
+def read_coco(images: Path, annotations: Path) -> Catalog:
+    """Read an instances file.
+
+    Args:
+        images: the folder to which the file's ``file_name`` entries are relative.
+        annotations: ``instances_train2014.json`` or any file of that form.
+    """
+    if not images.is_dir():
+        raise TagmaskError(f"{images} is not a folder; check the path of the images.")
+    raw = _Raw(annotations)
+    raw.read(annotations)
+    category_ids = sorted(raw.categories)
+    owners = _positions(raw.object_images, raw.image_ids)  # (objects,) image of each object, -1 unknown
+    labels = _positions(raw.object_categories, category_ids)  # (objects,)
+    _check_ids(annotations, raw, labels)
+    crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
+    tags = _tags(owners, labels, ~crowd & (owners >= 0), len(raw.files), len(category_ids))
+    there = set(walk(images))
+    kept = [place for place, file in enumerate(raw.files) if tags[place] and file in there]
+    missing = [file for file in raw.files if file not in there]
+    if not kept:
+        raise TagmaskError(_nothing(images, annotations, missing, len(raw.files)))
+    rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry serves owner -1
+    rows[kept] = np.arange(len(kept))
+    unsure = crowd | np.array(raw.boxed, dtype=bool)
+    return CocoCatalog(
+        [raw.categories[identity] for identity in category_ids],
+        [strip_suffix(raw.files[place]) for place in kept],
+        [tags[place] for place in kept],
+        images=[images / raw.files[place] for place in kept],
+        notes=[
+            *missing_note(missing),
+            *untagged_note(len(raw.files) - len(kept) - len(missing)),
+            *_object_notes(owners, crowd, unsure),
+        ],
+        objects=_Objects(rows[owners], labels, unsure, raw.outlines.build(), len(kept)),
+        sizes=np.array(raw.sizes, dtype=np.int32).reshape(-1, 2)[kept],
+    )
+
+
+def _box(box: Any) -> list[list[float]]:
+    """A bounding box (x, y, width, height) as a polygon; nothing if there is no box."""
+    if not box:
+        return []
+    x, y, width, height = box
+    return [[x, y, x + width, y, x + width, y + height, x, y + height]]
+
+
+def _positions(values: Sequence[int], ids: Sequence[int]) -> npt.NDArray[np.int64]:
+    """For each value its place in ``ids``, -1 if it is not there."""
+    wanted, known = np.array(values, dtype=np.int64), np.array(ids, dtype=np.int64)
+    order = np.argsort(known, kind="stable")
+    places = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
+    return np.where(known[places] == wanted, places, -1)
+
+
+def _check_ids(source: Path, raw: _Raw, labels: npt.NDArray[np.int64]) -> None:
+    mistakes = Mistakes(source)
+    for place in np.flatnonzero(labels < 0).tolist():
+        text = f"the category {raw.object_categories[place]} is not among the categories"
+        mistakes.add("category", f"annotations, entry {place + 1}", text)
+    ids, counts = np.unique(np.array(raw.image_ids), return_counts=True)
+    for identity in ids[counts > 1].tolist():
+        mistakes.add("image", f"image {identity}", "the id is given twice")
+    mistakes.raise_if_any()
+
+
+def _tags(
+    owners: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    counted: npt.NDArray[np.bool_],
+    images: int,
+    classes: int,
+) -> list[list[int]]:
+    """The classes of each image's counted objects."""
+    pairs = np.unique(owners[counted] * classes + labels[counted])  # image-major, without repetition
+    starts = np.searchsorted(pairs, np.arange(images + 1) * classes).tolist()
+    values = (pairs % classes).tolist()
+    return [values[start:stop] for start, stop in zip(starts, starts[1:], strict=False)]
+
+
+def _object_notes(
+    owners: npt.NDArray[np.int64], crowd: npt.NDArray[np.bool_], unsure: npt.NDArray[np.bool_]
+) -> list[str]:
+    stray, crowds, boxed = int((owners < 0).sum()), int(crowd.sum()), int((unsure & ~crowd).sum())
+    notes = {
+        f"{stray:,} of {len(owners):,} objects belong to images that are not listed and were left out.": stray,
+        f"{crowds:,} of {len(owners):,} objects are crowds: they give no tag and are 255 in masks.": crowds,
+        f"{boxed:,} of {len(owners):,} objects have no outline: their boxes are 255 in masks.": boxed,
+    }
+    return [note for note, count in notes.items() if count]
+
+
+def _nothing(images: Path, annotations: Path, missing: list[str], count: int) -> str:
+    if len(missing) == count:
+        first = images / missing[0]
+        return f"none of the {count:,} images of {annotations} exists; the first was looked for at {first}."
+    return f"no image of {annotations} in {images} has an object; give another file."

@@ -1,0 +1,36 @@
+"""From settings to a catalog."""
+
+import dataclasses
+
+from tagmask.config import DataSettings, TrainSettings
+from tagmask.data.catalog import Catalog
+from tagmask.errors import TagmaskError
+
+
+def open_catalog(settings: DataSettings) -> Catalog:
+    """The catalog that ``settings`` describe; each reader is imported only when it is used."""
+    if settings.data == "scenes":
+        from tagmask.data.scenes import Scenes
+
+        return Scenes(settings.count, settings.scene_seed)
+    if settings.data == "folder" and settings.images is not None:
+        from tagmask.data.folder import read_folder
+
+        return read_folder(settings.images, settings.tags, masks=settings.masks)
+    if settings.data == "voc" and settings.root is not None:
+        from tagmask.data.voc import read_voc
+
+        return read_voc(settings.root, settings.split)
+    if settings.data == "coco" and settings.images is not None and settings.annotations is not None:
+        from tagmask.data.coco import read_coco
+
+        return read_coco(settings.images, settings.annotations)
+    raise TagmaskError("\n".join(settings.mistakes()))
+
+
+def open_train_and_val(settings: TrainSettings) -> tuple[Catalog, Catalog]:
+    """The images to train on and those to validate on; the second may be empty."""
+    whole = open_catalog(settings)
+    if settings.val_split is not None:
+        return whole, open_catalog(dataclasses.replace(settings, split=settings.val_split))
+    return whole.split(settings.val_fraction, settings.seed)

@@ -1,0 +1,58 @@
+"""What a reader tells the user: mistakes, all at once, and notes on what was left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tagmask.errors import TagmaskError
+
+SHOWN = 10  # mistakes of one kind that are printed in full
+NAMED = 5  # files that a note lists by name
+
+
+@dataclass
+class Mistakes:
+    """Collects what is wrong with one file, to report all of it at once."""
+
+    source: Path
+    _kinds: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, place: str, text: str) -> None:
+        """Note a mistake; those of one ``kind`` are listed together."""
+        self._kinds.setdefault(kind, []).append(f"{place}: {text}")
+
+    def raise_if_any(self) -> None:
+        total = sum(map(len, self._kinds.values()))
+        if not total:
+            return
+        lines = [f"{self.source} has {total} mistake{'s' if total > 1 else ''}; correct and try again:"]
+        for texts in self._kinds.values():
+            lines += [f"  {text}" for text in texts[:SHOWN]]
+            if len(texts) > SHOWN:
+                lines.append(f"  and {len(texts) - SHOWN} more of this kind")
+        raise TagmaskError("\n".join(lines))
+
+
+def missing_note(missing: Sequence[str]) -> list[str]:
+    """A sentence on images that are listed but not there, if there are any."""
+    if not missing:
+        return []
+    shown = ", ".join(missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
+    return [f"{_counted(len(missing))} listed but not found and left out: {shown}."]
+
+
+def untagged_note(count: int) -> list[str]:
+    """A sentence on images without tags, if there are any."""
+    return [f"{_counted(count)} without any label and left out."] if count else []
+
+
+def broken_note(sentences: Sequence[str]) -> list[str]:
+    """A sentence on images whose label files cannot be read, if there are any."""
+    if not sentences:
+        return []
+    shown = " ".join(sentences[:NAMED]) + (" …" if len(sentences) > NAMED else "")
+    return [f"{_counted(len(sentences))} left out because of a label file that cannot be read: {shown}"]
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} image{' was' if count == 1 else 's were'}"

@@ -1,0 +1,191 @@
+"""Tag tables: CSV, JSON and JSON Lines, read into rows of (place, file, tags), with all mistakes collected.
+
+CSV     file,tags            with tags separated by ";" or "|"
+        file,cat,dog,…       one column per class with 0 or 1
+JSON    {"a.jpg": ["dog"]}   or [{"file": "a.jpg", "tags": ["dog"]}, …]
+JSONL   {"file": "a.jpg", "tags": ["dog"]} on each line
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tagmask.data.report import Mistakes
+from tagmask.errors import TagmaskError
+
+_FILE_HEADERS = ("file", "filename", "image")
+_BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: where it stands ("line 3"), the file as written there, and its tags."""
+
+    place: str
+    file: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    rows: list[Row]
+    columns: tuple[str, ...]  # classes that the header names; empty if tags are listed in the rows
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it stands in the file, so that keys given twice are seen."""
+
+
+def read_table(path: Path, mistakes: Mistakes) -> Table:
+    """Read a tag table by its suffix; what is wrong inside is added to ``mistakes``."""
+    readers: dict[str, Callable[[Path, str, Mistakes], Table]] = {
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".json": _read_json,
+        ".jsonl": _read_jsonl,
+        ".ndjson": _read_jsonl,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise TagmaskError(f"{path} has no known suffix; tags are read from {', '.join(readers)} files.")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise TagmaskError(f"{path} is not UTF-8 text; save it with the encoding UTF-8.") from None
+    except OSError as error:
+        raise TagmaskError(f"{path} cannot be read ({error.strerror}); check the path.") from None
+    table = reader(path, text, mistakes)
+    _check_rows(table.rows, mistakes)
+    return table
+
+
+def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
+    first = text.lstrip().split("\n", 1)[0]
+    delimiter = next((mark for mark in (",", "\t", ";") if mark in first), ",")
+    cells = _numbered(path, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    place, header = next(cells, ("line 1", []))
+    header = [name.strip() for name in header]
+    columns = _class_columns(header, place, mistakes)
+    rows = []
+    for place, row in cells:
+        if len(row) != len(header):
+            text = (
+                f"{len(row)} cells where the header has {len(header)}; quote cells that contain {delimiter!r}"
+            )
+            mistakes.add("cells", place, text)
+        elif columns:
+            rows.append(Row(place, row[0], tuple(_marked(row, columns, place, mistakes))))
+        else:
+            rows.append(Row(place, row[0], _listed(row[1], place, mistakes)))
+    return Table(rows, columns)
+
+
+def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
+    """Non-blank rows with the line on which each begins."""
+    line = 1
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                yield f"line {line}", row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise TagmaskError(
+            f"{path} is not valid CSV from line {line} on ({error}); mend the quotes there."
+        ) from None
+
+
+def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
+    """The class names in the header, or () if it has a column of tags; a useless header ends the reading."""
+    wanted = 'the header must be "file,tags", or "file" and one column per class'
+    if len(header) < 2 or header[0].lower() not in _FILE_HEADERS:
+        mistakes.add("header", place, f'{wanted}, not "{",".join(header)}"')
+    elif header[1].lower() == "tags":
+        for name in header[2:]:
+            mistakes.add("header", place, f'unknown column "{name}" beside "tags"; {wanted}')
+        return ()
+    else:
+        for number, name in enumerate(header[1:], 2):
+            if not name:
+                mistakes.add("header", place, f"column {number} has no name; {wanted}")
+            elif name in header[1 : number - 1]:
+                mistakes.add("header", place, f'the column "{name}" is given twice; keep one')
+    mistakes.raise_if_any()
+    return tuple(header[1:])
+
+
+def _marked(row: list[str], columns: tuple[str, ...], place: str, mistakes: Mistakes) -> Iterator[str]:
+    for name, cell in zip(columns, row[1:], strict=True):
+        mark = _BITS.get(cell.strip())
+        if mark is None:
+            mistakes.add("value", place, f'"{cell}" in the column "{name}"; write 0 or 1')
+        elif mark:
+            yield name
+
+
+def _listed(cell: str, place: str, mistakes: Mistakes) -> tuple[str, ...]:
+    return _clean(re.split("[;|]", cell), place, mistakes) if cell.strip() else ()
+
+
+def _clean(tags: Sequence[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
+    stripped = tuple(tag.strip() for tag in tags)
+    if not all(stripped):
+        mistakes.add("empty", place, f'an empty tag in "{";".join(tags)}"; remove it or name it')
+    return tuple(tag for tag in stripped if tag)
+
+
+def _parse(path: Path, text: str, line: int = 0) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_Pairs)
+    except json.JSONDecodeError as error:
+        place = f"line {line or error.lineno}, column {error.colno}"
+        raise TagmaskError(f"{path} is not valid JSON at {place} ({error.msg}); mend it there.") from None
+
+
+def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
+    value = _parse(path, text)
+    if isinstance(value, _Pairs):
+        entries = [(f"entry {number}", file, tags) for number, (file, tags) in enumerate(value, 1)]
+    elif isinstance(value, list):
+        entries = [_entry(f"entry {number}", one) for number, one in enumerate(value, 1)]
+    else:
+        raise TagmaskError(
+            f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".'
+        )
+    return Table([row for entry in entries if (row := _json_row(*entry, mistakes))], ())
+
+
+def _read_jsonl(path: Path, text: str, mistakes: Mistakes) -> Table:
+    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    entries = [_entry(f"line {number}", _parse(path, line, number)) for number, line in numbered]
+    return Table([row for entry in entries if (row := _json_row(*entry, mistakes))], ())
+
+
+def _entry(place: str, value: Any) -> tuple[str, Any, Any]:
+    found = dict(value) if isinstance(value, _Pairs) else {}
+    return place, found.get("file"), found.get("tags")
+
+
+def _json_row(place: str, file: Any, tags: Any, mistakes: Mistakes) -> Row | None:
+    listed = (
+        isinstance(tags, list) and not isinstance(tags, _Pairs) and all(isinstance(tag, str) for tag in tags)
+    )
+    if not isinstance(file, str) or not listed:
+        mistakes.add("object", place, 'an entry needs "file" (a text) and "tags" (a list of texts)')
+        return None
+    return Row(place, file, _clean(tags, place, mistakes))
+
+
+def _check_rows(rows: list[Row], mistakes: Mistakes) -> None:
+    first: dict[str, str] = {}
+    for row in rows:
+        if not row.file.strip():
+            mistakes.add("file", row.place, "no file name; name the image or remove the entry")
+        elif row.file in first:
+            text = f'"{row.file}" stands already at {first[row.file]}; keep one of the two'
+            mistakes.add("duplicate", row.place, text)
+        first.setdefault(row.file, row.place)

@@ -1,0 +1,9 @@
+"""The one exception a user is meant to read."""
+
+
+class TagmaskError(Exception):
+    """A mistake that the user can mend: the message names the file or value and the remedy."""
+
+
+class ImageError(TagmaskError):
+    """One image or mask cannot be used; the others can."""

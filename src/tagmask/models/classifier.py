@@ -1,0 +1,205 @@
+"""The tag classifier: any timm vision transformer with a class token, with its attention exposed."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import tagmask.models.compat  # noqa: F401  isort: skip
+import timm
+from timm.data import resolve_model_data_config
+from timm.models.vision_transformer import checkpoint_filter_fn
+
+import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json, replacing, write_json
+from tagmask.models.attention import record_attention
+from tagmask.models.weights import fit_weights
+
+_ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"
+_HEADS = ("head.", "head_dist.", "fc_norm.")
+
+
+class Classifier(nn.Module):
+    """A timm ViT by name, with ``num_classes`` logits read from the class token.
+
+    ``img_size`` only sets the size at which position embeddings are stored (default: the backbone's own); any
+    size that the patch size divides can be put in, square or not. ``pretrained`` takes timm's published weights,
+    ``weights`` a local file. ``classes`` are the names of the logits, kept with the saved model.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: str,
+        num_classes: int,
+        *,
+        img_size: int | tuple[int, int] | None = None,
+        pretrained: bool = False,
+        weights: Path | str | None = None,
+        classes: Sequence[str] | None = None,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if num_classes < 1:
+            raise TagmaskError(f"num_classes is {num_classes}; a classifier needs at least one class.")
+        if classes is not None and len(classes) != num_classes:
+            raise TagmaskError(f"{len(classes)} class names were given for {num_classes} classes; they must agree.")
+        if pretrained and weights is not None:
+            raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
+        self.backbone = backbone
+        self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes))
+        self.img_size = img_size
+        self.vit = _create(backbone, num_classes, img_size, pretrained, drop_path)
+        if weights is not None:
+            fit_weights(self.vit, Path(weights), checkpoint_filter_fn, optional=_HEADS)
+        config = resolve_model_data_config(self.vit)
+        self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
+        self.native_size: int = config["input_size"][-1]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def patch_size(self) -> int:
+        """Pixels per token, the stem included."""
+        return int(self.vit.patch_embed.feat_ratio())
+
+    @property
+    def prefix(self) -> int:
+        """Tokens before the patches: the class token first, then distillation or register tokens."""
+        return int(self.vit.num_prefix_tokens)
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        blocks: nn.ModuleList = self.vit.blocks
+        return blocks
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Token grid (h, w) of an image, or a sentence on why the size does not fit."""
+        patch = self.patch_size
+        if height < patch or width < patch:
+            raise TagmaskError(
+                f"the image is {height}×{width} pixels, smaller than one {patch}-pixel patch of {self.backbone}; "
+                f"enlarge it to at least {patch}×{patch}."
+            )
+        if height % patch or width % patch:
+            near = tuple(round(side / patch) * patch for side in (height, width))
+            raise TagmaskError(
+                f"the image is {height}×{width} pixels, but {self.backbone} needs multiples of {patch}; "
+                f"resize it, for example to {near[0]}×{near[1]}."
+            )
+        return height // patch, width // patch
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] (B, 3, H, W) to the mean and deviation this backbone was made for."""
+        return (images - self.mean) / self.std
+
+    def forward(self, images: Tensor, return_attention: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        """Logits (B, C) of normalised images; with ``return_attention`` also Ā (B, L, N+1, N+1) of all blocks."""
+        if return_attention:
+            logits, attention = self.attend(images)
+            return logits, torch.stack(attention, dim=1)
+        self.grid(*images.shape[-2:])
+        logits = self.vit(images)
+        return logits
+
+    def attend(
+        self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Logits (B, C) and Ā (B, N+1, N+1) of the chosen blocks (default: all), in order.
+
+        Token 0 is the class token, 1.. are the patches in row-major order; distillation and register tokens are
+        left out. ``checkpoint`` recomputes each block in the backward pass: less memory, about a third more time.
+        """
+        height, width = self.grid(*images.shape[-2:])
+        chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
+        with record_attention(chosen, checkpoint=checkpoint) as found:
+            logits: Tensor = self.vit(images)
+        tokens = self.prefix + height * width
+        if len(found) != len(chosen) or any(attention.shape[-1] != tokens for attention in found):
+            raise TagmaskError(f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}.")
+        return logits, [self.without_extra_tokens(attention) for attention in found]
+
+    def without_extra_tokens(self, attention: Tensor) -> Tensor:
+        """(…, prefix+n, prefix+n) to (…, n+1, n+1): class token and patches only."""
+        if self.prefix == 1:
+            return attention
+        keep = [0, *range(self.prefix, attention.shape[-1])]
+        index = torch.tensor(keep, device=attention.device)
+        return attention.index_select(-2, index).index_select(-1, index)
+
+    def save(self, path: Path | str) -> None:
+        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
+        folder = Path(path)
+        with replacing(folder / "model.safetensors") as partial:
+            save_file({name: value.contiguous() for name, value in self.vit.state_dict().items()}, partial)
+        config = {"backbone": self.backbone, "img_size": self.img_size, "classes": list(self.classes)}
+        write_json(folder / "config.json", {"model": "classifier", **config})
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Classifier":
+        """Read what ``save`` wrote."""
+        folder = Path(path)
+        config = _checked_config(folder)
+        size = config["img_size"]
+        model = cls(
+            config["backbone"],
+            len(config["classes"]),
+            img_size=tuple(size) if isinstance(size, list) else size,
+            classes=config["classes"],
+        )
+        file = folder / "model.safetensors"
+        if not file.is_file():
+            raise TagmaskError(f"{file} does not exist; train a classifier into {folder} first.")
+        try:
+            model.vit.load_state_dict(load_file(file))
+        except Exception as error:
+            raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        return model.eval()
+
+
+def _checked_config(folder: Path) -> Mapping[str, Any]:
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict) or config.get("model") != "classifier" or "backbone" not in config:
+        raise TagmaskError(f"{folder} does not hold a classifier; give the folder that `tagmask train` wrote.")
+    return config
+
+
+def _create(
+    name: str, num_classes: int, img_size: int | tuple[int, int] | None, pretrained: bool, drop_path: float
+) -> nn.Module:
+    """The timm model, or a sentence on why this backbone cannot be used."""
+    if not timm.is_model(name):
+        known = timm.list_models()
+        near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(name, known)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{_ADVICE}."
+        raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
+    options: dict[str, Any] = {"num_classes": num_classes, "dynamic_img_size": True, "drop_path_rate": drop_path}
+    if img_size is not None:
+        options["img_size"] = img_size
+    try:
+        vit = timm.create_model(name, pretrained=pretrained, global_pool="token", **options)
+    except (TypeError, AssertionError):  # the constructor knows no dynamic size or no class-token pooling
+        raise TagmaskError(f"{name} is not a vision transformer that reads a class token; {_ADVICE}.") from None
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise TagmaskError(
+            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
+            "connect to the internet once, or give a local file with --weights."
+        ) from None
+    if getattr(vit, "cls_token", None) is None or not hasattr(vit, "blocks"):
+        raise TagmaskError(f"{name} has no class token; {_ADVICE}.")
+    for module in vit.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = True  # attention is recorded where the fused function is called
+    return vit

@@ -1,0 +1,35 @@
+"""Let torchvision import beside a torch built without its compiled operators.
+
+A CPU-only torch beside the ordinary torchvision fails to import torchvision with "operator torchvision::nms
+does not exist", and timm imports torchvision. Declaring the two missing operator schemas mends exactly that
+case. Import this module before timm or torchvision; it does nothing where torchvision imports by itself.
+"""
+
+import sys
+
+import torch
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_library: torch.library.Library | None = None  # the declarations live as long as this object
+
+
+def _import_torchvision() -> None:
+    """Import torchvision, declaring its operators first if that is what it lacks."""
+    global _library
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        _library = torch.library.Library("torchvision", "DEF")
+        for schema in _SCHEMAS:
+            _library.define(schema)
+        import torchvision  # noqa: F401
+
+
+_import_torchvision()

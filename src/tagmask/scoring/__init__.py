@@ -1,0 +1,22 @@
+"""How good masks and maps are: pure functions and counters on numpy arrays."""
+
+from tagmask.scoring.average_precision import average_precision, mean_average_precision
+from tagmask.scoring.confusion import Scores, confusion, iou
+from tagmask.scoring.sweep import Curve, Sweep, sweep
+from tagmask.scoring.threshold import Chooser, EdgeAgreement, choosers, minimum_cross_entropy, otsu
+
+__all__ = [
+    "Chooser",
+    "Curve",
+    "EdgeAgreement",
+    "Scores",
+    "Sweep",
+    "average_precision",
+    "choosers",
+    "confusion",
+    "iou",
+    "mean_average_precision",
+    "minimum_cross_entropy",
+    "otsu",
+    "sweep",
+]

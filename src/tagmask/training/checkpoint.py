@@ -1,0 +1,78 @@
+"""The resume point: one safetensors file with weights, optimiser state and average, replaced atomically."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from tagmask.errors import TagmaskError
+from tagmask.files import replacing
+
+FILE = "resume.safetensors"
+
+
+def save_resume(
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: Mapping[str, Tensor] | None,
+    state: Mapping[str, Any],
+) -> None:
+    """Write the resume point; ``state`` is anything JSON can hold."""
+    tensors = {f"module/{name}": value for name, value in module.state_dict().items()}
+    tensors |= {f"average/{name}": value for name, value in (average or {}).items()}
+    tensors |= _optimizer_tensors(module, optimizer)
+    with replacing(folder / FILE) as partial:
+        ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(ready, partial, metadata={"state": json.dumps(state)})
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """The ``state`` of the resume point in ``folder``, None where there is none."""
+    if not (folder / FILE).is_file():
+        return None
+    try:
+        with safe_open(folder / FILE, framework="pt") as file:
+            state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
+            return state
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise TagmaskError(
+            f"the resume point {folder / FILE} cannot be read ({error}); delete it or start anew with --restart."
+        ) from None
+
+
+def load_resume(
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, average: dict[str, Tensor] | None
+) -> None:
+    """Put the tensors of the resume point back in place."""
+    with safe_open(folder / FILE, framework="pt") as file:
+        tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    module.load_state_dict(_under("module/", tensors))
+    if average is not None:
+        for name, value in _under("average/", tensors).items():
+            average[name].copy_(value)
+    parameters = dict(module.named_parameters())
+    for name, value in _under("optimizer/", tensors).items():
+        slot, parameter_name = name.split("/", 1)
+        parameter = parameters[parameter_name]
+        place = value if slot == "step" else value.to(parameter.device)  # AdamW keeps its counter on the CPU
+        optimizer.state[parameter][slot] = place
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Optimiser state by slot and parameter name, e.g. ``optimizer/momentum_buffer/vit.head.weight``."""
+    found = {}
+    for name, parameter in module.named_parameters():
+        for slot, value in optimizer.state.get(parameter, {}).items():
+            if value is not None:
+                found[f"optimizer/{slot}/{name}"] = torch.as_tensor(value)
+    return found

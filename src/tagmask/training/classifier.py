@@ -1,0 +1,201 @@
+"""Training the tag classifier: two views, class loss, and the two consistency losses (paper Eq. 6)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+
+from tagmask.acr.consistency import activation_loss, affinity_loss, strength
+from tagmask.acr.views import View, parse_view
+from tagmask.config import TrainSettings, check, to_plain, write_section
+from tagmask.data.catalog import Catalog
+from tagmask.data.dataset import SquareDataset, TagDataset
+from tagmask.data.open import open_train_and_val
+from tagmask.errors import TagmaskError
+from tagmask.files import write_json
+from tagmask.models.classifier import Classifier
+from tagmask.scoring.average_precision import mean_average_precision
+from tagmask.training.loop import Loop, Outcome
+
+FOLDER = "1_classifier"
+BROKEN = "broken_images.json"
+_NOT_IDENTITY = {"out", "workers", "log_every", "save_every", "restart", "tensorboard"}  # may change on resuming
+
+
+class TwoViews(nn.Module):
+    """The loss of a batch. All passes run in one forward call, so that gradients are synchronised rightly."""
+
+    def __init__(self, classifier: Classifier, view: View, settings: TrainSettings) -> None:
+        super().__init__()
+        self.classifier, self.view, self.settings = classifier, view, settings
+        self.blocks = _block_range(settings.consistency_blocks, len(classifier.blocks))
+
+    def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Images (B, 3, H, W) in [0, 1], targets (B, C) to the total loss and its parts."""
+        settings = self.settings
+        view = self.view.draw()
+        grid = self.classifier.grid(*images.shape[-2:])
+        alpha, beta = (strength(w, grid[0] * grid[1], settings.alpha_absolute) for w in (settings.alpha, settings.beta))
+        normalize = self.classifier.normalize
+        passes = self._both(normalize(images), normalize(view.apply(images)), bool(alpha or beta))
+        (logits, attention), (other_logits, other_attention) = passes
+        classes = F.multilabel_soft_margin_loss(logits, targets)
+        classes = classes + F.multilabel_soft_margin_loss(other_logits, targets)
+        activation, affinity = logits.new_zeros(()), logits.new_zeros(())
+        for one, other in zip(attention, other_attention, strict=True):
+            restored = view.restore(other, grid)  # (B, n+1, n+1)
+            activation = activation + activation_loss(one, restored, settings.distance) / len(attention)
+            affinity = affinity + affinity_loss(one, restored, settings.distance) / len(attention)
+        loss = classes + alpha * activation + beta * affinity
+        return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
+
+    def _both(self, first: Tensor, second: Tensor, attend: bool) -> list[tuple[Tensor, list[Tensor]]]:
+        """Logits and attentions of both views, in one batch where their sizes agree."""
+        if first.shape != second.shape:
+            return [self._one(first, attend), self._one(second, attend)]
+        logits, attention = self._one(torch.cat([first, second]), attend)
+        halves = [a.chunk(2) for a in attention]
+        return [(part, [half[i] for half in halves]) for i, part in enumerate(logits.chunk(2))]
+
+    def _one(self, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
+        if not attend:
+            return self.classifier(images), []
+        return self.classifier.attend(images, self.blocks, self.settings.checkpoint_attention)
+
+
+def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
+    first, last = chosen if chosen is not None else (0, depth - 1)
+    if not 0 <= first <= last < depth:
+        raise TagmaskError(f"--consistency-blocks {first} {last} do not exist; this backbone has blocks 0 to {depth - 1}.")
+    return range(first, last + 1)
+
+
+class ClassifierTask:
+    """What the training loop needs to know about the classifier."""
+
+    name = "train"
+    new_layers = ("head",)
+    metric = "map"
+
+    def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings) -> None:
+        self.classifier = build_classifier(settings, train)
+        self.size = settings.size or self.classifier.native_size
+        self.classifier.grid(self.size, self.size)
+        self.module: nn.Module = TwoViews(
+            self.classifier, parse_view(settings.view, self.classifier.patch_size), settings
+        )
+        self.dataset = TagDataset(train, self.size, settings.crop_scale, settings.seed)
+        self.images = len(train)
+        self.val, self.settings = val, settings
+
+    def validate(self, accelerator: Accelerator) -> dict[str, float]:
+        """Mean average precision and class loss on the validation images, shared out over the processes."""
+        if not len(self.val):
+            return {}
+        own = Subset(
+            SquareDataset(self.val, self.size), range(accelerator.process_index, len(self.val), accelerator.num_processes)
+        )
+        logits, targets = _predict(self.classifier, own, accelerator, self.settings)
+        if accelerator.num_processes > 1:
+            from accelerate.utils import gather_object
+
+            logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
+        loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
+        return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
+
+    def save(self, folder: Path) -> None:
+        self.classifier.save(folder)
+
+
+@torch.inference_mode()
+def _predict(
+    classifier: Classifier, data: Any, accelerator: Accelerator, settings: TrainSettings
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Logits and targets (N, C) of the readable images."""
+    classifier.eval()
+    classes = classifier.num_classes
+    logits, targets = [np.zeros((0, classes), np.float32)], [np.zeros((0, classes), np.float32)]
+    for batch in DataLoader(data, batch_size=max(settings.batch, 8), num_workers=settings.workers):
+        good = batch["broken"] < 0
+        images = batch["images"][good].to(accelerator.device)
+        if len(images):
+            with accelerator.autocast():
+                logits.append(classifier(classifier.normalize(images)).float().cpu().numpy())
+            targets.append(batch["targets"][good].numpy())
+    return np.concatenate(logits), np.concatenate(targets)
+
+
+def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
+    """The classifier to start from, its first blocks frozen where asked for."""
+    torch.manual_seed(settings.seed)
+    small = settings.size if settings.backbone == "tagmask_tiny" else None  # made for any size: store it there
+    classifier = Classifier(
+        settings.backbone,
+        len(catalog.classes),
+        img_size=small,
+        pretrained=settings.pretrained,
+        weights=settings.weights,
+        classes=catalog.classes,
+        drop_path=settings.drop_path,
+    )
+    if settings.freeze > len(classifier.blocks):
+        raise TagmaskError(
+            f"--freeze {settings.freeze} is more than the {len(classifier.blocks)} blocks of {settings.backbone}."
+        )
+    if settings.freeze:
+        first = tuple(f"blocks.{i}." for i in range(settings.freeze))
+        for name, parameter in classifier.vit.named_parameters():
+            early = name.startswith(first) or name.startswith(("patch_embed", "norm_pre", "pos_embed"))
+            parameter.requires_grad_(not (early or "token" in name))
+    return classifier
+
+
+@dataclass
+class Trained:
+    """What a training left behind."""
+
+    folder: Path
+    outcome: Outcome
+    broken: list[str]  # names of images that could not be read
+    notes: tuple[str, ...]  # what the reader of the data left out
+    is_main: bool  # False in all processes of a launch but one
+
+    def summary(self) -> str:
+        """What a user wants to know at the end."""
+        lines = [*self.notes]
+        if self.broken:
+            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
+            lines.append(
+                f"{len(self.broken)} images could not be read and were skipped: {shown} "
+                f"(all in {self.folder / BROKEN})."
+            )
+        if "map" in self.outcome.metrics:
+            best = self.outcome.best
+            lines.append(f"validation mAP {self.outcome.metrics['map']:.3f} (best {best['map']:.3f} at step {best['step']:.0f})")
+        lines.append(f"classifier: {self.folder / 'model.safetensors'}")
+        return "\n".join(lines)
+
+
+def train(settings: TrainSettings) -> Trained:
+    """Train a classifier as ``settings`` say, or go on with a training that was stopped."""
+    check(settings)
+    training, val = open_train_and_val(settings)
+    if not len(training):
+        raise TagmaskError("there is no image to train on; check the data settings.")
+    folder = settings.out / FOLDER
+    task = ClassifierTask(training, val, settings)
+    identity = {k: v for k, v in to_plain(settings).items() if k not in _NOT_IDENTITY}
+    loop = Loop(task, settings, folder, {**identity, "images": training.fingerprint()})
+    if loop.accelerator.is_main_process:
+        write_section(settings.out / "config.toml", "train", settings)
+    outcome = loop.run()
+    broken = [training.name(i) for i in outcome.broken]
+    if loop.accelerator.is_main_process and broken:
+        write_json(folder / BROKEN, broken)
+    return Trained(folder, outcome, broken, training.notes, loop.accelerator.is_main_process)

@@ -1,0 +1,288 @@
+"""The training loop: steps, accumulation, schedule, average, validation, logs and resuming, on accelerate.
+
+Each step's randomness is seeded from (seed, step, part, process) and each image's from its position in the
+stream, so a training stopped anywhere and started again ends with the same weights.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+
+from tagmask.config import LoopSettings
+from tagmask.errors import TagmaskError
+from tagmask.files import write_text
+from tagmask.training.checkpoint import load_resume, read_state, save_resume
+from tagmask.training.optim import build_optimizer, poly, set_lr
+from tagmask.training.stream import Draw, Stream
+
+Batch = dict[str, Tensor]
+
+
+class Task(Protocol):
+    """What differs between the three networks that are trained."""
+
+    name: str
+    module: nn.Module  # forward(**batch) -> {"loss": …, other parts to log}
+    dataset: Dataset[Any]  # indexed by (position, image index) -> sample; its "broken" entry lists bad images
+    images: int
+    new_layers: tuple[str, ...]
+    metric: str  # the validation value of which more is better
+
+    def validate(self, accelerator: Accelerator) -> dict[str, float]: ...
+    def save(self, folder: Path) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What a training ended with."""
+
+    steps: int
+    metrics: dict[str, float]
+    best: dict[str, float]
+    broken: list[int]
+
+
+def total_steps(settings: LoopSettings, images: int) -> int:
+    return settings.steps or max(1, round(settings.epochs * images / settings.batch))
+
+
+class Loop:
+    """One training of ``task`` into ``folder``. ``identity`` tells trainings apart: a resume needs the same."""
+
+    def __init__(self, task: Task, settings: LoopSettings, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.task, self.settings, self.folder, self.identity = task, settings, folder, dict(identity)
+        self.accelerator = make_accelerator(settings, folder)
+        self.total = total_steps(settings, task.images)
+        world = self.accelerator.num_processes
+        if settings.batch % (settings.accumulate * world):
+            raise TagmaskError(
+                f"--batch {settings.batch} cannot be split evenly over {world} processes × {settings.accumulate} parts; "
+                f"use a multiple of {world * settings.accumulate}."
+            )
+        optimizer = build_optimizer(task.module, settings, task.new_layers)
+        self.module, self.optimizer = self.accelerator.prepare(task.module, optimizer)
+        self.average = {n: v.detach().clone() for n, v in task.module.state_dict().items()} if settings.ema else None
+        self.step = 0
+        self.best: dict[str, float] = {}
+        self.broken: set[int] = set()
+        self._resume()
+
+    def _resume(self) -> None:
+        """Go on from the resume point in the folder, if there is one of the same training."""
+        state = None if self.settings.restart else read_state(self.folder)
+        self.accelerator.wait_for_everyone()
+        if state is None:
+            if self.accelerator.is_main_process:
+                _keep_log_until(self.folder / "log.jsonl", 0)
+            return
+        changed = sorted(k for k in self.identity if state["identity"].get(k) != self.identity[k])
+        if changed:
+            told = ", ".join(f"{k} was {state['identity'].get(k)!r} and is now {self.identity[k]!r}" for k in changed[:5])
+            raise TagmaskError(
+                f"{self.folder} holds a training with other settings ({told}); "
+                "choose another --out, or add --restart to train anew."
+            )
+        load_resume(self.folder, self.task.module, _bare(self.optimizer), self.average)
+        self.step, self.best = state["step"], state["best"]
+        self.broken = set(state["broken"])
+        if self.accelerator.is_main_process:
+            _keep_log_until(self.folder / "log.jsonl", self.step)
+
+    def run(self) -> Outcome:
+        """Train to the end; with the last step the model is validated and saved."""
+        metrics: dict[str, float] = dict(self.best)
+        if self.step < self.total:
+            metrics = self._train()
+        elif self.accelerator.is_main_process:
+            tqdm.write(f"{self.folder} is trained already ({self.total} steps); nothing to do.")
+        broken: Any = [self.broken]
+        if self.accelerator.num_processes > 1:
+            from accelerate.utils import gather_object
+
+            broken = gather_object([self.broken])
+        return Outcome(self.total, metrics, self.best, sorted(set().union(*broken)))
+
+    def _train(self) -> dict[str, float]:
+        settings, metrics = self.settings, {}
+        every = max(1, round(settings.val_every * self.task.images / settings.batch))
+        recent: list[dict[str, float]] = []
+        began = time.monotonic()
+        bar = tqdm(
+            total=self.total,
+            initial=self.step,
+            desc=self.task.name,
+            unit="step",
+            disable=not self.accelerator.is_main_process,
+        )
+        batches = iter(self._loader())
+        for step in range(self.step, self.total):
+            recent.append(self._one_step(step, batches))
+            self.step = step + 1
+            bar.update()
+            last = self.step == self.total
+            if self.step % settings.log_every == 0 or last:
+                row = {name: float(np.mean([r[name] for r in recent])) for name in recent[0]}
+                bar.set_postfix_str(" ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "lr"))
+                self._log({**row, "seconds": round(time.monotonic() - began, 2)})
+                recent = []
+            if self.step % every == 0 or last:
+                metrics = self._validate(bar)
+            if self.step % settings.save_every == 0 or last:
+                self._save(last)
+        bar.close()
+        self.accelerator.end_training()
+        return metrics
+
+    def _loader(self) -> Iterable[Batch]:
+        settings, accelerator = self.settings, self.accelerator
+        stream = Stream(
+            self.task.images,
+            settings.seed,
+            settings.batch,
+            self.step,
+            self.total,
+            settings.accumulate,
+            accelerator.process_index,
+            accelerator.num_processes,
+        )
+        return DataLoader(self.task.dataset, batch_sampler=stream, num_workers=settings.workers)
+
+    def _one_step(self, step: int, batches: Any) -> dict[str, float]:
+        """Forward and backward of every part of the batch, then one update."""
+        settings, accelerator = self.settings, self.accelerator
+        factor = poly(step, self.total, settings.power, settings.warmup)
+        set_lr(_bare(self.optimizer), factor)
+        self.module.train()
+        values: dict[str, float] = {}
+        for part in range(settings.accumulate):
+            batch = {name: value.to(accelerator.device) for name, value in next(batches).items()}
+            self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
+            torch.manual_seed(step_seed(settings.seed, step, part, accelerator.process_index))
+            with self._sync(part == settings.accumulate - 1):
+                with accelerator.autocast():
+                    losses: dict[str, Tensor] = self.module(**batch)
+                accelerator.backward(losses["loss"] / settings.accumulate)
+            for name, value in losses.items():
+                values[name] = values.get(name, 0.0) + float(value.detach()) / settings.accumulate
+        if not np.isfinite(values["loss"]):
+            raise TagmaskError(
+                f"the loss is {values['loss']} at step {step}; lower --lr (now {settings.lr}) or add --clip 1. "
+                f"The last resume point in {self.folder} is kept."
+            )
+        if settings.clip:
+            accelerator.clip_grad_norm_(self.module.parameters(), settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self._update_average()
+        return {**values, "lr": settings.lr * factor}
+
+    def _sync(self, last: bool) -> AbstractContextManager[Any]:
+        """Gradients are exchanged between processes with the last part of a batch only."""
+        return nullcontext() if last else self.accelerator.no_sync(self.module)
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        if self.average is not None:
+            for name, value in self.task.module.state_dict().items():
+                if value.is_floating_point():
+                    self.average[name].lerp_(value, 1 - self.settings.ema)
+                else:
+                    self.average[name].copy_(value)
+
+    def _averaged(self, use: Callable[[], Any]) -> Any:
+        """Call ``use`` with the averaged weights in place, where there are any."""
+        if self.average is None:
+            return use()
+        own = {name: value.clone() for name, value in self.task.module.state_dict().items()}
+        self.task.module.load_state_dict(self.average)
+        try:
+            return use()
+        finally:
+            self.task.module.load_state_dict(own)
+
+    def _validate(self, bar: Any) -> dict[str, float]:
+        metrics: dict[str, float] = self._averaged(lambda: self.task.validate(self.accelerator))
+        if not metrics:
+            return {}
+        self._log(metrics)
+        if self.accelerator.is_main_process:
+            told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+            bar.write(f"step {self.step}: {told}")
+        if metrics[self.task.metric] > self.best.get(self.task.metric, -np.inf):
+            self.best = {**metrics, "step": self.step}
+            if self.accelerator.is_main_process:
+                self._averaged(lambda: self.task.save(self.folder / "best"))
+        return metrics
+
+    def _save(self, last: bool) -> None:
+        self.accelerator.wait_for_everyone()
+        if not self.accelerator.is_main_process:
+            return
+        if last:
+            self._averaged(lambda: self.task.save(self.folder))
+        state = {"step": self.step, "best": self.best, "broken": sorted(self.broken), "identity": self.identity}
+        save_resume(self.folder, self.task.module, _bare(self.optimizer), self.average, state)
+
+    def _log(self, row: Mapping[str, float]) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": self.step, **row}) + "\n")
+        if self.settings.tensorboard:
+            self.accelerator.log(dict(row), step=self.step)
+
+
+def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
+    """The accelerator of a training; TensorBoard only where asked for."""
+    if settings.precision == "fp16" and not torch.cuda.is_available():
+        raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
+    if not settings.tensorboard:
+        return Accelerator(mixed_precision=settings.precision)
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        raise TagmaskError("--tensorboard needs a package; install it with: pip install 'tagmask[tensorboard]'") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    accelerator = Accelerator(mixed_precision=settings.precision, log_with="tensorboard", project_dir=str(folder))
+    accelerator.init_trackers("tensorboard")
+    return accelerator
+
+
+def step_seed(seed: int, step: int, part: int, process: int) -> int:
+    return int(np.random.SeedSequence([seed, step, part, process]).generate_state(1)[0])
+
+
+def _bare(optimizer: Any) -> torch.optim.Optimizer:
+    """The torch optimiser inside accelerate's."""
+    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner
+
+
+def _keep_log_until(path: Path, step: int) -> None:
+    """Drop the lines of the log that a resumed training will write again."""
+    if path.exists():
+        rows = path.read_text(encoding="utf-8").splitlines()
+        kept = [row for row in rows if _step_of(row) <= step and step > 0]
+        write_text(path, "".join(row + "\n" for row in kept))
+
+
+def _step_of(row: str) -> float:
+    try:
+        return float(json.loads(row)["step"])
+    except (ValueError, KeyError):
+        return np.inf  # a line cut off by a kill
+
+
+__all__ = ["Batch", "Draw", "Loop", "Outcome", "Task", "make_accelerator", "step_seed", "total_steps"]
