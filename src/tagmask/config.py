@@ -179,7 +179,12 @@ SCENES: Mapping[str, Any] = {
     "alpha": 3.0,
     "beta": 3.0,
 }
-PAPER_VOC: Mapping[str, Any] = {"data": "voc", "split": "train_aug", "backbone": "vit_base_r50_s16_384", "pretrained": True}
+PAPER_VOC: Mapping[str, Any] = {
+    "data": "voc",
+    "split": "train_aug",
+    "backbone": "vit_base_r50_s16_384",
+    "pretrained": True,
+}
 TRAIN_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "scenes": SCENES,
     "voc": PAPER_VOC,
@@ -192,7 +197,9 @@ def check(settings: DataSettings) -> None:
     """Raise one error that lists every mistake of ``settings``."""
     found = settings.mistakes()
     if found:
-        raise TagmaskError("\n".join(found) if len(found) == 1 else "\n".join(["several settings need mending:", *found]))
+        raise TagmaskError(
+            "\n".join(found) if len(found) == 1 else "\n".join(["several settings need mending:", *found])
+        )
 
 
 def to_plain(settings: DataSettings) -> dict[str, Any]:

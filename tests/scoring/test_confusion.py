@@ -70,9 +70,7 @@ def test_equals_torchmetrics(classes: int) -> None:
         prediction = np.where(rng.random(target.shape) < 0.5, target, rng.integers(0, classes, target.shape))
         target[rng.random(target.shape) < 0.1] = 255
         total += confusion(prediction.astype(np.uint8), target, classes)
-        reference.update(
-            torch.from_numpy(prediction.astype(np.int64)), torch.from_numpy(target.astype(np.int64))
-        )
+        reference.update(torch.from_numpy(prediction.astype(np.int64)), torch.from_numpy(target.astype(np.int64)))
     np.testing.assert_allclose(iou(total).class_iou, reference.compute().numpy(), atol=1e-6)
 
 

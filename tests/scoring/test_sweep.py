@@ -117,13 +117,13 @@ def test_first_class_wins_a_tie() -> None:
 
 
 def test_by_hand_on_a_3x4_grid() -> None:
-    """Two classes; at t = 0.5 background 3/5, class one 4/5, class two 2/3."""
+    """Two classes and one ignored pixel at t = 0.5."""
     one = np.array([[0.9, 0.8, 0.1, 0.0], [0.9, 0.6, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0]], np.float32)
     two = np.array([[0.0, 0.1, 0.2, 0.3], [0.1, 0.7, 0.6, 0.7], [0.2, 0.3, 0.2, 0.1]], np.float32)
     target = np.array([[1, 1, 0, 0], [1, 1, 2, 2], [1, 0, 0, 255]], np.uint8)
     curve = sweep([([0, 1], np.stack([one, two]), target)], 3)
     scores = curve.at(0.5)
-    # one: 3 of 5 found; two: 2 found and one of class one taken; background: 4 right and one too many
+    # One: 3 of 5 found. Two: both, and a pixel of class one. Background: all 4, and one too many.
     assert curve.confusions[50].tolist() == [[4, 0, 0], [1, 3, 1], [0, 0, 2]]
     np.testing.assert_allclose(scores.class_iou, [4 / 5, 3 / 5, 2 / 3])
     assert scores.fp == pytest.approx((0 + 1 / 3) / 2)
@@ -149,9 +149,7 @@ def test_image_without_tags_is_all_background() -> None:
     """k = 0: every foreground pixel is missed at every threshold."""
     target = np.array([[0, 0, 3], [3, 255, 0]], np.uint8)
     curve = sweep([([], np.zeros((0, 2, 3), np.float16), target)], 4)
-    assert all(
-        matrix.tolist() == [[3, 0, 0, 0], [0] * 4, [0] * 4, [2, 0, 0, 0]] for matrix in curve.confusions
-    )
+    assert all(matrix.tolist() == [[3, 0, 0, 0], [0] * 4, [0] * 4, [2, 0, 0, 0]] for matrix in curve.confusions)
     np.testing.assert_array_equal(curve.confusions, brute_force([([], np.zeros((0, 2, 3)), target)], 4))
 
 
@@ -165,7 +163,7 @@ def test_merged_parts_equal_one_pass() -> None:
     parts = [Sweep(21), Sweep(21)]
     for index, image in enumerate(images):
         parts[index % 2].add(*image)
-    parts[0].merge(pickle.loads(pickle.dumps(parts[1])))  # noqa: S301  our own bytes
+    parts[0].merge(pickle.loads(pickle.dumps(parts[1])))
     np.testing.assert_array_equal(parts[0].result().confusions, sweep(images, 21).confusions)
 
 

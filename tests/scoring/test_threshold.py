@@ -135,14 +135,14 @@ def test_contrast_does_not_count() -> None:
 
 @pytest.mark.parametrize("name", list(choosers()))
 def test_merged_parts_equal_one_pass(name: str) -> None:
-    """Exactly, in any order, also after pickling; images without maps and of one colour change nothing."""
+    """Exactly, in any order, also after pickling; an image without maps changes nothing."""
     pictures = [picture(0.3, seed, 40 + seed, 50)[:2] for seed in range(4)]
     whole, left, right = (choosers()[name] for _ in range(3))
     for index, (image, maps) in enumerate(pictures):
         whole.add(image, maps)
         (left if index % 2 else right).add(image, maps)
     left.add(pictures[0][0], np.zeros((0, 40, 50), np.float32))
-    left.merge(pickle.loads(pickle.dumps(right)))  # noqa: S301  our own bytes
+    left.merge(pickle.loads(pickle.dumps(right)))
     for field, value in vars(whole).items():
         np.testing.assert_array_equal(value, vars(left)[field], err_msg=field)
     assert whole.result() == left.result()

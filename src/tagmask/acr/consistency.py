@@ -44,5 +44,7 @@ def _distance(name: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 def _checked(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     if first.shape != second.shape:
-        raise ValueError(f"attentions differ in shape, {tuple(first.shape)} and {tuple(second.shape)}; restore one first")
+        raise ValueError(
+            f"attentions differ in shape, {tuple(first.shape)} and {tuple(second.shape)}; restore one first"
+        )
     return first, second

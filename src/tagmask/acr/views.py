@@ -225,11 +225,15 @@ def _interpolate(attention: Tensor, source: Grid, target: Grid) -> Tensor:
     """W A' Wᵀ with W the interpolation between patch centres, class token kept, row sums of A' kept."""
     weights = _grid_weights(source, target).to(attention)  # (n, n')
     weights = torch.block_diag(torch.ones(1, 1).to(weights), weights)  # (n+1, n'+1)
-    rows = weights @ attention  # (…, n+1, n'+1): queries moved, row sums are those of A'
-    moved = (rows @ weights.T).clamp(min=0)  # (…, n+1, n+1): keys moved, mass changed by about n/n'
-    mass = rows.sum(-1, keepdim=True) - moved[..., :1]  # what a row has for its patches
-    patches = moved[..., 1:] * mass / moved[..., 1:].sum(-1, keepdim=True).clamp(min=torch.finfo(rows.dtype).tiny)
-    return torch.cat([moved[..., :1], patches], dim=-1)
+    rows = _rescaled(weights @ attention, attention.sum(-1) @ weights.T)  # (…, n+1, n'+1): queries moved
+    patches = _rescaled(rows[..., 1:] @ weights[1:, 1:].T, rows[..., 1:].sum(-1))  # (…, n+1, n): keys moved
+    return torch.cat([rows[..., :1], patches], dim=-1)
+
+
+def _rescaled(rows: Tensor, sums: Tensor) -> Tensor:
+    """Rows without negative entries (extrapolation can make some), scaled to the given sums."""
+    rows = rows.clamp(min=0)
+    return rows * (sums / rows.sum(-1).clamp(min=torch.finfo(rows.dtype).tiny)).unsqueeze(-1)
 
 
 @lru_cache(maxsize=32)

@@ -63,9 +63,7 @@ class Strings:
             self._order = np.argsort(sums, kind="stable")
             self._sums = sums[self._order]
         code = value.encode("utf-8", "surrogateescape")
-        first, last = (
-            np.searchsorted(self._sums, np.uint32(zlib.crc32(code)), side) for side in ("left", "right")
-        )
+        first, last = (np.searchsorted(self._sums, np.uint32(zlib.crc32(code)), side) for side in ("left", "right"))
         return next((row for row in self._order[first:last].tolist() if self.raw(row) == code), -1)
 
 
@@ -107,9 +105,7 @@ class Catalog:
     def _check(self) -> None:
         lengths = {len(self._names), len(self._images), len(self._masks), len(self._tag_starts) - 1}
         if len(lengths) > 1:
-            raise TagmaskError(
-                f"names, tags, images and masks differ in length {sorted(lengths)}; give one per item."
-            )
+            raise TagmaskError(f"names, tags, images and masks differ in length {sorted(lengths)}; give one per item.")
         _check_classes(self.classes)
         _check_names(self._names)
         values = self._tag_values
@@ -141,17 +137,13 @@ class Catalog:
     def item(self, i: int) -> Item:
         row = self.row(i)
         image, mask = self._images[row], self._masks[row]
-        return Item(
-            i, self.name(i), self.tags(i), Path(image) if image else None, Path(mask) if mask else None
-        )
+        return Item(i, self.name(i), self.tags(i), Path(image) if image else None, Path(mask) if mask else None)
 
     def index(self, name: str) -> int:
         """The number of the item called ``name``."""
         found = np.flatnonzero(self._rows == self._names.find(name))
         if not found.size:
-            raise TagmaskError(
-                f'no image is called "{name}"; names look like "{self.name(0) if len(self) else ""}".'
-            )
+            raise TagmaskError(f'no image is called "{name}"; names look like "{self.name(0) if len(self) else ""}".')
         return int(found[0])
 
     def targets(self, indices: Indices) -> npt.NDArray[np.float32]:
@@ -254,9 +246,7 @@ def _compress(tags: Iterable[Iterable[int]]) -> tuple[npt.NDArray[np.int64], npt
 
 def _check_classes(classes: tuple[str, ...]) -> None:
     if not 1 <= len(classes) <= MAX_CLASSES:
-        raise TagmaskError(
-            f"there are {len(classes)} classes; give 1 to {MAX_CLASSES}, for masks are 8-bit files."
-        )
+        raise TagmaskError(f"there are {len(classes)} classes; give 1 to {MAX_CLASSES}, for masks are 8-bit files.")
     twice = sorted({one for one in classes if classes.count(one) > 1})
     if twice or not all(one.strip() for one in classes):
         fault = f'the class "{twice[0]}" is given twice' if twice else "a class has an empty name"
@@ -268,11 +258,7 @@ def _check_names(names: Strings) -> None:
     for row in range(len(names)):
         code = names.raw(row)
         if code in seen:
-            raise TagmaskError(
-                f'two images are called "{names[row]}"; rename one, for outputs go by that name.'
-            )
+            raise TagmaskError(f'two images are called "{names[row]}"; rename one, for outputs go by that name.')
         if b"\0" in code or {b"", b".", b".."} & set(code.split(b"/")):
-            raise TagmaskError(
-                f'"{names[row]}" cannot name an output; use a relative path without "." and "..".'
-            )
+            raise TagmaskError(f'"{names[row]}" cannot name an output; use a relative path without "." and "..".')
         seen.add(code)

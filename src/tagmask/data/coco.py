@@ -1,22 +1,24 @@
 """COCO's ``instances*.json``.
 
-Decisions, after the custom of the WSSS literature:
+Decisions:
 
 - classes are the categories in the order of their ids; gaps in the ids vanish;
 - tags are the categories of an image's objects; crowd regions give none;
 - images without any tag are left out and counted (702 of 82,783 in train2014);
-- in a mask the object with the smaller area lies on top; crowd pixels that no object covers are 255. So are the
-  boxes of objects without an outline.
+- in a mask the object with the smaller area lies on top; crowd pixels that no object covers are 255, and so
+  are the boxes of objects without an outline.
 """
 
+import os
 from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pycocotools import mask as coco_mask  # type: ignore[import-untyped]
+from pycocotools import mask as coco_mask
 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import IGNORE
@@ -33,9 +35,17 @@ class CocoCatalog(Catalog):
     """A catalog whose masks are drawn from outlines when they are asked for."""
 
     def __init__(
-        self, *columns: Any, objects: "_Objects", sizes: npt.NDArray[np.int32], **options: Any
+        self,
+        classes: Sequence[str],
+        names: Sequence[str],
+        tags: Sequence[Sequence[int]],
+        *,
+        images: Sequence[str],
+        notes: Sequence[str],
+        objects: "_Objects",
+        sizes: npt.NDArray[np.int32],
     ) -> None:
-        super().__init__(*columns, **options)
+        super().__init__(classes, names, tags, images=images, notes=notes)
         self._objects = objects
         self._sizes = sizes  # (items, 2) height, width
 
@@ -50,9 +60,7 @@ class CocoCatalog(Catalog):
         try:
             return self._objects.draw(row, height, width)
         except ValueError as error:
-            text = (
-                f'the outlines of "{self._names[row]}" cannot be drawn ({error}); mend them or leave it out.'
-            )
+            text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); mend them or leave it out.'
             raise ImageError(text) from None
 
 
@@ -168,7 +176,7 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
         [raw.categories[identity] for identity in category_ids],
         [strip_suffix(raw.files[place]) for place in kept],
         [tags[place] for place in kept],
-        images=[images / raw.files[place] for place in kept],
+        images=[os.path.join(images, raw.files[place]) for place in kept],
         notes=[
             *missing_note(missing),
             *untagged_note(len(raw.files) - len(kept) - len(missing)),
@@ -217,7 +225,7 @@ def _tags(
     pairs = np.unique(owners[counted] * classes + labels[counted])  # image-major, without repetition
     starts = np.searchsorted(pairs, np.arange(images + 1) * classes).tolist()
     values = (pairs % classes).tolist()
-    return [values[start:stop] for start, stop in zip(starts, starts[1:], strict=False)]
+    return [values[start:stop] for start, stop in pairwise(starts)]
 
 
 def _object_notes(
@@ -225,7 +233,7 @@ def _object_notes(
 ) -> list[str]:
     stray, crowds, boxed = int((owners < 0).sum()), int(crowd.sum()), int((unsure & ~crowd).sum())
     notes = {
-        f"{stray:,} of {len(owners):,} objects belong to images that are not listed and were left out.": stray,
+        f"{stray:,} of {len(owners):,} objects belong to no listed image and were left out.": stray,
         f"{crowds:,} of {len(owners):,} objects are crowds: they give no tag and are 255 in masks.": crowds,
         f"{boxed:,} of {len(owners):,} objects have no outline: their boxes are 255 in masks.": boxed,
     }

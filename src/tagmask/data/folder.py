@@ -1,8 +1,8 @@
 """A folder of photos with a tag table, or with one sub-folder per tag.
 
 What would make the result wrong (an unknown class, an empty tag, two images of one name) stops the reading,
-with all mistakes in one report. What only makes it smaller (an image that is not there or has no tags) is left
-out and told in the catalog's notes.
+with all mistakes in one report. What only makes it smaller (an image that is not there or has no tags) is
+left out and told in the catalog's notes.
 """
 
 import os
@@ -126,8 +126,9 @@ def _locate(
             one = _Found(row, paths[0])
             first = owner.setdefault(strip_suffix(one.path), one)
             if first is not one and first.row.file != row.file:
-                text = f"{one.path} has the name of {first.path} ({first.row.place}); rename or remove one"
-                mistakes.add("duplicate", row.place, text)
+                twice = f"{one.path} stands already at {first.row.place}; keep one of the two"
+                twins = f"{one.path} has the name of {first.path} ({first.row.place}); rename or remove one"
+                mistakes.add("duplicate", row.place, twice if one.path == first.path else twins)
             found.append(one)
     return found, missing
 
@@ -141,9 +142,7 @@ def _matches(entry: str, files: dict[str, list[str]], images: Path) -> list[str]
     candidates = files.get(strip_suffix(path), [])
     if strip_suffix(path) == path:
         return candidates
-    return [one for one in candidates if one == path] or [
-        one for one in candidates if one.lower() == path.lower()
-    ]
+    return [one for one in candidates if one == path] or [one for one in candidates if one.lower() == path.lower()]
 
 
 def _refuse_nothing(kept: list[_Found], missing: list[str], images: Path, tags: Path | None) -> None:

@@ -44,9 +44,7 @@ def read_image(path: Path) -> npt.NDArray[np.uint8]:
     try:
         return np.array(_to_rgb(image, path), dtype=np.uint8)  # (H, W, 3)
     except ValueError:
-        raise ImageError(
-            f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG."
-        ) from None
+        raise ImageError(f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG.") from None
 
 
 def read_mask(path: Path, num_classes: int) -> npt.NDArray[np.uint8]:
@@ -101,16 +99,10 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
         raise ImageError(f"{path} {fault}; save it as {wanted}, or remove it.") from None
     except (Image.DecompressionBombError, MemoryError):
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
-        raise ImageError(
-            f"{path} has too many pixels (the limit is {limit} million); make it smaller."
-        ) from None
-    except (
-        Exception
-    ) as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, … on broken files
+        raise ImageError(f"{path} has too many pixels (the limit is {limit} million); make it smaller.") from None
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, … on broken files
         if isinstance(error, OSError) and error.strerror:
-            raise ImageError(
-                f"{path} cannot be opened ({error.strerror}); check path and permissions."
-            ) from None
+            raise ImageError(f"{path} cannot be opened ({error.strerror}); check path and permissions.") from None
         raise ImageError(f"{path} is damaged ({error}); copy or download it again, or remove it.") from error
 
 
@@ -132,9 +124,7 @@ def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode in ("I", "I;16", "I;16B", "I;16L", "I;16N"):
         return _sixteen_bit(image, path)
     if image.mode == "F":
-        raise ImageError(
-            f"{path} holds floating-point numbers, whose range is unknown; save it with 8 or 16 bits."
-        )
+        raise ImageError(f"{path} holds floating-point numbers, whose range is unknown; save it with 8 or 16 bits.")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
@@ -145,7 +135,5 @@ def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
 def _sixteen_bit(image: Image.Image, path: Path) -> Image.Image:
     grey = np.array(image).astype(np.int64)  # (H, W)
     if grey.min() < 0 or grey.max() > 65535:
-        raise ImageError(
-            f"{path} holds {grey.min()} to {grey.max()}, more than 16 bits; save it with 8 or 16 bits."
-        )
+        raise ImageError(f"{path} holds {grey.min()} to {grey.max()}, more than 16 bits; save it with 8 or 16 bits.")
     return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")  # 65535 = 255 · 257

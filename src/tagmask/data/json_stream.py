@@ -1,11 +1,10 @@
 """Reading a big JSON object piece by piece.
 
-``json.load`` turns COCO's 300 MB into gigabytes of Python objects before the first one is looked at; here only one
-entry of a list and a few megabytes of text exist at a time.
+``json.load`` turns COCO's 300 MB into gigabytes of Python objects before the first one is looked at; here
+only one entry of a list and a few megabytes of text exist at a time.
 """
 
 import json
-import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 _CHUNK = 1 << 22  # characters read at a time
-_SPACE = re.compile(r"[ \t\r\n]*")
+_BLANKS = " \t\r\n"
+_NUMBER_GOES_ON = ("", ".", "e", "E")
 
 
 def stream_lists(path: Path, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -79,8 +79,8 @@ class _Stream:
                 if not self._fill():
                     self._fail(error.msg, error.pos)
                 continue
-            # A number that touches the end of the text may go on in the next piece.
-            if end < len(self._text) or not self._fill():
+            # A number at the end of the text may go on in the next piece, also "1" that is followed by "." or "e".
+            if self._text[end : end + 1] not in _NUMBER_GOES_ON or not self._fill():
                 self._at = end
                 return value
 
@@ -94,11 +94,12 @@ class _Stream:
     def _next(self) -> str:
         """Skip blanks; the character that follows."""
         while True:
-            match = _SPACE.match(self._text, self._at)
-            self._at = match.end() if match else self._at
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._fill():
+            mark = self._text[self._at : self._at + 1]
+            if mark and mark not in _BLANKS:
+                return mark
+            if mark:
+                self._at += 1
+            elif not self._fill():
                 self._fail("the file ends too early", self._at)
 
     def _fill(self) -> bool:
@@ -116,6 +117,4 @@ class _Stream:
 
     def _fail(self, what: str, position: int) -> Any:
         place = self._read + position
-        raise TagmaskError(
-            f"{self._path} is not valid JSON at character {place:,} ({what}); download it again."
-        )
+        raise TagmaskError(f"{self._path} is not valid JSON at character {place:,} ({what}); download it again.")

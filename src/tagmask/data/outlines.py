@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pycocotools import mask as coco_mask  # type: ignore[import-untyped]
+from pycocotools import mask as coco_mask
 
+_FAR = 1e6  # pixels; drawing takes time and memory in proportion to an outline's length
 _BLOCK = 1 << 20  # numbers that are packed at a time
 _SIZE = struct.Struct("<II")  # height and width before each run-length code
 
@@ -31,19 +32,25 @@ class Outlines:
         return len(self.object_starts) - 1
 
     def runs(self, number: int, height: int, width: int) -> Any:
-        """An object's run lengths as pycocotools wants them, in an image of that size; None for an empty outline."""
+        """Run lengths of an object for pycocotools, in an image of that size; None for an empty outline."""
         code = self.codes[self.code_starts[number] : self.code_starts[number + 1]]
         if code:
             if _SIZE.unpack_from(code) != (height, width):
                 raise ValueError(f"run lengths are for {_SIZE.unpack_from(code)} (height, width)")
-            return {"size": [height, width], "counts": code[_SIZE.size :]}
+            counts = code[_SIZE.size :]
+            if (total := _run_total(counts)) != height * width:  # pycocotools would leave the rest to chance
+                raise ValueError(f"run lengths cover {total} of {height * width} pixels")
+            return {"size": [height, width], "counts": counts}
         polygons = [self.polygon(one) for one in range(*self.object_starts[number : number + 2])]
         return coco_mask.merge(coco_mask.frPyObjects(polygons, height, width)) if polygons else None
 
     def polygon(self, number: int) -> npt.NDArray[np.float64]:
         """The corners x, y, x, y, … of a polygon."""
         numbers = self.numbers[self.polygon_starts[number] : self.polygon_starts[number + 1]]
-        return numbers / 100 if numbers.dtype == np.int32 else numbers
+        corners: npt.NDArray[np.float64] = numbers / 100 if numbers.dtype == np.int32 else numbers
+        if not (np.abs(corners) <= _FAR).all():  # also false for NaN
+            raise ValueError("a corner lies far outside of the image")
+        return corners
 
 
 class OutlineBuilder:
@@ -59,7 +66,7 @@ class OutlineBuilder:
         self._code_starts = array("q", [0])
 
     def add(self, segmentation: Any) -> None:
-        """Append an object: a list of polygons or a run-length dict; ValueError or TypeError if it is malformed."""
+        """Append an object: polygons or a run-length dict; ValueError or TypeError if it is malformed."""
         if isinstance(segmentation, dict):
             self._codes += _compress(segmentation)
         else:
@@ -89,9 +96,8 @@ class OutlineBuilder:
 
     def _flush(self) -> None:
         numbers = np.array(self._fresh)
-        if not np.isfinite(numbers).all():
-            raise ValueError("a coordinate is not finite")
-        hundredths = np.rint(numbers * 100)
+        with np.errstate(over="ignore"):
+            hundredths = np.rint(numbers * 100)
         exact = np.array_equal(hundredths / 100, numbers) and np.abs(hundredths).max(initial=0) < 2**31
         self._blocks.append(hundredths.astype(np.int32) if exact else numbers)
         self._packed += len(numbers)
@@ -107,3 +113,25 @@ def _compress(segmentation: dict[str, Any]) -> bytes:
             raise ValueError(f"run lengths do not add up to the size {height}×{width}")
         counts = coco_mask.frPyObjects(segmentation, height, width)["counts"]
     return _SIZE.pack(height, width) + (counts.encode("ascii") if isinstance(counts, str) else counts)
+
+
+def _run_total(code: bytes) -> int:
+    """How many pixels a compressed run-length code covers; -1 if it is malformed.
+
+    A run is a signed number in groups of 5 bits, lowest first, each in a character from "0" on with bit 5 set if
+    more follow; from the fourth run on it is the difference to the run before the last.
+    """
+    groups = np.frombuffer(code, dtype=np.uint8).astype(np.int64) - 48
+    last = (groups & 32) == 0
+    if not groups.size or groups.min() < 0 or groups.max() > 63 or not last[-1]:
+        return -1
+    ends = np.flatnonzero(last)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts + 1
+    if lengths.max() > 7:  # more than 35 bits
+        return -1
+    shifts = 5 * (np.arange(groups.size) - np.repeat(starts, lengths))
+    runs = np.add.reduceat((groups & 31) << shifts, starts)
+    runs -= np.where(groups[ends] & 16, 1 << (5 * lengths), 0)  # the sign
+    runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
+    return int(runs.sum()) if runs.min() >= 0 else -1

@@ -31,7 +31,7 @@ BODY_COLOURS: tuple[Colour, ...] = (
 
 INK, WHITE, CREAM, GREY = (30, 28, 34), (246, 244, 238), (240, 224, 180), (168, 178, 190)
 RED, ORANGE, YELLOW, PINK = (214, 40, 40), (246, 140, 30), (255, 222, 96), (255, 116, 156)
-GREEN, LIME, BLUE = (24, 172, 84), (206, 228, 30), (34, 74, 224)
+GREEN, LIME, BLUE, MAGENTA = (24, 172, 84), (206, 228, 30), (34, 74, 224), (206, 30, 150)
 CYAN, NAVY, TURQUOISE, WOOD = (70, 232, 240), (28, 44, 104), (36, 190, 196), (110, 72, 40)
 
 
@@ -79,11 +79,11 @@ def _cow() -> tuple[Stamp, ...]:
         Shape(disc(0.36, -0.28, 0.4, 0.46), INK),
         Shape(disc(-0.32, -0.2, 0.15), INK),
         Shape(disc(0.34, -0.2, 0.14), WHITE),
-        Shape(disc(0, 0.52, 0.76, 0.5), PINK),
+        Shape(disc(0, 0.5, 0.8, 0.54), PINK),
         Shape(disc(-0.28, 0.55, 0.12), INK),
         Shape(disc(0.28, 0.55, 0.12), INK),
     )
-    return (Stamp(-25, 0.95, 0.28, head),)
+    return (Stamp(-25, 0.95, 0.295, head),)
 
 
 def _car() -> tuple[Stamp, ...]:
@@ -136,10 +136,9 @@ def _bird() -> tuple[Stamp, ...]:
     head = (
         Shape(polygon((0.3, -0.55), (1.3, -0.35), (1.9, 0.25), (1.75, 0.45), (0.3, 0.5)), LIME),
         Shape(polygon((1.42, -0.25), (1.9, 0.25), (1.75, 0.45), (1.4, 0.47)), INK),
-        Shape(disc(0, 0, 0.8), INK),
-        Shape(disc(0.14, 0.18, 0.5, 0.42), WHITE),
-        Shape(disc(0.16, -0.18, 0.26), (60, 120, 220)),
-        Shape(disc(0.16, -0.18, 0.12), INK),
+        Shape(disc(0, 0, 0.8), MAGENTA),
+        Shape(disc(0.16, -0.14, 0.34), WHITE),
+        Shape(disc(0.2, -0.14, 0.18), INK),
     )
     return (Stamp(-35, 0.92, 0.285, head),)
 
@@ -180,9 +179,7 @@ def _lamp() -> tuple[Stamp, ...]:
 
 def _fish() -> tuple[Stamp, ...]:
     rims = [(0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55), (-0.8, 0.0), (-0.95, 0.55), (-1.1, 1.1)]
-    fan = tuple(
-        Shape(polygon(rims[0], rims[i], rims[i + 1]), TURQUOISE if i % 2 else NAVY) for i in range(1, 5)
-    )
+    fan = tuple(Shape(polygon(rims[0], rims[i], rims[i + 1]), TURQUOISE if i % 2 else NAVY) for i in range(1, 5))
     eye = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.15, 0, 0.55), INK))
     return (Stamp(180, 0.95, 0.36, fan), Stamp(-20, 0.62, 0.1, eye))
 

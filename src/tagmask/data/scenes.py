@@ -112,9 +112,7 @@ def _place(
     thing = Thing(label, colours, (float(middle[0]), float(middle[1])), float(half.max()))
     moved = (turned - (low + high) / 2) * scale + middle
     ends = accumulate(len(shape.points) for shape in shapes)
-    return thing, [
-        Shape(moved[end - len(s.points) : end], s.colour) for end, s in zip(ends, shapes, strict=True)
-    ]
+    return thing, [Shape(moved[end - len(s.points) : end], s.colour) for end, s in zip(ends, shapes, strict=True)]
 
 
 def _draw(canvas: Image.Image, shapes: list[Shape], thing: Thing, index: int) -> None:
@@ -203,9 +201,7 @@ def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator)
     return np.asarray(flat.convert("RGB").reduce(2), dtype=np.float32) * weight[..., None]
 
 
-def _add(
-    picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, sun: tuple[float, float]
-) -> None:
+def _add(picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, sun: tuple[float, float]) -> None:
     """Puts object `index` on the picture, in place: first its shadow, then its lit and textured self."""
     codes, thing = np.asarray(layout.canvas), layout.things[index]
     margin, (middle_x, middle_y) = thing.reach + 7 * brush.unit, thing.middle

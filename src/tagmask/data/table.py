@@ -74,10 +74,8 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     rows = []
     for place, row in cells:
         if len(row) != len(header):
-            text = (
-                f"{len(row)} cells where the header has {len(header)}; quote cells that contain {delimiter!r}"
-            )
-            mistakes.add("cells", place, text)
+            fault = f"{len(row)} cells where the header has {len(header)}; quote cells that contain {delimiter!r}"
+            mistakes.add("cells", place, fault)
         elif columns:
             rows.append(Row(place, row[0], tuple(_marked(row, columns, place, mistakes))))
         else:
@@ -94,9 +92,7 @@ def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
                 yield f"line {line}", row
             line = reader.line_num + 1
     except csv.Error as error:
-        raise TagmaskError(
-            f"{path} is not valid CSV from line {line} on ({error}); mend the quotes there."
-        ) from None
+        raise TagmaskError(f"{path} is not valid CSV from line {line} on ({error}); mend the quotes there.") from None
 
 
 def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
@@ -153,9 +149,7 @@ def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
     elif isinstance(value, list):
         entries = [_entry(f"entry {number}", one) for number, one in enumerate(value, 1)]
     else:
-        raise TagmaskError(
-            f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".'
-        )
+        raise TagmaskError(f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".')
     return Table([row for entry in entries if (row := _json_row(*entry, mistakes))], ())
 
 
@@ -171,9 +165,7 @@ def _entry(place: str, value: Any) -> tuple[str, Any, Any]:
 
 
 def _json_row(place: str, file: Any, tags: Any, mistakes: Mistakes) -> Row | None:
-    listed = (
-        isinstance(tags, list) and not isinstance(tags, _Pairs) and all(isinstance(tag, str) for tag in tags)
-    )
+    listed = isinstance(tags, list) and not isinstance(tags, _Pairs) and all(isinstance(tag, str) for tag in tags)
     if not isinstance(file, str) or not listed:
         mistakes.add("object", place, 'an entry needs "file" (a text) and "tags" (a list of texts)')
         return None

@@ -5,7 +5,7 @@
          Annotations/ID.xml
          ImageSets/Segmentation/SPLIT.txt
 
-Tags come from the XML annotations (all objects, also "difficult" ones, as in the WSSS literature); for an
+Tags come from the XML annotations (all objects, also "difficult" ones); for an
 image without one they come from its mask.
 """
 
@@ -64,11 +64,7 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
     missing = [f"{name}.jpg" for name in listed if f"{name}.jpg" not in present]
     entries = _find_labels(root, {name: mask for name, mask in listed.items() if f"{name}.jpg" in present})
     if not entries:
-        what = (
-            f"none of the {len(missing):,} images of {source} exists"
-            if missing
-            else f"{source} lists no image"
-        )
+        what = f"none of the {len(missing):,} images of {source} exists" if missing else f"{source} lists no image"
         raise TagmaskError(f"{what}; the images belong in {root / 'JPEGImages'}, as ID.jpg.")
     _refuse_unlabelled(entries, root, source)
     tags, broken = _read_tags(entries, source)
@@ -94,9 +90,7 @@ def _list_file(root: Path, split: str | Path) -> Path:
     if Path(split).is_file():
         return Path(split)
     known = ", ".join(sorted(path.stem for path in folder.glob("*.txt"))) or "none"
-    raise TagmaskError(
-        f'there is no split "{split}": {folder} has {known}; name one of these or give a list file.'
-    )
+    raise TagmaskError(f'there is no split "{split}": {folder} has {known}; name one of these or give a list file.')
 
 
 def _read_list(source: Path) -> dict[str, str]:
@@ -158,9 +152,7 @@ def _read_tags(entries: list[_Entry], source: Path) -> tuple[dict[str, list[int]
                 continue
             for name in found:
                 if name not in CLASSES:
-                    mistakes.add(
-                        "class", str(entry.xml), f'unknown class "{name}"; VOC has {", ".join(CLASSES)}'
-                    )
+                    mistakes.add("class", str(entry.xml), f'unknown class "{name}"; VOC has {", ".join(CLASSES)}')
             tags[entry.name] = [CLASSES.index(name) for name in found if name in CLASSES]
     mistakes.raise_if_any()
     return tags, broken

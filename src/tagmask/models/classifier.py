@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-
-import tagmask.models.compat  # noqa: F401  isort: skip
-import timm
 from timm.data import resolve_model_data_config
 from timm.models.vision_transformer import checkpoint_filter_fn
+from torch import Tensor, nn
 
+import tagmask.models.compat
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json

@@ -20,7 +20,7 @@ def _import_torchvision() -> None:
     """Import torchvision, declaring its operators first if that is what it lacks."""
     global _library
     try:
-        import torchvision  # noqa: F401
+        import torchvision
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise

@@ -8,7 +8,7 @@ gradients as the joint batch.
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 import tagmask.models.compat  # noqa: F401  isort: skip
 from timm.layers import HybridEmbed
@@ -34,15 +34,39 @@ default_cfgs = generate_default_cfgs(
 )
 
 
+class Residual(nn.Module):
+    """Two 3×3 convolutions added to their input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.GroupNorm(8, width),
+            nn.GELU(),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.GroupNorm(8, width),
+            nn.GELU(),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        changed: Tensor = self.body(features)
+        return features + changed
+
+
 class ConvolutionStem(nn.Sequential):
     """Image (B, 3, H, W) to features (B, width, H/8, W/8)."""
 
     def __init__(self, in_chans: int = 3, width: int = 96) -> None:
-        layers: list[nn.Module] = []
-        for channels in (width // 4, width // 2, width):
-            layers += [nn.Conv2d(in_chans, channels, 3, stride=2, padding=1), nn.GroupNorm(8, channels), nn.GELU()]
-            in_chans = channels
-        super().__init__(*layers)
+        super().__init__(
+            nn.Conv2d(in_chans, width // 4, 3, stride=2, padding=1),
+            nn.GroupNorm(8, width // 4),
+            nn.GELU(),
+            nn.Conv2d(width // 4, width // 2, 3, stride=2, padding=1),
+            Residual(width // 2),
+            nn.Conv2d(width // 2, width, 3, stride=2, padding=1),
+            Residual(width),
+            Residual(width),
+        )
 
 
 @register_model

@@ -49,9 +49,7 @@ def _checked(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     values, truth = np.asarray(scores, dtype=np.float64), np.asarray(targets)
     if values.ndim != 2 or values.shape != truth.shape:
-        raise TagmaskError(
-            f"scores have shape {values.shape} and targets {truth.shape}; give (N, C) for both."
-        )
+        raise TagmaskError(f"scores have shape {values.shape} and targets {truth.shape}; give (N, C) for both.")
     if not np.isfinite(values).all():
         raise TagmaskError(
             f"scores hold {int((~np.isfinite(values)).sum())} values that are not finite; "

@@ -82,9 +82,7 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
     return float(values.mean()) if values.size else float("nan")
 
 
-def _check_labels(
-    prediction: npt.NDArray[Any], target: npt.NDArray[Any], num_classes: int, ignore: int
-) -> None:
+def _check_labels(prediction: npt.NDArray[Any], target: npt.NDArray[Any], num_classes: int, ignore: int) -> None:
     if num_classes < 1:
         raise TagmaskError(f"num_classes is {num_classes}; it counts the background too: give at least 1.")
     if 0 <= ignore < num_classes:
@@ -116,14 +114,11 @@ def _check_range(name: str, labels: npt.NDArray[np.intp], num_classes: int, igno
 def _checked_matrix(confusion: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
     counts = np.asarray(confusion)
     if counts.ndim != 2 or counts.size == 0 or counts.shape[1] - counts.shape[0] not in (0, 1):
-        raise TagmaskError(
-            f"confusion has shape {counts.shape}; give (K, K) or (K, K+1) as confusion() returns."
-        )
+        raise TagmaskError(f"confusion has shape {counts.shape}; give (K, K) or (K, K+1) as confusion() returns.")
     if not np.issubdtype(counts.dtype, np.integer):
         raise TagmaskError(f"confusion has dtype {counts.dtype}; give integer pixel counts.")
     if counts.min() < 0:
         raise TagmaskError(
-            f"confusion has the count {counts.min()}, less than 0; "
-            "a counter has overflowed: add matrices up in int64."
+            f"confusion has the count {counts.min()}, less than 0; a counter has overflowed: add matrices up in int64."
         )
     return counts.astype(np.int64)

@@ -92,9 +92,7 @@ class Sweep:
     def __init__(self, num_classes: int, thresholds: int = 100) -> None:
         """num_classes: K, background included; thresholds: T, giving t = 0, 1/T … (T−1)/T."""
         if not 2 <= num_classes <= IGNORE:
-            raise TagmaskError(
-                f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{IGNORE}."
-            )
+            raise TagmaskError(f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{IGNORE}.")
         self.num_classes = num_classes
         self.thresholds = threshold_values(thresholds)  # (T,)
         self.counts = np.zeros((num_classes, num_classes - 1, thresholds + 1), np.int64)  # (K, K−1, T+1)
@@ -121,7 +119,7 @@ class Sweep:
         """Add the counts of another process; the order does not matter."""
         if self.counts.shape != other.counts.shape:
             raise TagmaskError(
-                f"a sweep of (classes, thresholds) {(other.num_classes, len(other.thresholds))} does not merge "
+                f"a sweep of (classes, steps) {(other.num_classes, len(other.thresholds))} cannot be merged "
                 f"into one of {(self.num_classes, len(self.thresholds))}; build both alike."
             )
         self.counts += other.counts
@@ -130,9 +128,7 @@ class Sweep:
         """The curve of all images added so far."""
         if not self.counts.any():
             raise TagmaskError("no pixel was scored; add images whose target is not 255 everywhere.")
-        above = self.counts[:, :, ::-1].cumsum(axis=2)[
-            :, :, ::-1
-        ]  # (K, K−1, T+1) pixels of this bin or higher
+        above = self.counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # (K, K−1, T+1) in this bin or higher
         foreground = np.moveaxis(above[:, :, 1:], 2, 0)  # (T, K, K−1)
         total = self.counts.sum(axis=(1, 2))  # (K,)
         background = total - foreground.sum(axis=2)  # (T, K)
@@ -232,9 +228,7 @@ def _checked_maps(maps: Maps) -> npt.NDArray[Any]:
     """The maps, all in [0, 1]; negative zeros in float16 become float32, where they do no harm."""
     values: npt.NDArray[Any] = np.asarray(maps)
     if values.ndim != 3 or values.size == 0 or len(values) > IGNORE:
-        raise TagmaskError(
-            f"maps have shape {values.shape}; give (k, H, W) with 1…{IGNORE} maps, no side empty."
-        )
+        raise TagmaskError(f"maps have shape {values.shape}; give (k, H, W) with 1…{IGNORE} maps, no side empty.")
     if values.dtype not in (np.uint8, np.float16, np.float32, np.float64):
         raise TagmaskError(f"maps have dtype {values.dtype}; give float16, float32, float64 or uint8.")
     if values.dtype == np.uint8 or (values.dtype == np.float16 and values.view(np.uint16).max() <= _HALF_ONE):

@@ -67,7 +67,7 @@ def minimum_cross_entropy(histogram: Histogram) -> float:
 
     Minimises Σ v·log(v/mean of v's group). Reason: scores are positive and skewed, objects cover less
     than the background and spread wider; this criterion expects a spread that grows with the mean (it is
-    the likelihood of two Poisson groups), where Otsu's expects two of one width and lands too high.
+    the likelihood of two Poisson groups), where Otsu's expects two of one width and tends to land too high.
     Li and Lee, "Minimum Cross Entropy Thresholding", Pattern Recognition 26(4), 1993.
     """
     low, high, low_sum, high_sum = _split(histogram)  # (T,) each
@@ -81,6 +81,7 @@ class HistogramChooser:
     """A rule on the histogram of top scores, e.g. `otsu`."""
 
     def __init__(self, rule: Callable[[Histogram], float], thresholds: int = 100) -> None:
+        """rule: from the histogram (T+1,) to a threshold."""
         self.rule = rule
         self.counts = np.zeros(len(threshold_values(thresholds)) + 1, np.int64)  # (T+1,)
 
@@ -92,16 +93,16 @@ class HistogramChooser:
 
     def merge(self, other: Chooser) -> None:
         """Add the other's counts."""
-        if not isinstance(other, HistogramChooser) or (other.rule, len(other.counts)) != (
-            self.rule,
-            len(self.counts),
-        ):
+        if not isinstance(other, HistogramChooser) or other._settings() != self._settings():
             raise _cannot_merge(self, other)
         self.counts += other.counts
 
     def result(self) -> float:
         """The rule's answer."""
         return self.rule(self.counts)
+
+    def _settings(self) -> tuple[object, int]:
+        return self.rule, len(self.counts)
 
 
 class EdgeAgreement:
@@ -126,12 +127,8 @@ class EdgeAgreement:
         self.smoothing = smoothing
         size = len(threshold_values(thresholds)) + 1
         # Integers, so that the sums do not depend on the order of the images or the number of processes.
-        self.length = np.zeros(
-            size, np.int64
-        )  # (T+1,) pairs that join the outline here minus those that leave
-        self.strength = np.zeros(
-            size, np.int64
-        )  # (T+1,) likewise, their gradient in 1/1024 of the image's mean
+        self.length = np.zeros(size, np.int64)  # (T+1,) pairs that join the outline less those that leave
+        self.strength = np.zeros(size, np.int64)  # (T+1,) likewise their gradients, image mean = 1024
         self.all_pairs = 0
         self.all_strength = 0
 
@@ -165,19 +162,14 @@ class EdgeAgreement:
         first, last, strength = first[on], last[on], weight[on]
         size = len(self.length)
         self.length += np.bincount(first, minlength=size) - np.bincount(last, minlength=size)
-        joined = np.bincount(first, strength, size) - np.bincount(
-            last, strength, size
-        )  # whole numbers, exact
+        joined = np.bincount(first, strength, size) - np.bincount(last, strength, size)  # whole, so exact
         self.strength += joined.astype(np.int64)
         self.all_pairs += weight.size
         self.all_strength += int(weight.sum())
 
     def merge(self, other: Chooser) -> None:
         """Add the other's sums."""
-        if not isinstance(other, EdgeAgreement) or (other.smoothing, len(other.length)) != (
-            self.smoothing,
-            len(self.length),
-        ):
+        if not isinstance(other, EdgeAgreement) or other._settings() != self._settings():
             raise _cannot_merge(self, other)
         self.length += other.length
         self.strength += other.strength
@@ -198,6 +190,9 @@ class EdgeAgreement:
         """The threshold of the best agreement."""
         score = self.agreement()  # (T,)
         return _middle_of_best(score) / len(score)
+
+    def _settings(self) -> tuple[int, int]:
+        return self.smoothing, len(self.length)
 
 
 _ALL, _FIRST, _LAST = slice(None), slice(None, -1), slice(1, None)

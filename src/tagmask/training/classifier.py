@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
@@ -72,7 +73,9 @@ class TwoViews(nn.Module):
 def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
     first, last = chosen if chosen is not None else (0, depth - 1)
     if not 0 <= first <= last < depth:
-        raise TagmaskError(f"--consistency-blocks {first} {last} do not exist; this backbone has blocks 0 to {depth - 1}.")
+        raise TagmaskError(
+            f"--consistency-blocks {first} {last} do not exist; this backbone has blocks 0 to {depth - 1}."
+        )
     return range(first, last + 1)
 
 
@@ -99,12 +102,11 @@ class ClassifierTask:
         if not len(self.val):
             return {}
         own = Subset(
-            SquareDataset(self.val, self.size), range(accelerator.process_index, len(self.val), accelerator.num_processes)
+            SquareDataset(self.val, self.size),
+            range(accelerator.process_index, len(self.val), accelerator.num_processes),
         )
         logits, targets = _predict(self.classifier, own, accelerator, self.settings)
         if accelerator.num_processes > 1:
-            from accelerate.utils import gather_object
-
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
         loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
         return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
@@ -134,11 +136,9 @@ def _predict(
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
     """The classifier to start from, its first blocks frozen where asked for."""
     torch.manual_seed(settings.seed)
-    small = settings.size if settings.backbone == "tagmask_tiny" else None  # made for any size: store it there
     classifier = Classifier(
         settings.backbone,
         len(catalog.classes),
-        img_size=small,
         pretrained=settings.pretrained,
         weights=settings.weights,
         classes=catalog.classes,
@@ -177,7 +177,9 @@ class Trained:
             )
         if "map" in self.outcome.metrics:
             best = self.outcome.best
-            lines.append(f"validation mAP {self.outcome.metrics['map']:.3f} (best {best['map']:.3f} at step {best['step']:.0f})")
+            lines.append(
+                f"validation mAP {self.outcome.metrics['map']:.3f} (best {best['map']:.3f} at step {best['step']:.0f})"
+            )
         lines.append(f"classifier: {self.folder / 'model.safetensors'}")
         return "\n".join(lines)
 

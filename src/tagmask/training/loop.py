@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
@@ -88,7 +90,9 @@ class Loop:
             return
         changed = sorted(k for k in self.identity if state["identity"].get(k) != self.identity[k])
         if changed:
-            told = ", ".join(f"{k} was {state['identity'].get(k)!r} and is now {self.identity[k]!r}" for k in changed[:5])
+            told = ", ".join(
+                f"{k} was {state['identity'].get(k)!r} and is now {self.identity[k]!r}" for k in changed[:5]
+            )
             raise TagmaskError(
                 f"{self.folder} holds a training with other settings ({told}); "
                 "choose another --out, or add --restart to train anew."
@@ -106,12 +110,8 @@ class Loop:
             metrics = self._train()
         elif self.accelerator.is_main_process:
             tqdm.write(f"{self.folder} is trained already ({self.total} steps); nothing to do.")
-        broken: Any = [self.broken]
-        if self.accelerator.num_processes > 1:
-            from accelerate.utils import gather_object
-
-            broken = gather_object([self.broken])
-        return Outcome(self.total, metrics, self.best, sorted(set().union(*broken)))
+        self.accelerator.end_training()
+        return Outcome(self.total, metrics, self.best, sorted(self.broken))
 
     def _train(self) -> dict[str, float]:
         settings, metrics = self.settings, {}
@@ -141,7 +141,6 @@ class Loop:
             if self.step % settings.save_every == 0 or last:
                 self._save(last)
         bar.close()
-        self.accelerator.end_training()
         return metrics
 
     def _loader(self) -> Iterable[Batch]:
@@ -226,7 +225,8 @@ class Loop:
         return metrics
 
     def _save(self, last: bool) -> None:
-        self.accelerator.wait_for_everyone()
+        if self.accelerator.num_processes > 1:
+            self.broken = set().union(*gather_object([self.broken]))
         if not self.accelerator.is_main_process:
             return
         if last:
@@ -248,14 +248,20 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
     """The accelerator of a training; TensorBoard only where asked for."""
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
+    if not torch.distributed.is_initialized():
+        AcceleratorState._reset_state()  # an earlier training in this process may have had another precision
+    # without a GPU, accelerate joins processes into one training only when told that the CPU is meant
+    options: dict[str, Any] = {"mixed_precision": settings.precision, "cpu": not torch.accelerator.is_available()}
     if not settings.tensorboard:
-        return Accelerator(mixed_precision=settings.precision)
+        return Accelerator(**options)
     try:
         import tensorboard  # noqa: F401
     except ImportError:
-        raise TagmaskError("--tensorboard needs a package; install it with: pip install 'tagmask[tensorboard]'") from None
+        raise TagmaskError(
+            "--tensorboard needs a package; install it with: pip install 'tagmask[tensorboard]'"
+        ) from None
     folder.mkdir(parents=True, exist_ok=True)
-    accelerator = Accelerator(mixed_precision=settings.precision, log_with="tensorboard", project_dir=str(folder))
+    accelerator = Accelerator(**options, log_with="tensorboard", project_dir=str(folder))
     accelerator.init_trackers("tensorboard")
     return accelerator
 

@@ -31,7 +31,15 @@ class Stream(Sampler[list[Draw]]):
     """
 
     def __init__(
-        self, images: int, seed: int, batch: int, start: int, stop: int, accumulate: int = 1, rank: int = 0, world: int = 1
+        self,
+        images: int,
+        seed: int,
+        batch: int,
+        start: int,
+        stop: int,
+        accumulate: int = 1,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         self.images, self.seed, self.batch, self.accumulate = images, seed, batch, accumulate
         self.start, self.stop, self.rank, self.world = start, stop, rank, world

@@ -1,0 +1,103 @@
+"""Recorded attention: the same output, the same gradients, and nothing left behind."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import tagmask.models.attention as module
+from tagmask.errors import TagmaskError
+from tagmask.models.attention import attend, attend_per_head, record_attention
+from tests.helpers import tiny_classifier
+
+
+def random_qkv(dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(3, 2, 5, 4, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+
+def test_output_equals_the_fused_function() -> None:
+    query, key, value = random_qkv()
+    output, mean = attend(query, key, value)
+    torch.testing.assert_close(output, F.scaled_dot_product_attention(query, key, value))
+    expected = (torch.einsum("bhid,bhjd->bhij", query, key) / 2).softmax(-1).mean(1)  # √d = 2
+    torch.testing.assert_close(mean, expected)
+
+
+@pytest.mark.parametrize("images_at_once", [1, 2, 3])
+def test_gradients_by_finite_differences(images_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module._WORKING_ELEMENTS, "cpu", images_at_once * 2 * 5 * 5)
+    assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv), random_qkv())  # type: ignore[no-untyped-call]
+    assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv)[1], random_qkv())  # type: ignore[no-untyped-call]
+
+
+def test_additive_mask_is_learned() -> None:
+    query, key, value = random_qkv()
+    mask = torch.randn(1, 2, 5, 5, dtype=torch.float64, requires_grad=True)
+    output, mean = attend(query, key, value, attn_mask=mask)
+    torch.testing.assert_close(output, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    gradient = torch.autograd.grad(mean.square().sum(), mask)[0]
+    assert gradient.abs().max() > 0
+
+
+def test_half_precision_keeps_the_mean_in_single() -> None:
+    query, key, value = random_qkv(torch.bfloat16)
+    output, mean = attend(query, key, value)
+    assert (output.dtype, mean.dtype) == (torch.bfloat16, torch.float32)
+    (output.float().sum() + mean.square().sum()).backward()  # type: ignore[no-untyped-call]
+    assert query.grad is not None
+    assert query.grad.dtype == torch.bfloat16
+
+
+def plain_gradients(checkpoint: bool) -> list[Tensor]:
+    model = tiny_classifier()
+    images = torch.rand(2, 3, 32, 48)
+    with record_attention(model.blocks, checkpoint=checkpoint) as found:
+        loss = model.vit(images).square().sum()
+    loss = loss + sum((a.square().sum() for a in found), torch.zeros(()))
+    return list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+def test_recomputed_blocks_give_the_same_gradients() -> None:
+    for kept, recomputed in zip(plain_gradients(False), plain_gradients(True), strict=True):
+        torch.testing.assert_close(kept, recomputed, rtol=0, atol=0)
+
+
+def test_per_head_attention_averages_to_the_head_mean() -> None:
+    model = tiny_classifier().eval()
+    images = torch.rand(2, 3, 32, 48)
+    with torch.no_grad():
+        with record_attention(model.blocks) as means:
+            first = model.vit(images)
+        with record_attention(model.blocks, attend_per_head) as heads:
+            second = model.vit(images)
+    torch.testing.assert_close(first, second)
+    for mean, head in zip(means, heads, strict=True):
+        assert head.shape[1] == 4
+        torch.testing.assert_close(head.mean(1), mean)
+
+
+class Failing(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        raise RuntimeError("on purpose")
+
+
+def test_blocks_are_as_before_after_an_exception() -> None:
+    blocks = [nn.Identity(), Failing()]
+    with pytest.raises(RuntimeError, match="on purpose"), record_attention(blocks):
+        blocks[1](torch.zeros(1))
+    assert all("forward" not in block.__dict__ for block in blocks)
+
+
+def test_a_block_without_attention_is_refused() -> None:
+    block = nn.Linear(2, 2)
+    with (
+        pytest.raises(TagmaskError, match="a Linear of this backbone makes 0 attention matrices"),
+        record_attention([block]),
+    ):
+        block(torch.zeros(1, 2))
+
+
+def test_dropout_is_refused() -> None:
+    with pytest.raises(TagmaskError, match="dropout"):
+        attend(*random_qkv(), dropout_p=0.1)

@@ -1,0 +1,171 @@
+"""The classifier on the backbones it must know, on any size, from disk and from foreign files."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tagmask.errors import TagmaskError
+from tagmask.models.classifier import Classifier
+from tests.helpers import SHARED, tiny_classifier
+
+BACKBONES = [  # name, prefix tokens, patch size, mean of the red channel
+    ("vit_base_r50_s16_384", 1, 16, 0.5),
+    ("deit_small_patch16_224", 1, 16, 0.485),
+    ("deit_tiny_distilled_patch16_224", 2, 16, 0.485),
+    ("vit_small_patch14_reg4_dinov2", 5, 14, 0.485),
+    ("tagmask_tiny", 1, 8, 0.5),
+    ("vit_small_patch16_dinov3", 5, 16, 0.485),
+]
+
+
+@pytest.mark.parametrize(("name", "prefix", "patch", "mean"), BACKBONES)
+def test_backbones(name: str, prefix: int, patch: int, mean: float) -> None:
+    torch.manual_seed(0)
+    model = Classifier(name, 4).eval()
+    assert (model.prefix, model.patch_size) == (prefix, patch)
+    assert model.mean.flatten()[0].item() == pytest.approx(mean)
+    images = torch.rand(1, 3, 2 * patch, 3 * patch)
+    assert model.grid(2 * patch, 3 * patch) == (2, 3)
+    with torch.no_grad():
+        logits, attention = model(images, return_attention=True)
+        torch.testing.assert_close(logits, model(images), rtol=1e-4, atol=1e-5)
+    assert attention.shape == (1, len(model.blocks), 7, 7)
+    sums = attention.sum(-1)
+    if prefix == 1:
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+    else:  # what goes to the extra tokens is missing from the rows
+        assert (sums < 1).all()
+
+
+def test_extra_tokens_are_cut_out_at_the_right_place() -> None:
+    model = Classifier("deit_tiny_distilled_patch16_224", 2)
+    attention = torch.arange(36.0).view(1, 6, 6)  # class, distillation, four patches
+    kept = model.without_extra_tokens(attention)
+    assert kept[0, 0].tolist() == [0, 2, 3, 4, 5]
+    assert kept[0, :, 0].tolist() == [0, 12, 18, 24, 30]
+
+
+def test_attention_of_chosen_blocks_only() -> None:
+    model = tiny_classifier().eval()
+    images = torch.rand(1, 3, 32, 40)
+    with torch.no_grad():
+        everything = model(images, return_attention=True)[1]
+        _, chosen = model.attend(images, blocks=range(4, 6))
+    assert len(chosen) == 2
+    torch.testing.assert_close(torch.stack(chosen, 1), everything[:, 4:])
+
+
+def test_normalize_by_hand() -> None:
+    model = tiny_classifier()
+    assert model.normalize(torch.full((1, 3, 1, 1), 0.75)).flatten().tolist() == [0.5, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("swin_tiny_patch4_window7_224", "use a ViT with a class token, such as deit_small"),
+        ("resnet18", "use a ViT with a class token"),
+        ("vit_medium_patch16_gap_256", "use a ViT with a class token"),
+        ("deit_smal", "did you mean deit_small"),
+        ("no such thing", "timm knows no backbone named 'no such thing'"),
+    ],
+)
+def test_unusable_backbones_are_refused(name: str, message: str) -> None:
+    with pytest.raises(TagmaskError, match=message):
+        Classifier(name, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "message"), [((4, 40), "4×40 pixels, smaller than one 8-pixel patch"), ((33, 40), "multiples of 8.*32×40")]
+)
+def test_sizes_that_do_not_fit(size: tuple[int, int], message: str) -> None:
+    with pytest.raises(TagmaskError, match=message):
+        tiny_classifier()(torch.rand(1, 3, *size))
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    model = tiny_classifier(classes=2, size=40).eval()
+    model.classes = ("dog", "sofa")
+    model.save(tmp_path)
+    again = Classifier.load(tmp_path)
+    assert again.classes == ("dog", "sofa")
+    images = torch.rand(1, 3, 48, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(again(images), model(images), rtol=0, atol=0)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_loading_from_a_wrong_place(tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
+        Classifier.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"model": "segmenter"}')
+    with pytest.raises(TagmaskError, match="does not hold a classifier"):
+        Classifier.load(tmp_path)
+    tiny_classifier().save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"half a file")
+    with pytest.raises(TagmaskError, match="does not hold the model"):
+        Classifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_local_weights_fit_all_but_the_head(tmp_path: Path, suffix: str) -> None:
+    source = tiny_classifier(classes=5)
+    file = tmp_path / f"weights{suffix}"
+    if suffix == ".pth":
+        torch.save({"state_dict": {f"module.{k}": v.half() for k, v in source.vit.state_dict().items()}}, file)
+    else:
+        save_file({k: v.half() for k, v in source.vit.state_dict().items()}, file)
+    model = Classifier("tagmask_tiny", 3, img_size=32, weights=file)
+    expected = source.vit.blocks[2].attn.qkv.weight.half().float()
+    torch.testing.assert_close(model.vit.blocks[2].attn.qkv.weight, expected, rtol=0, atol=0)
+    assert model.vit.head.weight.shape == (3, 96)
+
+
+def test_local_weights_at_another_size_resample_positions(tmp_path: Path) -> None:
+    save_file(tiny_classifier(size=32).vit.state_dict(), tmp_path / "w.safetensors")
+    model = Classifier("tagmask_tiny", 3, img_size=64, weights=tmp_path / "w.safetensors")
+    assert model.vit.pos_embed.shape == (1, 65, 96)
+
+
+def test_weights_that_do_not_fit(tmp_path: Path) -> None:
+    tensors = tiny_classifier().vit.state_dict()
+    del tensors["blocks.3.mlp.fc1.weight"]
+    save_file(tensors, tmp_path / "w.safetensors")
+    with pytest.raises(TagmaskError, match=r"1 are missing.*blocks\.3\.mlp\.fc1\.weight"):
+        Classifier("tagmask_tiny", 3, weights=tmp_path / "w.safetensors")
+    save_file({**tiny_classifier().vit.state_dict(), "surplus": torch.zeros(1)}, tmp_path / "v.safetensors")
+    with pytest.raises(TagmaskError, match="1 of the file have no place"):
+        Classifier("tagmask_tiny", 3, weights=tmp_path / "v.safetensors")
+    with pytest.raises(TagmaskError, match="does not exist"):
+        Classifier("tagmask_tiny", 3, weights=tmp_path / "nowhere.pth")
+    (tmp_path / "text.pth").write_text("not tensors")
+    with pytest.raises(TagmaskError, match=r"text\.pth"):
+        Classifier("tagmask_tiny", 3, weights=tmp_path / "text.pth")
+
+
+def test_published_weights_without_network_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(TagmaskError, match="could not be fetched.*--weights"):
+        Classifier("deit_tiny_patch16_224", 3, pretrained=True)
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(TagmaskError, match="2 class names were given for 3"):
+        Classifier("tagmask_tiny", 3, classes=["a", "b"])
+    with pytest.raises(TagmaskError, match="choose one"):
+        Classifier("tagmask_tiny", 3, pretrained=True, weights="w.pth")
+    with pytest.raises(TagmaskError, match="at least one class"):
+        Classifier("tagmask_tiny", 0)
+
+
+@pytest.mark.skipif(not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine")
+def test_real_weights_load() -> None:
+    file = SHARED / "weights" / "vit_small_patch14_dinov2.saliency.safetensors"
+    model = Classifier("vit_small_patch14_dinov2", 20, weights=file)
+    assert model.vit.pos_embed.shape == (1, 1 + 37 * 37, 384)
+    assert model.native_size == 518
+    with pytest.raises(TagmaskError, match="does not fit this backbone"):
+        Classifier("deit_small_patch16_224", 20, weights=file)

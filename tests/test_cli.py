@@ -1,0 +1,89 @@
+"""The command line as a user meets it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tagmask.cli import main
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code or 0)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, tagmask.cli\ntry: tagmask.cli.main(['--help'])\nexcept SystemExit: pass\n"
+    code += "heavy = {'torch', 'timm', 'numpy', 'tyro', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "tagmask train" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_help_of_a_command_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--help") == 0
+    assert f"tagmask {command} --" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("tagmask 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fly"], "there is no command 'fly'; choose from demo, train"),
+        (["train", "--preset", "paper", "--out", "x"], "there is no preset 'paper'; choose from scenes"),
+        (["train", "--out", "x", "--preset"], "--preset needs a value"),
+        (["train", "--config", "no.toml", "--out", "x"], "no.toml does not exist"),
+        (["train", "--out", "x", "--data", "folder"], "--images is missing; --data folder needs it"),
+        (["train", "--out", "x", "--data", "voc", "--root", "nowhere"], "--root nowhere does not exist"),
+        (["train", "--out", "x", "--backbone", "resnet18", "--count", "4"], "use a ViT with a class token"),
+    ],
+)
+def test_mistakes_end_with_a_sentence(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 1
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_from_a_config_with_a_flag_on_top(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--preset", "scenes", "--count", "8", "--size", "32", "--batch", "2", "--steps", "1"]
+    assert run("train", *flags, "--out", str(tmp_path / "a")) == 0
+    assert "validation mAP" in capsys.readouterr().out
+    config = str(tmp_path / "a" / "config.toml")
+    assert run("train", "--config", config, "--out", str(tmp_path / "b"), "--steps=2") == 0
+    text = (tmp_path / "b" / "config.toml").read_text()
+    assert "steps = 2" in text
+    assert "count = 8" in text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_unwritable_output_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o500)
+    flags = ["--preset", "scenes", "--count", "8", "--size", "32", "--batch", "2", "--steps", "1"]
+    assert run("train", *flags, "--out", str(tmp_path / "a")) == 1
+    assert "permission denied" in capsys.readouterr().err
+
+
+def test_full_disk_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "log.jsonl"))
+
+    monkeypatch.setattr("tagmask.training.loop.Loop._log", full)
+    flags = ["--preset", "scenes", "--count", "8", "--size", "32", "--batch", "2", "--steps", "1"]
+    assert run("train", *flags, "--out", str(tmp_path / "a")) == 1
+    assert "the disk is full; free some space" in capsys.readouterr().err

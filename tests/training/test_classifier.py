@@ -1,0 +1,307 @@
+"""Training a classifier: the loss, resuming, many processes, broken images."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from safetensors.torch import load_file
+
+from tagmask.acr.views import HorizontalFlip, Resize, parse_view
+from tagmask.errors import TagmaskError
+from tagmask.training.classifier import ClassifierTask, TwoViews, train
+from tagmask.training.loop import Loop
+from tests.helpers import tiny_classifier, tiny_settings
+
+FLAGS = [
+    "--preset",
+    "scenes",
+    "--count",
+    "24",
+    "--size",
+    "32",
+    "--batch",
+    "4",
+    "--log-every",
+    "1",
+    "--warmup",
+    "2",
+    "--val-every",
+    "1",
+]
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def final(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "1_classifier" / "model.safetensors")
+
+
+def assert_identical(one: Path, other: Path) -> None:
+    first, second = final(one), final(other)
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+def test_loss_is_the_sum_of_its_parts_by_another_path(tmp_path: Path) -> None:
+    model = tiny_classifier().eval()
+    images, targets = torch.rand(2, 3, 32, 32), torch.tensor([[1.0, 0, 1], [0, 1, 0]])
+    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(images, targets)
+    first, attention = model(model.normalize(images), return_attention=True)
+    second, other = model(model.normalize(images.flip(-1)), return_attention=True)
+    grid = attention[..., 1:, 1:].reshape(2, 6, 4, 4, 4, 4)
+    turned = other[..., 1:, 1:].reshape(2, 6, 4, 4, 4, 4).flip(3, 5)
+    affinity = (grid - turned).abs().mean()
+    row = attention[..., 0, 1:].reshape(2, 6, 4, 4) - other[..., 0, 1:].reshape(2, 6, 4, 4).flip(-1)
+    classes = sum(
+        F.binary_cross_entropy_with_logits(logits, targets) for logits in (first, second)
+    )  # the soft margin loss is the mean cross entropy
+    expected = classes + 16 / 576 * (50 * row.abs().mean() + 70 * affinity)
+    assert losses["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert losses["affinity"].item() == pytest.approx(affinity.item(), rel=1e-5)
+    assert losses["affinity"].item() > 1e-4
+
+
+def test_views_of_another_size_run_apart(tmp_path: Path) -> None:
+    model = tiny_classifier().eval()
+    settings = tiny_settings(tmp_path)
+    images, targets = torch.rand(1, 3, 32, 48), torch.zeros(1, 3)
+    losses = TwoViews(model, Resize(0.5, patch=8), settings)(images, targets)
+    _, attention = model(model.normalize(images), return_attention=True)
+    small = Resize(0.5, patch=8).apply(images)
+    _, other = model(model.normalize(small), return_attention=True)
+    restored = Resize(0.5, patch=8).restore(other, (4, 6))
+    assert losses["activation"].item() == pytest.approx(
+        (attention - restored)[..., 0, 1:].abs().mean().item(), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "view", ["none", "hflip+vflip", "rotate", "rotate90", "hflip+resize0.5", "hflip+hide", "hflip+gray"]
+)
+def test_every_view_trains(view: str, tmp_path: Path) -> None:
+    model = tiny_classifier()
+    losses = TwoViews(model, parse_view(view, 8), tiny_settings(tmp_path, view=view))(
+        torch.rand(2, 3, 32, 32), torch.ones(2, 3)
+    )
+    losses["loss"].backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+def test_no_attention_is_recorded_without_consistency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_classifier()
+    monkeypatch.setattr(type(model), "attend", None)
+    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=0, beta=0))(
+        torch.rand(1, 3, 32, 32), torch.ones(1, 3)
+    )
+    assert losses["affinity"].item() == 0
+
+
+def test_training_learns_and_leaves_its_files(tmp_path: Path) -> None:
+    trained = train(tiny_settings(tmp_path, steps=30, count=40, batch=8, lr=1e-3))
+    rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
+    losses = [row["classes"] for row in rows if "classes" in row]
+    assert len(losses) == 30
+    assert np.mean(losses[-5:]) < np.mean(losses[:3]) - 0.1
+    assert any("map" in row for row in rows)
+    names = {file.name for file in trained.folder.iterdir()}
+    assert names == {"model.safetensors", "config.json", "log.jsonl", "resume.safetensors", "best"}
+    assert 'backbone = "tagmask_tiny"' in (tmp_path / "config.toml").read_text()
+    assert "validation mAP" in trained.summary()
+
+
+def test_same_seed_same_weights_other_seed_other_weights(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(tiny_settings(tmp_path / name, seed=seed, steps=3, view="hflip+hide"))
+    assert_identical(tmp_path / "a", tmp_path / "b")
+    assert not torch.equal(final(tmp_path / "a")["head.weight"], final(tmp_path / "c")["head.weight"])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"optimizer": "sgd", "lr": 0.01, "ema": 0.9, "accumulate": 2, "view": "rotate"}]
+)
+def test_stopped_after_any_step_and_resumed_is_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    train(tiny_settings(tmp_path / "whole", **options))
+    plain = Loop._one_step
+
+    def dying(self: Loop, step: int, batches: Any) -> dict[str, float]:
+        if step in dies_at:
+            dies_at.remove(step)
+            raise KeyboardInterrupt
+        return plain(self, step, batches)
+
+    monkeypatch.setattr(Loop, "_one_step", dying)
+    dies_at = [1, 3, 4]
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny_settings(tmp_path / "parts", save_every=1, **options))
+    train(tiny_settings(tmp_path / "parts", save_every=1, **options))
+    assert_identical(tmp_path / "whole", tmp_path / "parts")
+    steps = [json.loads(line) for line in (tmp_path / "parts/1_classifier/log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in steps if "lr" in row] == [1, 2, 3, 4, 5, 6]
+
+
+def test_sigkill_and_resume_is_bit_identical(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tagmask", "train", *FLAGS, "--steps", "12", "--save-every", "2", "--out"]
+    subprocess.run([*command, str(tmp_path / "whole")], env=ENV, check=True, capture_output=True)
+    log = tmp_path / "killed/1_classifier/log.jsonl"
+    process = subprocess.Popen(
+        [*command, str(tmp_path / "killed")], env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not (log.exists() and log.read_text().count('"lr"') >= 5) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    subprocess.run([*command, str(tmp_path / "killed")], env=ENV, check=True, capture_output=True)
+    assert_identical(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
+    # one step of plain SGD with lr 1: the change of the weights is the gradient
+    flags = "--steps 1 --optimizer sgd --lr 1 --momentum 0 --weight-decay 0 --clip 0 --warmup 0 --alpha 100 --beta 100"
+    command = ["tagmask", "train", *FLAGS, *flags.split(), "--out"]
+    subprocess.run([sys.executable, "-m", *command, str(tmp_path / "one")], env=ENV, check=True, capture_output=True)
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    done = subprocess.run([*launch, "-m", *command, str(tmp_path / "two")], env=ENV, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("classifier:") == 1  # one of the processes speaks
+    one, two = final(tmp_path / "one"), final(tmp_path / "two")
+    torch.manual_seed(0)
+    start = ClassifierTask(*_catalogs(tmp_path), tiny_settings(tmp_path)).classifier.vit.state_dict()
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
+    assert (one["head.weight"] - start["head.weight"]).abs().max() > 1e-3
+
+
+def _catalogs(tmp_path: Path) -> Any:
+    from tagmask.data.open import open_train_and_val
+
+    return open_train_and_val(tiny_settings(tmp_path))
+
+
+def test_accumulated_parts_give_the_joint_gradient(tmp_path: Path) -> None:
+    plain = {"steps": 1, "optimizer": "sgd", "lr": 1.0, "momentum": 0.0, "clip": 0.0, "warmup": 0}
+    train(tiny_settings(tmp_path / "joint", **plain))
+    train(tiny_settings(tmp_path / "parts", accumulate=4, **plain))
+    for name, value in final(tmp_path / "joint").items():
+        torch.testing.assert_close(value, final(tmp_path / "parts")[name], rtol=1e-4, atol=1e-6)
+
+
+def test_average_of_weights_by_hand(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.0, "power": 1.0, "warmup": 0}
+    start = ClassifierTask(*_catalogs(tmp_path), tiny_settings(tmp_path)).classifier.vit.state_dict()["head.weight"]
+    train(tiny_settings(tmp_path / "plain", steps=1, **options))
+    train(tiny_settings(tmp_path / "average", steps=1, ema=0.75, **options))
+    after = final(tmp_path / "plain")["head.weight"]
+    torch.testing.assert_close(final(tmp_path / "average")["head.weight"], 0.75 * start + 0.25 * after)
+
+
+def test_frozen_blocks_do_not_move(tmp_path: Path) -> None:
+    start = ClassifierTask(*_catalogs(tmp_path), tiny_settings(tmp_path)).classifier.vit.state_dict()
+    train(tiny_settings(tmp_path, freeze=4, weight_decay=0.5))
+    moved = {name for name, value in final(tmp_path).items() if not torch.equal(value, start[name])}
+    assert all(name.startswith(("blocks.4", "blocks.5", "norm.", "head.")) for name in moved)
+    assert "blocks.4.attn.qkv.weight" in moved
+
+
+def test_mixed_precision_trains(tmp_path: Path) -> None:
+    outcome = train(tiny_settings(tmp_path, precision="bf16", steps=2)).outcome
+    assert np.isfinite(outcome.metrics["val_loss"])
+
+
+def test_tensorboard_events_can_be_read_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    trained = train(tiny_settings(tmp_path, tensorboard=True, steps=2))
+    events = EventAccumulator(str(trained.folder / "tensorboard"))
+    events.Reload()
+    rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
+    logged = [row["loss"] for row in rows if "loss" in row]
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(logged, rel=1e-5)
+
+
+def test_other_settings_do_not_mix_with_an_earlier_training(tmp_path: Path) -> None:
+    train(tiny_settings(tmp_path, steps=2))
+    with pytest.raises(TagmaskError, match=r"lr was 0\.002 and is now 0\.5.*--restart"):
+        train(tiny_settings(tmp_path, steps=2, lr=0.5))
+    train(tiny_settings(tmp_path, steps=2, lr=0.001, restart=True))
+
+
+def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
+    train(tiny_settings(tmp_path, steps=2))
+    before = (tmp_path / "1_classifier/model.safetensors").stat().st_mtime_ns
+    again = train(tiny_settings(tmp_path, steps=2))
+    assert (tmp_path / "1_classifier/model.safetensors").stat().st_mtime_ns == before
+    assert "map" in again.outcome.metrics
+
+
+def test_a_broken_resume_point_is_told(tmp_path: Path) -> None:
+    train(tiny_settings(tmp_path, steps=2))
+    (tmp_path / "1_classifier/resume.safetensors").write_bytes(b"half")
+    with pytest.raises(TagmaskError, match=r"resume\.safetensors cannot be read.*--restart"):
+        train(tiny_settings(tmp_path, steps=2))
+
+
+def photos(folder: Path, count: int) -> None:
+    folder.mkdir()
+    rows = ["file,tags"]
+    for i in range(count):
+        color = (200, 30, 30) if i % 2 else (30, 30, 200)
+        Image.new("RGB", (40 + i, 30), color).save(folder / f"{i:03}.jpg")
+        rows.append(f"{i:03}.jpg,{'red' if i % 2 else 'blue'}")
+    (folder / "tags.csv").write_text("\n".join(rows))
+
+
+def folder_settings(tmp_path: Path, **changes: Any) -> Any:
+    images = tmp_path / "photos"
+    return tiny_settings(tmp_path / "run", data="folder", images=images, tags=images / "tags.csv", **changes)
+
+
+def test_broken_images_are_listed_and_skipped(tmp_path: Path) -> None:
+    photos(tmp_path / "photos", 20)
+    for i in (3, 8):
+        (tmp_path / f"photos/{i:03}.jpg").write_bytes(b"not a photo")
+    trained = train(folder_settings(tmp_path, steps=20, val_fraction=0.0))
+    assert trained.broken == ["003", "008"]
+    assert json.loads((trained.folder / "broken_images.json").read_text()) == ["003", "008"]
+    assert "2 images could not be read and were skipped: 003, 008" in trained.summary()
+
+
+def test_nothing_but_broken_images_is_an_error(tmp_path: Path) -> None:
+    photos(tmp_path / "photos", 4)
+    for i in range(4):
+        (tmp_path / f"photos/{i:03}.jpg").write_bytes(b"")
+    with pytest.raises(TagmaskError, match="images in a row cannot be read"):
+        train(folder_settings(tmp_path, val_fraction=0.0))
+
+
+def test_diverging_training_stops_with_advice(tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match=r"the loss is nan.*lower --lr|the loss is inf.*lower --lr"):
+        train(tiny_settings(tmp_path, optimizer="sgd", lr=1e9, clip=0.0, warmup=0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"freeze": 7}, "more than the 6 blocks"),
+        ({"consistency_blocks": (2, 9)}, "blocks 0 to 5"),
+        ({"size": 30}, "multiples of 8"),
+    ],
+)
+def test_settings_that_do_not_fit_the_backbone(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TagmaskError, match=message):
+        train(tiny_settings(tmp_path, **changes))
