@@ -148,7 +148,7 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
 def test_published_weights_without_network_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(TagmaskError, match="could not be fetched.*--weights"):
+    with pytest.raises(TagmaskError, match=r"could not be fetched.*--weights"):
         Classifier("deit_tiny_patch16_224", 3, pretrained=True)
 
 

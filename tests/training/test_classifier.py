@@ -17,6 +17,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
+from tagmask.data.open import open_train_and_val
 from tagmask.errors import TagmaskError
 from tagmask.training.classifier import ClassifierTask, TwoViews, train
 from tagmask.training.loop import Loop
@@ -180,16 +181,18 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     assert done.stdout.count("classifier:") == 1  # one of the processes speaks
     one, two = final(tmp_path / "one"), final(tmp_path / "two")
     torch.manual_seed(0)
-    start = ClassifierTask(*_catalogs(tmp_path), tiny_settings(tmp_path)).classifier.vit.state_dict()
+    start = initial_weights(tmp_path)
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
     assert (one["head.weight"] - start["head.weight"]).abs().max() > 1e-3
 
 
-def _catalogs(tmp_path: Path) -> Any:
-    from tagmask.data.open import open_train_and_val
-
-    return open_train_and_val(tiny_settings(tmp_path))
+def initial_weights(tmp_path: Path) -> dict[str, torch.Tensor]:
+    training, val = open_train_and_val(tiny_settings(tmp_path))
+    weights: dict[str, torch.Tensor] = ClassifierTask(
+        training, val, tiny_settings(tmp_path)
+    ).classifier.vit.state_dict()
+    return weights
 
 
 def test_accumulated_parts_give_the_joint_gradient(tmp_path: Path) -> None:
@@ -202,7 +205,7 @@ def test_accumulated_parts_give_the_joint_gradient(tmp_path: Path) -> None:
 
 def test_average_of_weights_by_hand(tmp_path: Path) -> None:
     options: dict[str, Any] = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.0, "power": 1.0, "warmup": 0}
-    start = ClassifierTask(*_catalogs(tmp_path), tiny_settings(tmp_path)).classifier.vit.state_dict()["head.weight"]
+    start = initial_weights(tmp_path)["head.weight"]
     train(tiny_settings(tmp_path / "plain", steps=1, **options))
     train(tiny_settings(tmp_path / "average", steps=1, ema=0.75, **options))
     after = final(tmp_path / "plain")["head.weight"]
@@ -210,7 +213,7 @@ def test_average_of_weights_by_hand(tmp_path: Path) -> None:
 
 
 def test_frozen_blocks_do_not_move(tmp_path: Path) -> None:
-    start = ClassifierTask(*_catalogs(tmp_path), tiny_settings(tmp_path)).classifier.vit.state_dict()
+    start = initial_weights(tmp_path)
     train(tiny_settings(tmp_path, freeze=4, weight_decay=0.5))
     moved = {name for name, value in final(tmp_path).items() if not torch.equal(value, start[name])}
     assert all(name.startswith(("blocks.4", "blocks.5", "norm.", "head.")) for name in moved)

@@ -55,7 +55,7 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes))
         self.img_size = img_size
-        self.vit = _create(backbone, num_classes, img_size, pretrained, drop_path)
+        self.vit: Any = _create(backbone, num_classes, img_size, pretrained, drop_path)
         if weights is not None:
             fit_weights(self.vit, Path(weights), checkpoint_filter_fn, optional=_HEADS)
         config = resolve_model_data_config(self.vit)
@@ -78,9 +78,9 @@ class Classifier(nn.Module):
         return int(self.vit.num_prefix_tokens)
 
     @property
-    def blocks(self) -> nn.ModuleList:
-        blocks: nn.ModuleList = self.vit.blocks
-        return blocks
+    def blocks(self) -> Any:
+        """The transformer blocks, a module list."""
+        return self.vit.blocks
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Token grid (h, w) of an image, or a sentence on why the size does not fit."""
@@ -108,8 +108,8 @@ class Classifier(nn.Module):
             logits, attention = self.attend(images)
             return logits, torch.stack(attention, dim=1)
         self.grid(*images.shape[-2:])
-        logits = self.vit(images)
-        return logits
+        plain: Tensor = self.vit(images)
+        return plain
 
     def attend(
         self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
@@ -175,7 +175,7 @@ def _checked_config(folder: Path) -> Mapping[str, Any]:
 
 def _create(
     name: str, num_classes: int, img_size: int | tuple[int, int] | None, pretrained: bool, drop_path: float
-) -> nn.Module:
+) -> Any:
     """The timm model, or a sentence on why this backbone cannot be used."""
     if not timm.is_model(name):
         known = timm.list_models()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from tagmask.acr.consistency import activation_loss, affinity_loss, strength
 from tagmask.acr.views import View, parse_view
@@ -83,7 +83,7 @@ class ClassifierTask:
     """What the training loop needs to know about the classifier."""
 
     name = "train"
-    new_layers = ("head",)
+    new_layers: tuple[str, ...] = ("head",)
     metric = "map"
 
     def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings) -> None:
@@ -93,7 +93,7 @@ class ClassifierTask:
         self.module: nn.Module = TwoViews(
             self.classifier, parse_view(settings.view, self.classifier.patch_size), settings
         )
-        self.dataset = TagDataset(train, self.size, settings.crop_scale, settings.seed)
+        self.dataset: Dataset[Any] = TagDataset(train, self.size, settings.crop_scale, settings.seed)
         self.images = len(train)
         self.val, self.settings = val, settings
 

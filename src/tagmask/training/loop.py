@@ -69,7 +69,7 @@ class Loop:
         world = self.accelerator.num_processes
         if settings.batch % (settings.accumulate * world):
             raise TagmaskError(
-                f"--batch {settings.batch} cannot be split evenly over {world} processes × {settings.accumulate} parts; "
+                f"--batch {settings.batch} cannot be split evenly: {world} processes × {settings.accumulate} parts; "
                 f"use a multiple of {world * settings.accumulate}."
             )
         optimizer = build_optimizer(task.module, settings, task.new_layers)
