@@ -2,6 +2,6 @@
 
 import torch
 
-import tagmask.models.compat  # noqa: F401
+import tagmask.models  # noqa: F401  before torchmetrics, which imports torchvision
 
 torch.set_num_threads(1)

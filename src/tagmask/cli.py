@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tagmask import __version__
-from tagmask.config import TRAIN_PRESETS, DataSettings, TrainSettings, read_toml, read_values
+from tagmask.config import (
+    TRAIN_PRESETS,
+    DataSettings,
+    PhotoSettings,
+    ScoreSettings,
+    SeedSettings,
+    TrainSettings,
+    read_toml,
+    read_values,
+)
 from tagmask.errors import TagmaskError
 
 Settings = TypeVar("Settings", bound=DataSettings)
@@ -19,6 +28,8 @@ tagmask: images that carry only tags go in, segmentation masks come out.
 
   tagmask demo      everything on built-in pictures, in minutes on a laptop
   tagmask train     train a tag classifier with all-pairs consistency
+  tagmask seeds     localisation maps of tagged images, or of one photo
+  tagmask score     how well the maps agree with masks
 
   tagmask COMMAND --help    settings and examples of one command
   tagmask --version
@@ -36,6 +47,25 @@ examples:
 
 also: --preset NAME   start from a named recipe: scenes, voc, voc-deit-s, coco
       --config FILE   start from the [train] section of a run's config.toml
+"""
+
+SEED_EXAMPLES = """\
+Make localisation maps ("seeds") of all images of a run, or of one photo. Stopped and typed again, it goes on.
+
+examples:
+  tagmask seeds --out run                                  the images and the model of the run
+  tagmask seeds --out run --data voc --root VOC2012 --split val
+  tagmask seeds --out run --scales 0.75 1 1.25 --shard 0/4
+  tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
+  tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
+"""
+
+SCORE_EXAMPLES = """\
+Compare the maps of a run with masks: IoU over all thresholds in one reading, and thresholds chosen without masks.
+
+examples:
+  tagmask score --out run
+  tagmask score --out run --data voc --root VOC2012 --split val --processes 4
 """
 
 
@@ -68,7 +98,12 @@ _DISK = {
 
 
 def _dispatch(arguments: list[str]) -> int:
-    commands: dict[str, Callable[[list[str]], None]] = {"demo": _demo, "train": _train}
+    commands: dict[str, Callable[[list[str]], None]] = {
+        "demo": _demo,
+        "train": _train,
+        "seeds": _seeds,
+        "score": _score,
+    }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
@@ -101,6 +136,8 @@ def _parse(
     config = _take(arguments, "--config")
     if config is not None:
         start |= read_toml(Path(config)).get(command, {})
+    elif command != "train":
+        start |= _data_of_run(arguments)
     ready = read_values(kind, start, config or f"preset {preset}")
     required = [field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
     default = kind(**{**dict.fromkeys(required, tyro.MISSING), **ready})
@@ -130,6 +167,44 @@ def _train(arguments: list[str]) -> None:
     trained = train(settings)
     if trained.is_main:
         print(trained.summary())
+
+
+def _data_of_run(arguments: list[str]) -> dict[str, Any]:
+    """Data settings of the run in --out, so that later stages need not repeat them; newer stages win."""
+    places = [i for i, argument in enumerate(arguments[:-1]) if argument == "--out"]
+    file = Path(arguments[places[-1] + 1]) / "config.toml" if places else None
+    if "--data" in arguments or file is None or not file.exists():
+        return {}
+    names = {field.name for field in dataclasses.fields(DataSettings)}
+    whole = read_toml(file)
+    section = whole.get("seeds", whole.get("train", {}))
+    return {name: value for name, value in section.items() if name in names}
+
+
+def _seeds(arguments: list[str]) -> None:
+    if arguments and not arguments[0].startswith("-"):
+        _one_photo(arguments)
+        return
+    settings = _parse(SeedSettings, arguments, "seeds", SEED_EXAMPLES, {})
+    from tagmask.stages.seeds import seed_catalog
+
+    print(seed_catalog(settings).summary())
+
+
+def _one_photo(arguments: list[str]) -> None:
+    import tyro
+
+    settings = tyro.cli(PhotoSettings, args=["--photo", *arguments], prog="tagmask seeds", description=SEED_EXAMPLES)
+    from tagmask.stages.photo import seed_photo
+
+    print(seed_photo(settings))
+
+
+def _score(arguments: list[str]) -> None:
+    settings = _parse(ScoreSettings, arguments, "score", SCORE_EXAMPLES, {})
+    from tagmask.stages.score import score_seeds
+
+    print(score_seeds(settings).summary(settings.out))
 
 
 def _demo(arguments: list[str]) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import tagmask.models.compat  # noqa: F401  torchmetrics imports torchvision
 from tagmask.errors import TagmaskError
 from tagmask.scoring import confusion, iou
 

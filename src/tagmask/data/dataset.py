@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-import tagmask.models.compat  # noqa: F401  isort: skip
-from torchvision.transforms import v2
-
 from tagmask.data.catalog import Catalog
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.models.compat import v2
 
 _TRIES = 100  # images tried in place of a broken one before giving up
 

@@ -12,11 +12,11 @@ from timm.data import resolve_model_data_config
 from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
-import tagmask.models.compat
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json
 from tagmask.models.attention import record_attention
+from tagmask.models.gradients import Evidence, class_evidence
 from tagmask.models.weights import fit_weights
 
 _ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"
@@ -62,6 +62,7 @@ class Classifier(nn.Module):
         self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
         self.native_size: int = config["input_size"][-1]
+        self.crop_size = self.native_size  # side of the crops it was trained on; told by the training
 
     @property
     def num_classes(self) -> int:
@@ -128,6 +129,10 @@ class Classifier(nn.Module):
             raise TagmaskError(f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}.")
         return logits, [self.without_extra_tokens(attention) for attention in found]
 
+    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
+        """Class gradients of the last ``layers`` blocks, Ā of ``affinity_blocks``; ``classes`` (B, K), −1 pads."""
+        return class_evidence(self, images, classes, layers, affinity_blocks)
+
     def without_extra_tokens(self, attention: Tensor) -> Tensor:
         """(…, prefix+n, prefix+n) to (…, n+1, n+1): class token and patches only."""
         if self.prefix == 1:
@@ -141,8 +146,9 @@ class Classifier(nn.Module):
         folder = Path(path)
         with replacing(folder / "model.safetensors") as partial:
             save_file({name: value.contiguous() for name, value in self.vit.state_dict().items()}, partial)
-        config = {"backbone": self.backbone, "img_size": self.img_size, "classes": list(self.classes)}
-        write_json(folder / "config.json", {"model": "classifier", **config})
+        sizes = {"img_size": self.img_size, "crop_size": self.crop_size}
+        config = {"model": "classifier", "backbone": self.backbone, **sizes, "classes": list(self.classes)}
+        write_json(folder / "config.json", config)
 
     @classmethod
     def load(cls, path: Path | str) -> "Classifier":
@@ -156,6 +162,7 @@ class Classifier(nn.Module):
             img_size=tuple(size) if isinstance(size, list) else size,
             classes=config["classes"],
         )
+        model.crop_size = config["crop_size"]
         file = folder / "model.safetensors"
         if not file.is_file():
             raise TagmaskError(f"{file} does not exist; train a classifier into {folder} first.")
@@ -168,7 +175,8 @@ class Classifier(nn.Module):
 
 def _checked_config(folder: Path) -> Mapping[str, Any]:
     config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or config.get("model") != "classifier" or "backbone" not in config:
+    needed = {"backbone", "classes", "img_size", "crop_size"}
+    if not isinstance(config, dict) or config.get("model") != "classifier" or not needed <= config.keys():
         raise TagmaskError(f"{folder} does not hold a classifier; give the folder that `tagmask train` wrote.")
     return config
 

@@ -2,7 +2,8 @@
 
 A CPU-only torch beside the ordinary torchvision fails to import torchvision with "operator torchvision::nms
 does not exist", and timm imports torchvision. Declaring the two missing operator schemas mends exactly that
-case. Import this module before timm or torchvision; it does nothing where torchvision imports by itself.
+case, and nothing is done where torchvision imports by itself. ``tagmask.models`` imports this module before
+anything else; take torchvision's transforms from here.
 """
 
 import sys
@@ -33,3 +34,7 @@ def _import_torchvision() -> None:
 
 
 _import_torchvision()
+
+from torchvision.transforms import v2  # noqa: E402
+
+__all__ = ["v2"]

@@ -8,14 +8,12 @@ gradients as the joint batch.
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
-
-import tagmask.models.compat  # noqa: F401  isort: skip
 from timm.layers import HybridEmbed
 from timm.models import register_model
 from timm.models._builder import build_model_with_cfg
 from timm.models._registry import generate_default_cfgs
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
 
 __all__ = ["ConvolutionStem"]
 

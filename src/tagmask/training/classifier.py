@@ -90,6 +90,7 @@ class ClassifierTask:
         self.classifier = build_classifier(settings, train)
         self.size = settings.size or self.classifier.native_size
         self.classifier.grid(self.size, self.size)
+        self.classifier.crop_size = self.size
         self.module: nn.Module = TwoViews(
             self.classifier, parse_view(settings.view, self.classifier.patch_size), settings
         )

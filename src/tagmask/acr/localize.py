@@ -1,0 +1,99 @@
+"""Class localisation maps from class gradients of the attention (paper §3.3, Eq. 7 and 8).
+
+    M*^c = Σ_{last k blocks} mean_heads( relu(g_i^c) )        "ACR*", without affinity
+    M^c  = ( Σ_blocks Ā_i[1:, 1:] ) · M*^c                    "ACR", with affinity
+
+ReLU comes before the mean over heads. The paper writes the product as a row vector times A (Aᵀg); here each patch
+collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
+takes the affinity of all blocks; ``affinity_blocks`` chooses others.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+PADDING = -1  # in place of a class where an image has fewer classes than another of its batch
+
+
+class Localizable(Protocol):
+    """What a model must offer: its blocks, the grid of an image, and class gradients with attention."""
+
+    @property
+    def blocks(self) -> Any: ...
+    def grid(self, height: int, width: int) -> tuple[int, int]: ...
+    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Any: ...
+
+
+def gradient_map(gradients: Sequence[Tensor], layers: int | None = None) -> Tensor:
+    """Sum over the last ``layers`` of the head mean of relu; each gradient is (…, heads, n), the result (…, n)."""
+    chosen = gradients[-layers:] if layers is not None else gradients
+    return torch.stack([gradient.relu().mean(dim=-2) for gradient in chosen]).sum(0)
+
+
+def affinity(attention: Sequence[Tensor]) -> Tensor:
+    """Sum over blocks of the patch-to-patch part: each attention is (…, n+1, n+1), the result (…, n, n)."""
+    return torch.stack([one[..., 1:, 1:] for one in attention]).sum(0)
+
+
+def refine(maps: Tensor, affinity: Tensor, transpose: bool = False) -> Tensor:
+    """A·g for maps (…, K, n) and affinity (…, n, n): each patch collects from what it attends to; or Aᵀg."""
+    return maps @ affinity if transpose else maps @ affinity.transpose(-2, -1)
+
+
+def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:
+    """Lists of classes, one per image, to (B, K) filled up with −1; K is at least 1."""
+    width = max(1, *(len(one) for one in classes))
+    return torch.tensor([[*one, *[PADDING] * (width - len(one))] for one in classes])
+
+
+def localize_both(
+    model: Localizable,
+    images: Tensor,
+    classes: Sequence[Sequence[int]],
+    *,
+    layers: int = 2,
+    affinity_blocks: range | None = None,
+    transpose: bool = False,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
+    blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
+    grid = model.grid(*images.shape[-2:])
+    found = model.evidence(images, pad_classes(classes).to(images.device), layers, blocks)
+    plain = gradient_map(found.gradients)  # (B, K, n)
+    refined = refine(plain, affinity(found.attention), transpose)  # (B, K, n)
+    cut = [[maps[i, : len(one)].unflatten(-1, grid) for i, one in enumerate(classes)] for maps in (plain, refined)]
+    return cut[0], cut[1]
+
+
+def localize(
+    model: Localizable,
+    images: Tensor,
+    classes: Sequence[Sequence[int]],
+    layers: int = 2,
+    affinity: bool = True,
+    affinity_blocks: range | None = None,
+    transpose: bool = False,
+) -> list[Tensor]:
+    """Localisation maps of a batch of images that may carry different classes.
+
+    Args:
+        model: a ``tagmask.Classifier``.
+        images: normalised, (B, 3, H, W), H and W multiples of the patch size.
+        classes: for each image the classes to localise.
+        layers: how many last blocks give gradients; two are best and fast.
+        affinity: refine by the patch affinity (ACR) or not (ACR*).
+        affinity_blocks: blocks whose attention makes the affinity; default: all.
+        transpose: propagate by Aᵀ instead of A.
+
+    Returns:
+        For each image (k, h, w) on the token grid, not normalised, values ≥ 0.
+    """
+    if affinity:
+        options: dict[str, Any] = {"layers": layers, "affinity_blocks": affinity_blocks, "transpose": transpose}
+        return localize_both(model, images, classes, **options)[1]
+    grid = model.grid(*images.shape[-2:])
+    found = model.evidence(images, pad_classes(classes).to(images.device), layers, range(0))
+    plain = gradient_map(found.gradients)  # (B, K, n)
+    return [plain[i, : len(one)].unflatten(-1, grid) for i, one in enumerate(classes)]

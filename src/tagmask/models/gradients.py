@@ -1,0 +1,213 @@
+"""Class gradients of the attention: g_i^c = ∂y^c / ∂A_i[0, 1:] for the last blocks (paper Eq. 7), exactly.
+
+Two ways to the same numbers:
+
+``shortcut`` (last one or two blocks of a plain ViT): A_i[0, :] only moves the class token of block i, and the score
+reads only the prefix tokens of the last block. So nothing but the class token's path needs a graph: its row in each
+of the two blocks is worked out again, once per class, with the patches' keys and values already at hand. Everything
+else runs without a graph, and the last block needs neither MLP nor output for its patches.
+
+``autograd`` (any block range, any ViT whose attention can be recorded): one graph that starts at the first attention
+asked for, parameters frozen, all classes in one batched backward.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from timm.layers.attention import Attention
+from timm.models.deit import VisionTransformerDistilled
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+
+from tagmask.errors import TagmaskError
+from tagmask.models.attention import attend, attend_per_head, probabilities, record_attention
+
+if TYPE_CHECKING:
+    from tagmask.models.classifier import Classifier
+
+SHORTCUT_LAYERS = 2
+
+
+@dataclass
+class Evidence:
+    """What localisation needs from one pass: B images, K classes each (padded), n patches, L' blocks."""
+
+    logits: Tensor  # (B, C)
+    gradients: list[Tensor]  # of the chosen last blocks, in order, each (B, K, heads, n)
+    attention: list[Tensor]  # Ā of the blocks chosen for affinity, in order, each (B, n+1, n+1)
+
+
+def class_evidence(
+    model: "Classifier", images: Tensor, classes: Tensor, layers: int, affinity_blocks: range, exact_graph: bool = False
+) -> Evidence:
+    """Gradients of ``classes`` (B, K; −1 = padding) for the last ``layers`` blocks, and Ā of ``affinity_blocks``.
+
+    Takes the shortcut where it holds; ``exact_graph`` forces plain autograd.
+    """
+    depth = len(model.blocks)
+    if not 1 <= layers <= depth:
+        raise TagmaskError(f"layers is {layers}; {model.backbone} has {depth} blocks, choose 1 to {depth}.")
+    if affinity_blocks and not 0 <= affinity_blocks[0] <= affinity_blocks[-1] < depth:
+        raise TagmaskError(f"blocks {affinity_blocks} do not exist; {model.backbone} has blocks 0 to {depth - 1}.")
+    model.grid(*images.shape[-2:])
+    with _evaluating(model):
+        if exact_graph or layers > SHORTCUT_LAYERS or depth < SHORTCUT_LAYERS:
+            return _by_autograd(model, images, classes, layers, affinity_blocks)
+        reason = why_no_shortcut(model)
+        if reason:
+            warnings.warn(f"{model.backbone}: {reason}; plain autograd is used, exact but slower.", stacklevel=2)
+            return _by_autograd(model, images, classes, layers, affinity_blocks)
+        return _by_shortcut(model, images, classes, layers, affinity_blocks)
+
+
+def why_no_shortcut(model: "Classifier") -> str:
+    """What the shortcut does not know about this backbone; empty where it holds."""
+    vit = model.vit
+    if type(vit) not in (VisionTransformer, VisionTransformerDistilled):
+        return f"the shortcut does not know {type(vit).__name__}"
+    for block in list(model.blocks)[-SHORTCUT_LAYERS:]:
+        if type(block) is not Block or type(block.attn) is not Attention:
+            return f"the shortcut does not know {type(block).__name__} with {type(block.attn).__name__}"
+        if block.attn.gate is not None:
+            return "the shortcut does not know gated attention"
+    if vit.attn_pool is not None or vit.global_pool != "token":
+        return "the shortcut needs a head that reads the class token"
+    return ""
+
+
+def _by_autograd(model: "Classifier", images: Tensor, classes: Tensor, layers: int, wanted: range) -> Evidence:
+    first = len(model.blocks) - layers
+    early, late = list(model.blocks)[:first], list(model.blocks)[first:]
+    early_wanted = [block for i, block in enumerate(early) if i in wanted]
+    with _frozen(model), torch.enable_grad():
+        with record_attention(early_wanted) as means, record_attention(late, _attend_from_here) as heads:
+            logits = model.vit(images)  # (B, C)
+        seeds = _one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
+        found = torch.autograd.grad(logits, heads, seeds, is_grads_batched=True)  # each (K, B, heads, N, N)
+    gradients = [g[..., 0, model.prefix :].transpose(0, 1).detach() for g in found]
+    means += [head.detach().mean(dim=1) for i, head in enumerate(heads, first) if i in wanted]
+    return Evidence(logits.detach(), gradients, [model.without_extra_tokens(mean) for mean in means])
+
+
+def _attend_from_here(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """``attend_per_head`` whose matrices start a graph where there is none yet."""
+    _, matrices = attend_per_head(query, key, value, **options)
+    if not matrices.requires_grad:
+        matrices.requires_grad_()
+    return matrices @ value, matrices
+
+
+def _one_hot(classes: Tensor, logits: Tensor) -> Tensor:
+    """(B, K) class numbers to (B, K, C); padding (−1) gives zeros."""
+    chosen = torch.zeros(*classes.shape, logits.shape[-1]).to(logits)
+    return chosen.scatter_(-1, classes.clamp(min=0).unsqueeze(-1), (classes >= 0).to(logits).unsqueeze(-1))
+
+
+def _by_shortcut(model: "Classifier", images: Tensor, classes: Tensor, layers: int, wanted: range) -> Evidence:
+    *early, before, last = model.blocks
+    with torch.no_grad():
+        vit = model.vit
+        tokens = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
+        with record_attention([block for i, block in enumerate(early) if i in wanted]) as means:
+            for block in early:
+                tokens = block(tokens)
+        query, key, value = _project(before, before.norm1(tokens))  # (B, heads, N, d)
+        mixed, mean = attend(query, key, value)
+        row = probabilities(query[:, :, :1], key, before.attn.scale)  # (B, heads, 1, N): A[0, :]
+        after = _finish(before, tokens, _merge(mixed))  # (B, N, D)
+        last_qkv = _project(last, last.norm1(after))
+        if len(early) in wanted:
+            means.append(mean)
+        if len(early) + 1 in wanted:
+            means.append(_head_mean(last_qkv[0], last_qkv[1], last.attn.scale))
+    with _frozen(model), torch.enable_grad():
+        count = classes.shape[1]
+        rows: list[Tensor] = []
+        token = after[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
+        if layers == SHORTCUT_LAYERS:
+            rows.append(row.expand(-1, -1, count, -1).clone().requires_grad_())  # (B, heads, K, N)
+            token = _finish(before, tokens[:, :1].expand(-1, count, -1), _merge(rows[0] @ value))
+        logits = _last_block(model, token, after, last_qkv, rows)  # (B, K, C)
+        score = (logits * _one_hot(classes, logits)).sum()
+        found = torch.autograd.grad(score, rows)
+    gradients = [g[..., model.prefix :].transpose(1, 2) for g in found]  # (B, K, heads, n)
+    return Evidence(logits[:, 0].detach(), gradients, [model.without_extra_tokens(mean) for mean in means])
+
+
+def _last_block(
+    model: "Classifier", token: Tensor, after: Tensor, qkv: tuple[Tensor, Tensor, Tensor], rows: list[Tensor]
+) -> Tensor:
+    """Logits (B, K, C) from class tokens (B, K, D) that enter the last block; its class row is put into ``rows``.
+
+    ``after`` (B, N, D) are all tokens that enter it and ``qkv`` their projections; only the class token differs.
+    """
+    last, vit = model.blocks[-1], model.vit
+    own_query, own_key, own_value = _project(last, last.norm1(token))  # (B, heads, K, d)
+    outputs = []
+    for place in range(2 if isinstance(vit, VisionTransformerDistilled) else 1):  # the tokens that the head reads
+        query = own_query if place == 0 else qkv[0][:, :, place : place + 1].expand_as(own_query)
+        own_score = (query * own_key).sum(-1, keepdim=True) * last.attn.scale  # (B, heads, K, 1)
+        scores = (query * last.attn.scale) @ qkv[1][:, :, 1:].transpose(-2, -1)  # (B, heads, K, N−1)
+        weights = torch.cat([own_score, scores], dim=-1).softmax(-1)  # (B, heads, K, N): A[place, :]
+        if place == 0:
+            weights = weights if weights.requires_grad else weights.requires_grad_()
+            rows.append(weights)
+        mixed = weights[..., :1] * own_value + weights[..., 1:] @ qkv[2][:, :, 1:]
+        residual = token if place == 0 else after[:, place : place + 1].expand_as(token)
+        outputs.append(_finish(last, residual, _merge(mixed)))
+    read = torch.stack(outputs, dim=2).flatten(0, 1)  # (B·K, places, D)
+    logits: Tensor = vit.forward_head(vit.norm(read))
+    return logits.unflatten(0, token.shape[:2])
+
+
+def _project(block: Any, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value (B, heads, T, d) of tokens (B, T, D)."""
+    attn = block.attn
+    qkv = attn.qkv(normed).unflatten(-1, (3, attn.num_heads, attn.head_dim)).permute(2, 0, 3, 1, 4)
+    query, key, value = qkv.unbind(0)
+    return attn.q_norm(query), attn.k_norm(key), value
+
+
+def _merge(mixed: Tensor) -> Tensor:
+    """(B, heads, T, d) to (B, T, heads·d)."""
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _finish(block: Any, tokens: Tensor, mixed: Tensor) -> Tensor:
+    """The rest of a block after attention: tokens (B, T, D) and their mixed values (B, T, heads·d) to its output."""
+    tokens = tokens + block.ls1(block.attn.proj(block.attn.norm(mixed)))
+    output: Tensor = tokens + block.ls2(block.mlp(block.norm2(tokens)))
+    return output
+
+
+def _head_mean(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Ā (B, N, N), made one image at a time."""
+    return torch.cat([probabilities(q, k, scale).mean(1) for q, k in zip(query.split(1), key.split(1), strict=True)])
+
+
+@contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    """No parameter takes part in a graph inside."""
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    try:
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Dropout and stochastic depth are off inside."""
+    training = module.training
+    try:
+        module.eval()
+        yield
+    finally:
+        module.train(training)

@@ -1,0 +1,1 @@
+"""Pictures of what the other rooms compute: overlays, contact sheets, affinity, curves."""

@@ -1,0 +1,193 @@
+"""Maps and masks laid over their image, and the legend that names the colours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw
+
+from tagmask.data.palette import voc_palette
+from tagmask.errors import TagmaskError
+from tagmask.show.sheet import INK, MARGIN, WHITE, Picture, check_picture, font_for, shorten
+
+Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
+Mask = npt.NDArray[np.uint8]  # (H, W): 0 = background, 255 = unsure
+Palette = npt.NDArray[np.uint8]  # (labels, 3)
+
+UNSURE = 255
+GREY = np.array([0.299, 0.587, 0.114])  # weights of red, green and blue in brightness (ITU-R BT.601)
+HATCH = 6  # pixels from one stripe of the unsure area to the next
+
+# From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4 … 95): it reads the
+# same in greyscale and without telling red from green.
+HEAT = np.array(
+    [
+        (9, 11, 40),
+        (52, 17, 95),
+        (108, 21, 116),
+        (163, 36, 109),
+        (208, 65, 88),
+        (239, 106, 62),
+        (250, 155, 41),
+        (252, 202, 63),
+        (251, 244, 162),
+    ],
+    dtype=np.float64,
+)  # (9, 3)
+
+
+def heat_colours(values: Map) -> Picture:
+    """The colour of each value in [0, 1]: (H, W) -> (H, W, 3), straight lines between the nine stops of HEAT."""
+    position = check_map(values) * (len(HEAT) - 1)  # (H, W)
+    stops = np.arange(len(HEAT))
+    channels = [np.interp(position, stops, HEAT[:, channel]) for channel in range(3)]
+    return _to_uint8(np.stack(channels, axis=-1))
+
+
+def heat_overlay(image: Picture, map: Map, strength: float = 0.55) -> Picture:
+    """(1 − strength) · the image in grey + strength · the heat colours of the map.
+
+    image (H, W, 3), map (H, W) in [0, 1] -> (H, W, 3). In grey, since a coloured object would tint the scale.
+    """
+    picture = check_picture(image)
+    check_strength(strength)
+    check_same_size(picture, map, "map")
+    grey = picture @ GREY  # (H, W)
+    return _to_uint8((1 - strength) * grey[..., None] + strength * heat_colours(map))
+
+
+def label_map(mask: Mask, palette: Palette | None = None) -> Picture:
+    """The colours of a mask alone: (H, W) -> (H, W, 3); 255 is hatched in two greys, whatever the palette says.
+
+    palette: (labels, 3), by default PASCAL VOC's.
+    """
+    labels = check_mask(mask)
+    colours = _colours_for(labels, palette)[labels]  # (H, W, 3)
+    y, x = np.indices(labels.shape)
+    stripe = np.where((x + y) % HATCH < HATCH // 2, 215, 105).astype(np.uint8)  # (H, W)
+    unsure = labels == UNSURE
+    colours[unsure] = stripe[unsure, None]
+    return colours
+
+
+def mask_overlay(image: Picture, mask: Mask, palette: Palette | None = None, strength: float = 0.5) -> Picture:
+    """Class colours over the image, which shows through; the background is left as it is.
+
+    image (H, W, 3), mask (H, W) -> (H, W, 3). A region's outermost pixels are white (one pixel wide, wider on
+    pictures of 600 pixels and more); 255 is hatched and has no outline.
+    """
+    picture = check_picture(image)
+    check_strength(strength)
+    check_same_size(picture, mask, "mask")
+    colours = label_map(mask, palette)  # (H, W, 3)
+    opacity = np.where(mask > 0, strength, 0.0)  # (H, W)
+    edge = outline(mask, width=max(1, round(max(mask.shape) / 400)))
+    colours[edge], opacity[edge] = WHITE, 1
+    return _to_uint8((1 - opacity)[..., None] * picture + opacity[..., None] * colours)
+
+
+def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
+    """(H, W): class pixels that touch, over a side, another label; the picture's border is no edge."""
+    edge = np.zeros(mask.shape, np.bool_)
+    for step in range(1, width + 1):
+        down, right = mask[step:] != mask[:-step], mask[:, step:] != mask[:, :-step]
+        edge[step:] |= down
+        edge[:-step] |= down
+        edge[:, step:] |= right
+        edge[:, :-step] |= right
+    return edge & (mask != 0) & (mask != UNSURE)
+
+
+def legend(names: Mapping[int, str], palette: Palette | None = None, width: int = 640, size: int = 14) -> Picture:
+    """A white strip (height, width, 3) of colour swatches and names, in as many lines as needed.
+
+    names: label -> name; 255 gets the hatched swatch. size: of the text, in pixels.
+    """
+    if not names or width < 8 * size or size < 6:
+        raise TagmaskError(
+            f"a legend of {len(names)} names, {width} pixels wide in text of {size} pixels cannot be drawn; "
+            "give at least one name, text of 6 pixels or more and a width of 8 times the text."
+        )
+    spots, lines = _legend_spots(names, width, size)
+    strip = Image.new("RGB", (width, round(1.7 * size) * lines + MARGIN // 2), (WHITE, WHITE, WHITE))
+    pen = ImageDraw.Draw(strip)
+    for label, (text, x, line) in zip(names, spots, strict=True):
+        y = round(1.7 * size) * line
+        swatch = label_map(np.full((size, size), label, np.uint8), palette)
+        strip.paste(Image.fromarray(swatch), (x, y))
+        pen.rectangle((x, y, x + size - 1, y + size - 1), outline=INK)
+        pen.text((x + round(1.5 * size), y + size / 2), text, fill=INK, font=font_for(text, size), anchor="lm")
+    return np.asarray(strip)
+
+
+def _legend_spots(names: Mapping[int, str], width: int, size: int) -> tuple[list[tuple[str, int, int]], int]:
+    """Shortened name, x and line of every entry, and the number of lines."""
+    spots: list[tuple[str, int, int]] = []
+    x, line = MARGIN, 0
+    for name in names.values():
+        text = shorten(name, width - 2 * MARGIN - 1.5 * size, size)
+        taken = round(1.5 * size + font_for(text, size).getlength(text))
+        if x > MARGIN and x + taken > width - MARGIN:
+            x, line = MARGIN, line + 1
+        spots.append((text, x, line))
+        x += taken + round(1.5 * size)
+    return spots, line + 1
+
+
+def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:
+    """The values as float64 in [0, 1]."""
+    array: npt.NDArray[Any] = np.asarray(values)
+    if array.dtype == np.uint8:
+        return array / 255
+    if not np.issubdtype(array.dtype, np.floating):
+        raise TagmaskError(f"the {name} has dtype {array.dtype}; give floats in 0 … 1, or uint8 for 0 … 255.")
+    if array.size and not (array.min() >= 0 and array.max() <= 1):
+        raise TagmaskError(f"the {name} runs from {array.min():g} to {array.max():g}; scale it to 0 … 1 first.")
+    return array.astype(np.float64)
+
+
+def check_mask(mask: npt.NDArray[Any]) -> Mask:
+    """The mask itself, if it is uint8 (H, W)."""
+    array: npt.NDArray[Any] = np.asarray(mask)
+    if array.ndim != 2 or array.dtype != np.uint8:
+        raise TagmaskError(f"the mask has shape {array.shape} and dtype {array.dtype}; give uint8 (H, W) labels.")
+    return array
+
+
+def check_same_size(image: Picture, values: npt.NDArray[Any], name: str) -> None:
+    """Refuse a map or mask of another size than the image: stretching it silently would hide a shift."""
+    if np.shape(values) != image.shape[:2]:
+        raise TagmaskError(
+            f"the {name} has shape {np.shape(values)} and the image {image.shape[:2]} (height, width); "
+            f"resize the {name} to the image first."
+        )
+
+
+def check_strength(strength: float) -> None:
+    if not 0 <= strength <= 1:
+        raise TagmaskError(f"strength is {strength}; give 0 (only the image) … 1 (only the colours).")
+
+
+def _colours_for(labels: Mask, palette: Palette | None) -> Palette:
+    """(256, 3), of which every label that occurs has a colour."""
+    given = voc_palette() if palette is None else np.asarray(palette)
+    if given.ndim != 2 or given.shape[1] != 3 or len(given) > 256 or given.dtype != np.uint8:
+        raise TagmaskError(
+            f"the palette has shape {given.shape} and dtype {given.dtype}; give uint8 (labels, 3) of at most 256 labels."
+        )
+    highest = int(labels[labels != UNSURE].max(initial=0))
+    if highest >= len(given):
+        raise TagmaskError(
+            f"the mask has label {highest} and the palette colours for 0 … {len(given) - 1}; "
+            "give a colour for every label, or none for PASCAL VOC's."
+        )
+    table = np.zeros((256, 3), np.uint8)
+    table[: len(given)] = given
+    return table
+
+
+def _to_uint8(values: npt.NDArray[np.float64]) -> Picture:
+    return np.rint(values).astype(np.uint8)

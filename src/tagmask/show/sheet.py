@@ -1,0 +1,156 @@
+"""Contact sheets: rows of captioned pictures in one array, and writing it as PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from tagmask.errors import TagmaskError
+from tagmask.files import replacing
+
+Picture = npt.NDArray[np.uint8]  # (H, W, 3)
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+LOWEST, TALLEST = 192, 384  # heights between which pictures are shown, in pixels
+WIDEST = 4  # heights that a picture on a sheet may be wide
+MARGIN = 16
+GAP = 12
+WHITE, INK = 255, (34, 34, 40)
+
+
+def sheet(rows: Sequence[Sequence[tuple[str, Picture]]], title: str = "", height: int | None = None) -> Picture:
+    """Rows of (caption, picture) as one white sheet (H, W, 3), each caption above its picture.
+
+    All pictures are scaled to one height, by default that of the tallest, kept within 192 … 384 pixels; they keep
+    their proportions (a picture more than four times as wide as high gets empty space above and below). A caption
+    longer than its picture is wide ends in "…".
+    """
+    _check_rows(rows)
+    tall = shown_height(max(len(picture) for row in rows for _, picture in row)) if height is None else height
+    if not 16 <= tall <= 4096:
+        raise TagmaskError(f"a picture height of {tall} pixels cannot be shown; give 16 … 4096.")
+    strips = [_row([_cell(caption, picture, tall) for caption, picture in row]) for row in rows]
+    width = max(strip.shape[1] for strip in strips)
+    if title:
+        strips.insert(0, _caption(title, width, size=round(1.3 * font_size(tall))))
+    inner = np.vstack([_padded(strip, width, below=GAP) for strip in strips])
+    return np.pad(inner, ((MARGIN, MARGIN - GAP), (MARGIN, MARGIN), (0, 0)), constant_values=WHITE)
+
+
+def save_picture(path: str | Path, picture: Picture) -> None:
+    """Write a picture (H, W, 3) as PNG; the file appears under its name only when it is complete."""
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise TagmaskError(f"{path} is to hold a PNG picture; let its name end in .png.")
+    image = Image.fromarray(check_picture(picture))
+    with replacing(path) as partial:
+        image.save(partial, format="PNG", optimize=True)
+
+
+def check_picture(picture: npt.NDArray[Any], name: str = "image") -> Picture:
+    """The picture itself, if it is uint8 (H, W, 3) and not empty."""
+    array: npt.NDArray[Any] = np.asarray(picture)
+    if array.ndim != 3 or array.shape[2] != 3 or array.size == 0 or array.dtype != np.uint8:
+        raise TagmaskError(
+            f"the {name} has shape {array.shape} and dtype {array.dtype}; give uint8 (H, W, 3), no side empty, "
+            'e.g. np.asarray(Image.open(path).convert("RGB")).'
+        )
+    return array
+
+
+def shown_height(height: int) -> int:
+    """The height at which a picture of `height` is shown: whole multiples of small ones, large ones reduced."""
+    return min(height * max(1, -(-LOWEST // height)), TALLEST)
+
+
+def shown_size(height: int, width: int) -> tuple[int, int]:
+    """(height, width) at which a picture is shown: draw thin lines at this size, they are then not resampled."""
+    tall = shown_height(height)
+    wide = max(1, round(width * tall / height))
+    if wide <= WIDEST * tall:
+        return tall, wide
+    return max(1, round(height * WIDEST * tall / width)), WIDEST * tall
+
+
+def resize(picture: Picture, size: tuple[int, int]) -> Picture:
+    """The picture at `size` = (height, width), smooth when enlarged, averaged when reduced."""
+    if picture.shape[:2] == size:
+        return picture
+    return np.asarray(Image.fromarray(picture).resize(size[::-1], Image.Resampling.BICUBIC))
+
+
+def font_size(height: int) -> int:
+    """Of captions beside pictures of this height, in pixels."""
+    return max(11, round(6 + height / 24))
+
+
+def font_for(text: str, size: int) -> Font:
+    """Pillow's own font; it has ASCII only, so for other text the DejaVu Sans that comes with matplotlib."""
+    return _font(text.replace("…", "").isascii(), size)
+
+
+@cache
+def _font(ascii_only: bool, size: int) -> Font:
+    package = None if ascii_only else find_spec("matplotlib")  # finds it without importing it
+    if package is not None and package.origin is not None:
+        file = Path(package.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+        if file.is_file():
+            return ImageFont.truetype(str(file), round(0.92 * size))  # it runs wider than Pillow's
+    return ImageFont.load_default(size)
+
+
+def shorten(text: str, width: float, size: int) -> str:
+    """The text on one line; if wider than `width` pixels, as much of its beginning as fits, and "…"."""
+    line = " ".join(text.split())
+    font = font_for(line, size)
+    if font.getlength(line) <= width:
+        return line
+    fits = [end for end in range(len(line)) if font.getlength(line[:end].rstrip() + "…") <= width]
+    return line[: fits[-1]].rstrip() + "…" if fits else ""
+
+
+def _check_rows(rows: Sequence[Sequence[tuple[str, Picture]]]) -> None:
+    empty = [index + 1 for index, row in enumerate(rows) if len(row) == 0]
+    if len(rows) == 0 or empty:
+        what = f"row {empty[0]} of {len(rows)}" if empty else "the sheet"
+        raise TagmaskError(f"{what} has no picture; give every row at least one (caption, picture).")
+    for row in rows:
+        for caption, picture in row:
+            check_picture(picture, f'picture "{caption}"')
+
+
+def _cell(caption: str, picture: Picture, tall: int) -> Picture:
+    height, width = picture.shape[:2]
+    wide = round(width * tall / height)
+    if wide > WIDEST * tall:
+        wide = WIDEST * tall
+    fitted = resize(picture, (max(1, min(tall, round(height * wide / width))), max(1, wide)))
+    above = (tall - len(fitted)) // 2
+    fitted = np.pad(fitted, ((above, tall - len(fitted) - above), (0, 0), (0, 0)), constant_values=WHITE)
+    room = max(wide, tall // 2)  # a very narrow picture still gets a readable caption
+    return np.vstack([_caption(caption, room, font_size(tall)), _padded(fitted, room)])
+
+
+def _row(cells: list[Picture]) -> Picture:
+    spaced = [_padded(cell, cell.shape[1] + GAP) for cell in cells[:-1]]
+    return np.hstack([*spaced, cells[-1]])
+
+
+def _caption(text: str, width: int, size: int) -> Picture:
+    """A line of text on white, (1.6 size, width, 3)."""
+    strip = Image.new("RGB", (width, round(1.6 * size)), (WHITE, WHITE, WHITE))
+    line = shorten(text, width, size)
+    ImageDraw.Draw(strip).text((0, strip.height / 2), line, fill=INK, font=font_for(line, size), anchor="lm")
+    return np.asarray(strip)
+
+
+def _padded(picture: Picture, width: int, below: int = 0) -> Picture:
+    """The picture at the left of a white strip, with white below it."""
+    return np.pad(picture, ((0, below), (0, width - picture.shape[1]), (0, 0)), constant_values=WHITE)

@@ -1,0 +1,98 @@
+"""Maps of whole photos: any size, several test-time views, values in [0, 1] at every pixel.
+
+An image keeps its aspect ratio: it is resized by one factor and padded at the right and at the bottom to whole
+patches; the maps are cut back before they are enlarged, so nothing is shifted.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tagmask.acr.localize import localize_both
+from tagmask.config import MapSettings
+from tagmask.data.dataset import to_tensor
+from tagmask.models.classifier import Classifier
+
+Image = np.ndarray[Any, np.dtype[np.uint8]]
+SIZE_PER_CROP = 1.25  # training crops take 60–100 % of the area: the whole image is about this much longer
+
+
+@dataclass
+class Maps:
+    """Maps of one image at its own size, each class stretched to [0, 1]."""
+
+    classes: tuple[int, ...]
+    plain: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), ACR*
+    refined: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), ACR
+
+
+def make_maps(
+    model: Classifier, images: Sequence[Image], classes: Sequence[Sequence[int]], settings: MapSettings
+) -> list[Maps]:
+    """Maps of images of equal shape, added up over the test-time views, then min–max normalised per class."""
+    height, width = images[0].shape[:2]
+    pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
+    pictures = pictures.to(model.mean.device)
+    blocks = settings.affinity_blocks
+    options: dict[str, Any] = {"layers": settings.layers, "transpose": settings.transpose}
+    options["affinity_blocks"] = range(blocks[0], blocks[1] + 1) if blocks else None
+    sums = [[torch.zeros(len(one), height, width) for one in classes] for _ in range(2)]
+    for view, inner, mirrored in _views(model, pictures, settings):
+        for total, found in zip(sums, localize_both(model, view, classes, **options), strict=True):
+            for one, maps in zip(total, found, strict=True):
+                if len(one):
+                    one += _to_pixels(maps, view.shape[-2:], inner, mirrored, (height, width)).cpu()
+    plain, refined = ([stretch(one).numpy() for one in total] for total in sums)
+    return [Maps(tuple(c), p, r) for c, p, r in zip(classes, plain, refined, strict=True)]
+
+
+def _views(
+    model: Classifier, pictures: Tensor, settings: MapSettings
+) -> Iterator[tuple[Tensor, tuple[int, int], bool]]:
+    """Normalised, padded test-time views with the size of their inner part and whether they are mirrored."""
+    patch = model.patch_size
+    long_side = settings.size or round(SIZE_PER_CROP * model.crop_size / patch) * patch
+    factor = long_side / max(pictures.shape[-2:])
+    for scale in settings.scales:
+        inner = tuple(max(1, round(side * factor * scale)) for side in pictures.shape[-2:])
+        small = pictures
+        if inner != tuple(pictures.shape[-2:]):
+            small = F.interpolate(pictures, inner, mode="bilinear", align_corners=False, antialias=True)
+        for mirrored in (False, True) if settings.flip else (False,):
+            view = model.normalize(small.flip(-1) if mirrored else small)
+            padding = [-side % patch for side in inner]
+            yield F.pad(view, (0, padding[1], 0, padding[0])), (inner[0], inner[1]), mirrored
+
+
+def _to_pixels(
+    maps: Tensor, outer: Sequence[int], inner: tuple[int, int], mirrored: bool, size: tuple[int, int]
+) -> Tensor:
+    """Maps (k, h, w) on the token grid of a padded view to (k, H, W) on the image."""
+    pixels = F.interpolate(maps[None], tuple(outer), mode="bilinear", align_corners=False)
+    pixels = pixels[..., : inner[0], : inner[1]]  # without the padding
+    if mirrored:
+        pixels = pixels.flip(-1)
+    if inner != size:
+        pixels = F.interpolate(pixels, size, mode="bilinear", align_corners=False)
+    return pixels[0]
+
+
+def stretch(maps: Tensor) -> Tensor:
+    """Min–max normalisation of each map (k, H, W); a constant map becomes zero."""
+    low, high = maps.amin((-2, -1), keepdim=True), maps.amax((-2, -1), keepdim=True)
+    return (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
+
+
+@torch.inference_mode()
+def predicted_classes(model: Classifier, image: Image, settings: MapSettings, above: float = 0.5) -> list[int]:
+    """The classes the model itself sees in an image: those above a probability, or the likeliest one."""
+    picture = to_tensor(image).float()[None].to(model.mean.device) / 255
+    view, _, _ = next(_views(model, picture, settings))
+    chances = torch.sigmoid(model(view))[0]  # (C,)
+    found = torch.nonzero(chances > above).flatten().tolist()
+    return found or [int(chances.argmax())]

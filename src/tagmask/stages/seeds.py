@@ -1,0 +1,184 @@
+"""Seeds: one .npz of localisation maps per image of a catalog, resumable and shareable between processes.
+
+A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint8 (255 = 1) or float16, and ``size``
+(H, W); no pickle.
+"""
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from tagmask.config import MapSettings, SeedSettings, check, parse_shard, write_section
+from tagmask.data.catalog import Catalog
+from tagmask.data.open import open_catalog
+from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import read_json, replacing, write_json
+from tagmask.models.classifier import Classifier
+from tagmask.stages.maps import Image, Maps, make_maps
+from tagmask.training.classifier import FOLDER as CLASSIFIER_FOLDER
+
+FOLDER = "2_seeds"
+IDENTITY = "made_by.json"
+_AT_ONCE = 64  # images held in memory while they are sorted by shape
+
+
+@dataclass
+class Seeded:
+    """What the stage did."""
+
+    folder: Path
+    made: int
+    kept: int
+    skipped: dict[str, str]  # name: why
+
+    def summary(self) -> str:
+        lines = [f"{len(self.skipped)} images were skipped:"] if self.skipped else []
+        lines += [f"  {name}: {why}" for name, why in list(self.skipped.items())[:10]]
+        if len(self.skipped) > 10:
+            lines.append(f"  … and {len(self.skipped) - 10} more")
+        return "\n".join([*lines, f"seeds: {self.made} made, {self.kept} were there already, in {self.folder}"])
+
+
+def seed_catalog(settings: SeedSettings) -> Seeded:
+    """Make the maps of every tagged image that has none yet."""
+    check(settings)
+    folder = settings.out / FOLDER
+    model_folder = settings.model or settings.out / CLASSIFIER_FOLDER
+    model = Classifier.load(model_folder)
+    catalog = open_catalog(settings)
+    numbers = match_classes(catalog.classes, model)
+    _check_identity(folder, _identity(settings, model_folder), settings.restart)
+    shard = (parse_shard(settings.shard) if settings.shard else None) or _launched_shard()
+    if shard[0] == 0:
+        write_section(settings.out / "config.toml", "seeds", settings)
+    own = range(shard[0], len(catalog), shard[1])
+    todo = [i for i in own if settings.restart or not _is_whole(seed_file(folder, catalog.name(i)))]
+    done = Seeded(folder, 0, len(own) - len(todo), {})
+    with tqdm(total=len(own), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
+        for group in _groups(catalog, todo, done.skipped, settings.batch, bar):
+            images = [image for _, image in group]
+            classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
+            for (i, _), maps in zip(group, make_maps(model, images, classes, settings), strict=True):
+                own_classes = Maps(catalog.tags(i), maps.plain, maps.refined)
+                write_seeds(seed_file(folder, catalog.name(i)), own_classes, settings.dtype)
+            done.made += len(group)
+            bar.update(len(group))
+    if done.skipped:
+        write_json(folder / f"skipped_{shard[0]}_of_{shard[1]}.json", done.skipped)
+    return done
+
+
+def match_classes(names: Iterable[str], model: Classifier) -> list[int]:
+    """For each class of a catalog its number in the model, by name."""
+    known = {name: number for number, name in enumerate(model.classes)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise TagmaskError(
+            f"the model does not know the class {unknown[0]!r}"
+            + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
+            + f"; it was trained on: {', '.join(model.classes)}."
+        )
+    return [known[name] for name in names]
+
+
+def seed_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.npz"
+
+
+def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
+    """Write one image's maps; the file appears whole or not at all."""
+    store = _to_uint8 if dtype == "uint8" else _to_float16
+    size = np.array(maps.plain.shape[1:], dtype=np.int64)
+    arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
+    arrays |= {"plain": store(maps.plain), "refined": store(maps.refined)}
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of a seed file, maps as stored; a sentence where the file is missing or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in ("classes", "size", "plain", "refined")}
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; make it with `tagmask seeds`.") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask seeds` again.") from None
+    expected = (len(found["classes"]), *found["size"])
+    if found["plain"].shape != expected or found["refined"].shape != expected:
+        raise TagmaskError(f"{path} is damaged (maps are not {expected}); delete it and run `tagmask seeds` again.")
+    return found
+
+
+def _to_uint8(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    rounded: np.ndarray[Any, Any] = np.rint(maps * 255).astype(np.uint8)
+    return rounded
+
+
+def _to_float16(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return maps.astype(np.float16)
+
+
+def _is_whole(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        read_seeds(path)
+    except TagmaskError:
+        return False
+    return True
+
+
+def _groups(
+    catalog: Catalog, todo: list[int], skipped: dict[str, str], batch: int, bar: Any
+) -> Iterator[list[tuple[int, Image]]]:
+    """Readable, tagged images in groups of equal shape, at most ``batch`` each; few are in memory at a time."""
+    for start in range(0, len(todo), _AT_ONCE):
+        shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
+        for i in todo[start : start + _AT_ONCE]:
+            try:
+                if not catalog.tags(i):
+                    raise ImageError("it has no tags; add some to make maps of.")
+                image = catalog.load_image(i)
+            except ImageError as error:
+                skipped[catalog.name(i)] = str(error)
+                bar.update()
+                continue
+            shapes.setdefault(image.shape, []).append((i, image))
+        for group in shapes.values():
+            yield from (group[first : first + batch] for first in range(0, len(group), batch))
+
+
+def _identity(settings: SeedSettings, model_folder: Path) -> dict[str, Any]:
+    """What makes these maps: the weights and every setting that changes a value."""
+    digest = hashlib.sha256((model_folder / "model.safetensors").read_bytes()).hexdigest()[:16]
+    changing = {name: getattr(settings, name) for name in MapSettings.__dataclass_fields__ if name != "batch"}
+    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changing.items()}
+    return {"model": digest, "dtype": settings.dtype, **listed}
+
+
+def _check_identity(folder: Path, identity: dict[str, Any], restart: bool) -> None:
+    """Refuse to mix maps of two models or settings in one folder."""
+    file = folder / IDENTITY
+    if file.exists() and not restart:
+        before = read_json(file)
+        changed = [f"{k} was {before.get(k)!r} and is now {v!r}" for k, v in identity.items() if before.get(k) != v]
+        if changed:
+            raise TagmaskError(
+                f"{folder} holds maps made otherwise ({', '.join(changed)}); "
+                "choose another --out, or add --restart to make all anew."
+            )
+        return
+    write_json(file, identity)
+
+
+def _launched_shard() -> tuple[int, int]:
+    """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
