@@ -17,6 +17,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json
 from tagmask.models.attention import record_attention
 from tagmask.models.gradients import Evidence, class_evidence
+from tagmask.models.trace import Trace, class_trace
 from tagmask.models.weights import fit_weights
 
 _ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"
@@ -132,6 +133,10 @@ class Classifier(nn.Module):
     def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
         """Class gradients of the last ``layers`` blocks, Ā of ``affinity_blocks``; ``classes`` (B, K), −1 pads."""
         return class_evidence(self, images, classes, layers, affinity_blocks)
+
+    def trace(self, images: Tensor, classes: Tensor, gradients: bool = True) -> Trace:
+        """All that the comparison methods need, kept whole for every block; ``classes`` is (B, K), −1 pads."""
+        return class_trace(self, images, classes, gradients)
 
     def without_extra_tokens(self, attention: Tensor) -> Tensor:
         """(…, prefix+n, prefix+n) to (…, n+1, n+1): class token and patches only."""

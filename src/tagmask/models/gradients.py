@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from timm.layers.attention import Attention
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.attention import attend, attend_per_head, probabilities, record_attention
+from tagmask.models.attention import attend, probabilities, record_attention
 
 if TYPE_CHECKING:
     from tagmask.models.classifier import Classifier
@@ -53,8 +54,9 @@ def class_evidence(
         raise TagmaskError(f"layers is {layers}; {model.backbone} has {depth} blocks, choose 1 to {depth}.")
     if affinity_blocks and not 0 <= affinity_blocks[0] <= affinity_blocks[-1] < depth:
         raise TagmaskError(f"blocks {affinity_blocks} do not exist; {model.backbone} has blocks 0 to {depth - 1}.")
-    model.grid(*images.shape[-2:])
-    with _evaluating(model):
+    check_request(model, images, classes)
+    with evaluating(model), torch.inference_mode(False):
+        images = images.clone() if images.is_inference() else images  # such tensors enter no graph
         if exact_graph or layers > SHORTCUT_LAYERS or depth < SHORTCUT_LAYERS:
             return _by_autograd(model, images, classes, layers, affinity_blocks)
         reason = why_no_shortcut(model)
@@ -62,6 +64,20 @@ def class_evidence(
             warnings.warn(f"{model.backbone}: {reason}; plain autograd is used, exact but slower.", stacklevel=2)
             return _by_autograd(model, images, classes, layers, affinity_blocks)
         return _by_shortcut(model, images, classes, layers, affinity_blocks)
+
+
+def check_request(model: "Classifier", images: Tensor, classes: Tensor) -> None:
+    """Refuse sizes that do not fit the patches, classes that do not exist and lists that do not fit the images."""
+    model.grid(*images.shape[-2:])
+    if len(classes) != len(images):
+        raise TagmaskError(
+            f"classes were given for {len(classes)} images, but there are {len(images)}; give one list each."
+        )
+    wrong = classes[(classes >= model.num_classes) | (classes < -1)]
+    if len(wrong):
+        raise TagmaskError(
+            f"class {wrong[0].item()} does not exist; this model knows classes 0 to {model.num_classes - 1}."
+        )
 
 
 def why_no_shortcut(model: "Classifier") -> str:
@@ -83,25 +99,25 @@ def _by_autograd(model: "Classifier", images: Tensor, classes: Tensor, layers: i
     first = len(model.blocks) - layers
     early, late = list(model.blocks)[:first], list(model.blocks)[first:]
     early_wanted = [block for i, block in enumerate(early) if i in wanted]
-    with _frozen(model), torch.enable_grad():
-        with record_attention(early_wanted) as means, record_attention(late, _attend_from_here) as heads:
+    with frozen(model), torch.enable_grad():
+        with record_attention(early_wanted) as means, record_attention(late, attend_from_here) as heads:
             logits = model.vit(images)  # (B, C)
-        seeds = _one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
+        seeds = one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
         found = torch.autograd.grad(logits, heads, seeds, is_grads_batched=True)  # each (K, B, heads, N, N)
     gradients = [g[..., 0, model.prefix :].transpose(0, 1).detach() for g in found]
     means += [head.detach().mean(dim=1) for i, head in enumerate(heads, first) if i in wanted]
     return Evidence(logits.detach(), gradients, [model.without_extra_tokens(mean) for mean in means])
 
 
-def _attend_from_here(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    """``attend_per_head`` whose matrices start a graph where there is none yet."""
-    _, matrices = attend_per_head(query, key, value, **options)
+def attend_from_here(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    """As ``attend_per_head``, but the matrices start a graph where there is none yet."""
+    matrices = probabilities(query, key, options.get("scale"), options.get("attn_mask"))
     if not matrices.requires_grad:
         matrices.requires_grad_()
     return matrices @ value, matrices
 
 
-def _one_hot(classes: Tensor, logits: Tensor) -> Tensor:
+def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
     """(B, K) class numbers to (B, K, C); padding (−1) gives zeros."""
     chosen = torch.zeros(*classes.shape, logits.shape[-1]).to(logits)
     return chosen.scatter_(-1, classes.clamp(min=0).unsqueeze(-1), (classes >= 0).to(logits).unsqueeze(-1))
@@ -116,15 +132,17 @@ def _by_shortcut(model: "Classifier", images: Tensor, classes: Tensor, layers: i
             for block in early:
                 tokens = block(tokens)
         query, key, value = _project(before, before.norm1(tokens))  # (B, heads, N, d)
-        mixed, mean = attend(query, key, value)
+        if len(early) in wanted:
+            mixed, mean = attend(query, key, value)
+            means.append(mean)
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value)
         row = probabilities(query[:, :, :1], key, before.attn.scale)  # (B, heads, 1, N): A[0, :]
         after = _finish(before, tokens, _merge(mixed))  # (B, N, D)
         last_qkv = _project(last, last.norm1(after))
-        if len(early) in wanted:
-            means.append(mean)
         if len(early) + 1 in wanted:
             means.append(_head_mean(last_qkv[0], last_qkv[1], last.attn.scale))
-    with _frozen(model), torch.enable_grad():
+    with torch.enable_grad():  # parameters may require gradients: they lie on no path to the rows, so none is computed
         count = classes.shape[1]
         rows: list[Tensor] = []
         token = after[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
@@ -132,7 +150,7 @@ def _by_shortcut(model: "Classifier", images: Tensor, classes: Tensor, layers: i
             rows.append(row.expand(-1, -1, count, -1).clone().requires_grad_())  # (B, heads, K, N)
             token = _finish(before, tokens[:, :1].expand(-1, count, -1), _merge(rows[0] @ value))
         logits = _last_block(model, token, after, last_qkv, rows)  # (B, K, C)
-        score = (logits * _one_hot(classes, logits)).sum()
+        score = (logits * one_hot(classes, logits)).sum()
         found = torch.autograd.grad(score, rows)
     gradients = [g[..., model.prefix :].transpose(1, 2) for g in found]  # (B, K, heads, n)
     return Evidence(logits[:, 0].detach(), gradients, [model.without_extra_tokens(mean) for mean in means])
@@ -161,7 +179,7 @@ def _last_block(
         outputs.append(_finish(last, residual, _merge(mixed)))
     read = torch.stack(outputs, dim=2).flatten(0, 1)  # (B·K, places, D)
     logits: Tensor = vit.forward_head(vit.norm(read))
-    return logits.unflatten(0, token.shape[:2])
+    return logits.view(*token.shape[:2], -1)
 
 
 def _project(block: Any, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -190,7 +208,7 @@ def _head_mean(query: Tensor, key: Tensor, scale: float) -> Tensor:
 
 
 @contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
+def frozen(module: nn.Module) -> Iterator[None]:
     """No parameter takes part in a graph inside."""
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     try:
@@ -203,11 +221,13 @@ def _frozen(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout and stochastic depth are off inside."""
-    training = module.training
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Dropout and stochastic depth are off inside; each part has its own mode again afterwards."""
+    training = [part for part in module.modules() if part.training]
     try:
-        module.eval()
+        for part in training:
+            part.training = False
         yield
     finally:
-        module.train(training)
+        for part in training:
+            part.training = True

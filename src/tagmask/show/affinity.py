@@ -87,8 +87,8 @@ def area_average(matrix: Affinity, side: int) -> npt.NDArray[np.float64]:
 def default_points(maps: Maps, background: bool = True) -> list[Point]:
     """One (x, y) in the strongest region of each class, then one in the background, far from classes and borders.
 
-    maps: (k, H, W) in [0, 1]. Among the pixels of at least 0.7 of a map's maximum, that with the strongest neighbourhood
-    is chosen; it is not drawn to a single bright pixel or to the picture's border.
+    maps: (k, H, W) in [0, 1]. Of the pixels with at least 0.7 of a map's maximum, the one with the strongest
+    neighbourhood is chosen, so that neither a single bright pixel nor the picture's border attracts it.
     """
     values = check_map(maps, "maps")
     if values.ndim != 3 or 0 in values.shape[1:]:
@@ -120,7 +120,7 @@ def draw_cross(image: Picture, x: float, y: float) -> Picture:
 
 def patch_at(x: int, y: int, grid: tuple[int, int], size: tuple[int, int]) -> int:
     """The number of the patch that covers pixel (x, y) of an image of size (H, W)."""
-    return (y * grid[0] // size[0]) * grid[1] + x * grid[1] // size[1]
+    return int(y * grid[0] // size[0]) * grid[1] + int(x * grid[1] // size[1])
 
 
 def check_affinity(affinity: npt.NDArray[Any], grid: tuple[int, int] | None = None) -> npt.NDArray[np.float64]:
@@ -129,7 +129,7 @@ def check_affinity(affinity: npt.NDArray[Any], grid: tuple[int, int] | None = No
     n = len(array) if array.ndim else 0
     if array.shape != (n, n) or n == 0 or not np.issubdtype(array.dtype, np.floating):
         raise TagmaskError(f"the affinity has shape {array.shape} and dtype {array.dtype}; give floats (n, n).")
-    if grid is not None and grid[0] * grid[1] != n:
+    if grid is not None and (grid[0] * grid[1] != n or min(grid) < 1):
         tokens = grid[0] * grid[1] + 1
         remedy = "drop the class token, affinity[1:, 1:]" if n == tokens else "give the grid of the same image"
         raise TagmaskError(f"the affinity is of {n} patches and the grid {grid} has {tokens - 1}; {remedy}.")

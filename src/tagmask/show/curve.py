@@ -14,16 +14,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Chosen = Mapping[str, float] | Mapping[str, Mapping[str, float]]
-
 FORMATS = (".png", ".svg")
 # Okabe and Ito's colours, made for all kinds of colour vision; the lines differ in their dashes as well.
 COLOURS = ("#0072B2", "#D55E00", "#007A5A", "#A0457D", "#E69F00", "#56B4E9")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.5, 2)))
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 2)),
+    (0, (1.2, 1.4)),
+    (0, (7, 2, 1.5, 2)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (12, 3)),
+)
 SYMBOLS = ("o", "s", "D", "^", "v", "P")
 
 
-def curve_plot(path: str | Path, curves: Mapping[str, Curve], chosen: Chosen = {}) -> None:
+def curve_plot(
+    path: str | Path, curves: Mapping[str, Curve], chosen: Mapping[str, float | Mapping[str, float]] = {}
+) -> None:
     """Plot mIoU (classes present, in per cent) over the threshold, and write it as PNG or SVG by the path's suffix.
 
     curves: by name. chosen: thresholds chosen without ground truth, {way: threshold} for all curves, or
@@ -40,7 +47,7 @@ def curve_plot(path: str | Path, curves: Mapping[str, Curve], chosen: Chosen = {
         figure.savefig(partial, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
-def draw_curves(curves: Mapping[str, Curve], chosen: Chosen = {}) -> Figure:
+def draw_curves(curves: Mapping[str, Curve], chosen: Mapping[str, float | Mapping[str, float]] = {}) -> Figure:
     """The figure of `curve_plot`, not yet written."""
     from matplotlib.figure import Figure
 
@@ -57,12 +64,14 @@ def draw_curves(curves: Mapping[str, Curve], chosen: Chosen = {}) -> Figure:
         _mark(axes, curve, "oracle", curve.best_threshold, ls="", marker="*", ms=15, color=colour, mec="black", mew=0.6)
         for way, threshold in ways[name].items():
             shape = SYMBOLS[symbols.index(way) % len(SYMBOLS)]
-            _mark(axes, curve, way, threshold, ls="", marker=shape, ms=8.5, mfc="white", color=colour, mew=1.8)
+            _mark(axes, curve, way, threshold, ls="", marker=shape, ms=9.5, mfc="none", color=colour, mew=1.8)
     _finish(figure, axes, hollow=bool(symbols))
     return figure
 
 
-def _ways_of(name: str, curves: Mapping[str, Curve], chosen: Chosen) -> dict[str, float]:
+def _ways_of(
+    name: str, curves: Mapping[str, Curve], chosen: Mapping[str, float | Mapping[str, float]]
+) -> dict[str, float]:
     """The chosen thresholds of one curve, each of which must be one of its thresholds."""
     ways: dict[str, float] = {}
     for key, value in chosen.items():

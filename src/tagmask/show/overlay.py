@@ -98,7 +98,8 @@ def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
         edge[:-step] |= down
         edge[:, step:] |= right
         edge[:, :-step] |= right
-    return edge & (mask != 0) & (mask != UNSURE)
+    edge &= (mask != 0) & (mask != UNSURE)
+    return edge
 
 
 def legend(names: Mapping[int, str], palette: Palette | None = None, width: int = 640, size: int = 14) -> Picture:
@@ -176,7 +177,7 @@ def _colours_for(labels: Mask, palette: Palette | None) -> Palette:
     given = voc_palette() if palette is None else np.asarray(palette)
     if given.ndim != 2 or given.shape[1] != 3 or len(given) > 256 or given.dtype != np.uint8:
         raise TagmaskError(
-            f"the palette has shape {given.shape} and dtype {given.dtype}; give uint8 (labels, 3) of at most 256 labels."
+            f"the palette has shape {given.shape} and dtype {given.dtype}; give uint8 (labels, 3), at most 256 labels."
         )
     highest = int(labels[labels != UNSURE].max(initial=0))
     if highest >= len(given):

@@ -71,12 +71,8 @@ def shown_height(height: int) -> int:
 
 
 def shown_size(height: int, width: int) -> tuple[int, int]:
-    """(height, width) at which a picture is shown: draw thin lines at this size, they are then not resampled."""
-    tall = shown_height(height)
-    wide = max(1, round(width * tall / height))
-    if wide <= WIDEST * tall:
-        return tall, wide
-    return max(1, round(height * WIDEST * tall / width)), WIDEST * tall
+    """(height, width) at which a picture is shown: thin lines drawn at this size are not resampled by `sheet`."""
+    return _fitted(height, width, shown_height(height))
 
 
 def resize(picture: Picture, size: tuple[int, int]) -> Picture:
@@ -112,7 +108,7 @@ def shorten(text: str, width: float, size: int) -> str:
     font = font_for(line, size)
     if font.getlength(line) <= width:
         return line
-    fits = [end for end in range(len(line)) if font.getlength(line[:end].rstrip() + "…") <= width]
+    fits = [end for end in range(min(len(line), 400)) if font.getlength(line[:end].rstrip() + "…") <= width]
     return line[: fits[-1]].rstrip() + "…" if fits else ""
 
 
@@ -127,15 +123,17 @@ def _check_rows(rows: Sequence[Sequence[tuple[str, Picture]]]) -> None:
 
 
 def _cell(caption: str, picture: Picture, tall: int) -> Picture:
-    height, width = picture.shape[:2]
-    wide = round(width * tall / height)
-    if wide > WIDEST * tall:
-        wide = WIDEST * tall
-    fitted = resize(picture, (max(1, min(tall, round(height * wide / width))), max(1, wide)))
+    fitted = resize(picture, _fitted(picture.shape[0], picture.shape[1], tall))
     above = (tall - len(fitted)) // 2
     fitted = np.pad(fitted, ((above, tall - len(fitted) - above), (0, 0), (0, 0)), constant_values=WHITE)
-    room = max(wide, tall // 2)  # a very narrow picture still gets a readable caption
+    room = max(fitted.shape[1], tall // 2)  # a very narrow picture still gets a readable caption
     return np.vstack([_caption(caption, room, font_size(tall)), _padded(fitted, room)])
+
+
+def _fitted(height: int, width: int, tall: int) -> tuple[int, int]:
+    """(height, width) in the same proportions, `tall` high or, if lower, WIDEST · tall wide."""
+    wide = min(round(width * tall / height), WIDEST * tall)
+    return (tall if wide < WIDEST * tall else max(1, round(height * wide / width))), max(1, wide)
 
 
 def _row(cells: list[Picture]) -> Picture:

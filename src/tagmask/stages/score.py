@@ -1,6 +1,7 @@
 """Scores of seeds: the whole threshold curve in one reading, and thresholds chosen without ground truth."""
 
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -130,14 +131,23 @@ def score_seeds(settings: ScoreSettings) -> SeedScores:
         why = next(iter(tally.missing.values()), "the catalog is empty")
         raise TagmaskError(f"no image could be scored; the first because: {why}")
     curves = {kind: tally.sweeps[kind].result() for kind in KINDS}
-    chosen = {kind: {name: rule.result() for name, rule in tally.choosers[kind].items()} for kind in KINDS}
+    chosen = {kind: _choose(tally.choosers[kind]) for kind in KINDS}
     scores = SeedScores(catalog.classes, curves, chosen, tally.missing, tally.images)
     write_json(settings.out / "scores.json", {"seeds": scores.to_json()})
     from tagmask.show.curve import curve_plot
 
     named = {TITLES[kind]: curves[kind] for kind in KINDS}
-    curve_plot(settings.out / "scores.png", named, {TITLES[kind]: chosen[kind]["edges"] for kind in KINDS})
+    curve_plot(settings.out / "scores.png", named, {TITLES[kind]: chosen[kind] for kind in KINDS})
     return scores
+
+
+def _choose(rules: dict[str, Any]) -> dict[str, float]:
+    """Threshold by each rule that can tell one from another."""
+    chosen = {}
+    for name, rule in rules.items():
+        with suppress(TagmaskError):
+            chosen[name] = rule.result()
+    return chosen
 
 
 def _count(catalog: Catalog, folder: Path, processes: int) -> Tally:

@@ -1,0 +1,178 @@
+"""Each comparison method against a few lines that share nothing with it but the classifier."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from tagmask.acr.baselines import METHODS, cam_map, class_attention, generic_map, grad_cam_map, rollout_map
+from tagmask.acr.localize import localize
+from tagmask.errors import TagmaskError
+from tagmask.models.classifier import Classifier
+from tests.acr.independent import by_hooks, lively
+from tests.helpers import tiny_classifier
+
+Array = npt.NDArray[np.float64]
+CLASSES = [[2, 0], [1]]
+COMPARED = ["cam", "ts_cam", "grad_cam", "generic", "rollout"]
+
+
+@pytest.fixture(params=["tagmask_tiny", "deit_tiny_distilled_patch16_224"], scope="module")
+def model(request: pytest.FixtureRequest) -> Classifier:
+    if request.param == "tagmask_tiny":
+        return tiny_classifier().double().eval()
+    torch.manual_seed(0)
+    return lively(Classifier(request.param, 3))
+
+
+@pytest.fixture(scope="module")
+def images(model: Classifier) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.rand(2, 3, 3 * model.patch_size, 4 * model.patch_size, dtype=torch.float64)
+
+
+def matrices(model: Classifier, image: torch.Tensor, label: int) -> tuple[list[Array], list[Array]]:
+    """Attention and its gradients of every block, (heads, N, N) each."""
+    attention, gradients = by_hooks(model, image[None], torch.tensor([[label]]))
+    return [one[0].numpy() for one in attention], [one[0, 0].numpy() for one in gradients]
+
+
+def expected_cam(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    with torch.no_grad():
+        tokens = model.vit.forward_features(image[None])[0, model.prefix :]
+        heads = [model.vit.head, *([model.vit.head_dist] if model.prefix == 2 else [])]
+        scores = torch.stack([head(tokens)[:, label] - head.bias[label] for head in heads])  # a logit without bias
+    return np.asarray(scores.mean(0).clamp(min=0))
+
+
+def expected_ts_cam(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    looked_at = np.zeros(12)
+    for attention in matrices(model, image, label)[0]:
+        for head in attention:
+            looked_at += head[0, model.prefix :] / len(attention)
+    return expected_cam(model, image, label) * looked_at
+
+
+def expected_grad_cam(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    entering: list[torch.Tensor] = []
+    hook = model.blocks[-2].register_forward_hook(lambda _block, _inputs, out: entering.append(out))
+    logit = model(image[None])[0, label]
+    hook.remove()
+    gradient = torch.autograd.grad(logit, entering[0])[0][0, model.prefix :].numpy()  # (n, D)
+    tokens = entering[0][0, model.prefix :].detach().numpy()
+    return np.asarray(np.maximum(tokens @ gradient.mean(axis=0), 0))
+
+
+def expected_generic(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    relevance = np.eye(12 + model.prefix)
+    for attention, gradient in zip(*matrices(model, image, label), strict=True):
+        relevance = relevance + np.maximum(attention * gradient, 0).mean(axis=0) @ relevance
+    return relevance[0, model.prefix :]
+
+
+def expected_rollout(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    flow = np.eye(12 + model.prefix)
+    for attention in matrices(model, image, label)[0]:
+        mixed = attention.mean(axis=0) + np.eye(12 + model.prefix)
+        flow = mixed / mixed.sum(axis=1, keepdims=True) @ flow
+    return flow[0, model.prefix :]
+
+
+EXPECTED: dict[str, Callable[[Classifier, torch.Tensor, int], Array]] = {
+    "cam": expected_cam,
+    "ts_cam": expected_ts_cam,
+    "grad_cam": expected_grad_cam,
+    "generic": expected_generic,
+    "rollout": expected_rollout,
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_maps(name: str, model: Classifier, images: torch.Tensor) -> None:
+    found = METHODS[name](model, images, CLASSES)
+    assert [one.shape for one in found] == [(2, 3, 4), (1, 3, 4)]
+    assert torch.cat(found).max() > torch.cat(found).min() >= 0
+    for image, maps, classes in zip(images, found, CLASSES, strict=True):
+        assert not maps.requires_grad
+        for one, label in zip(maps, classes, strict=True):
+            expected = EXPECTED[name](model, image, label).reshape(3, 4)
+            np.testing.assert_allclose(one.numpy(), expected, rtol=1e-9, atol=1e-12 * expected.max())
+
+
+@pytest.mark.parametrize("name", ["cam", "grad_cam"])
+def test_relu_has_something_to_do(name: str, model: Classifier, images: torch.Tensor) -> None:
+    zeros = (torch.cat(METHODS[name](model, images, [[0, 1, 2], [0, 1, 2]])) == 0).double().mean()
+    assert 0.1 < zeros < 0.9
+
+
+@pytest.mark.parametrize(("blocks", "transpose"), [(None, False), (range(1, 4), True)])
+@pytest.mark.parametrize("name", COMPARED)
+def test_refinement(name: str, blocks: range | None, transpose: bool, model: Classifier, images: torch.Tensor) -> None:
+    plain = METHODS[name](model, images, CLASSES)
+    refined = METHODS[name](model, images, CLASSES, affinity=True, affinity_blocks=blocks, transpose=transpose)
+    for image, before, after in zip(images, plain, refined, strict=True):
+        attention, _ = matrices(model, image, 0)
+        chosen = attention if blocks is None else [attention[i] for i in blocks]
+        weight = sum(one.mean(axis=0)[model.prefix :, model.prefix :] for one in chosen)  # (n, n)
+        for one, maps in zip(before.flatten(1).numpy(), after.flatten(1).numpy(), strict=True):
+            np.testing.assert_allclose(maps, one @ weight if transpose else weight @ one, rtol=1e-9)
+
+
+def test_acr_is_called_in_the_same_way(model: Classifier, images: torch.Tensor) -> None:
+    assert list(METHODS) == [*COMPARED, "acr*", "acr"]
+    options: dict[str, Any] = {"affinity_blocks": range(2), "transpose": True}
+    plain = localize(model, images, CLASSES, affinity=False)
+    refined = localize(model, images, CLASSES, affinity=True, **options)
+    torch.testing.assert_close(METHODS["acr*"](model, images, CLASSES), plain)
+    torch.testing.assert_close(METHODS["acr"](model, images, CLASSES), localize(model, images, CLASSES))
+    for name in ("acr", "acr*"):
+        torch.testing.assert_close(METHODS[name](model, images, CLASSES, False), plain)
+        torch.testing.assert_close(METHODS[name](model, images, CLASSES, True, **options), refined)
+
+
+def test_cam_by_hand() -> None:
+    features = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]])  # two patches
+    weight = torch.tensor([[[2.0, -1.0], [-1.0, 0.0]]])  # two classes
+    assert cam_map(features, weight).tolist() == [[[0, 7], [0, 0]]]
+
+
+def test_grad_cam_by_hand() -> None:
+    tokens = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]])  # two patches
+    gradients = torch.tensor([[[[4.0, 0.0], [0.0, -2.0]]]])  # mean (2, −1)
+    assert grad_cam_map(tokens, gradients).tolist() == [[[0, 7]]]
+
+
+def test_class_attention_by_hand() -> None:
+    one = torch.zeros(1, 2, 4, 4)  # two heads; class token, a register, two patches
+    one[0, :, 0] = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.3, 0.1, 0.1]])
+    torch.testing.assert_close(class_attention([one, one], prefix=2), torch.tensor([[0.4, 0.5]]))
+
+
+def test_generic_by_hand() -> None:
+    """Head 0 gains (∇A ⊙ A)[0, 1] = 4, head 1 loses 6: Ā[0, 1] = 2. Twice R ← R + ĀR: 2, then 4."""
+    attention = torch.full((1, 2, 2, 2), 1.0)
+    gradient = torch.zeros(1, 1, 2, 2, 2)
+    gradient[0, 0, :, 0, 1] = torch.tensor([4.0, -6.0])
+    assert generic_map([attention, attention], [gradient, gradient], prefix=1).tolist() == [[[4]]]
+
+
+def test_rollout_by_hand() -> None:
+    """Block 1 sends all to the patch, block 2 half: ½(½, ½) + ½(1, 0) = (¾, ¼), then ¾·½ + ¼·1 = ⅝ at the patch."""
+    first = torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]])
+    second = torch.tensor([[[[0.5, 0.5], [0.5, 0.5]]]])
+    assert rollout_map([first, second], prefix=1).tolist() == [[0.625]]
+    assert rollout_map([second, first], prefix=1).tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_bad_input(name: str) -> None:
+    model, images = tiny_classifier(), torch.rand(1, 3, 32, 40)
+    with pytest.raises(TagmaskError, match=r"blocks range\(3, 7\) do not exist; this model has blocks 0 to 5"):
+        METHODS[name](model, images, [[0]], affinity=True, affinity_blocks=range(3, 7))
+    with pytest.raises(TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"):
+        METHODS[name](model, images, [[3]])
+    with pytest.raises(TagmaskError, match="33×40 pixels"):
+        METHODS[name](model, torch.rand(1, 3, 33, 40), [[0]])

@@ -1,0 +1,224 @@
+"""Localisation maps: the shortcut is exact, the formulas are the paper's, and nothing is left behind."""
+
+import warnings
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+
+from tagmask.acr.localize import affinity, gradient_map, localize, localize_both, pad_classes, refine
+from tagmask.errors import TagmaskError
+from tagmask.models.classifier import Classifier
+from tagmask.models.gradients import Evidence, class_evidence, why_no_shortcut
+from tests.acr.independent import around, by_hooks, distance, lively
+from tests.helpers import tiny_classifier
+
+BACKBONES = [
+    "tagmask_tiny",  # convolution stem
+    "deit_tiny_patch16_224",
+    "deit_tiny_distilled_patch16_224",  # two tokens are read by two heads
+    "vit_small_patch14_reg4_dinov2",  # LayerScale and registers
+    "vit_xsmall_patch16_clip_224",  # a norm before the first block
+    "qk_norm",
+    "scale_norm",
+]
+CLASSES = [[0, 3], [2]]
+
+
+def backbone(name: str) -> Classifier:
+    torch.manual_seed(0)
+    if name.endswith("_norm"):
+        options = {"qk_norm": True} if name == "qk_norm" else {"scale_attn_norm": True, "scale_mlp_norm": True}
+        return lively(
+            around(timm.create_model("vit_tiny_patch16_224", num_classes=4, dynamic_img_size=True, **options))
+        )
+    return lively(Classifier(name, 4))
+
+
+def batch(model: Classifier, count: int = 2) -> Tensor:
+    """Images of 2 × 3 patches."""
+    torch.manual_seed(1)
+    return torch.rand(count, 3, 2 * model.patch_size, 3 * model.patch_size, dtype=torch.float64)
+
+
+def patch_rows(model: Classifier, gradients: list[Tensor], layers: int) -> list[Tensor]:
+    """Of whole matrices the part that localisation takes."""
+    return [gradient[..., 0, model.prefix :] for gradient in gradients[-layers:]]
+
+
+def assert_same(found: Evidence, gradients: list[Tensor], attention: list[Tensor]) -> None:
+    for one, other in zip(found.gradients, gradients, strict=True):
+        assert distance(one, other) < 1e-10
+    for one, other in zip(found.attention, attention, strict=True):
+        assert distance(one, other) < 1e-10
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_shortcut_is_plain_autograd_is_one_backward_per_class(name: str, layers: int) -> None:
+    model = backbone(name)
+    assert why_no_shortcut(model) == ""
+    images, classes, everything = batch(model), pad_classes(CLASSES), range(len(model.blocks))
+    short = class_evidence(model, images, classes, layers, everything)
+    exact = class_evidence(model, images, classes, layers, everything, exact_graph=True)
+    assert_same(short, exact.gradients, exact.attention)
+    matrices, gradients = by_hooks(model, images, classes)
+    means = [model.without_extra_tokens(matrix.mean(1)) for matrix in matrices]
+    assert_same(short, patch_rows(model, gradients, layers), means)
+    assert all(gradient[1, 1].abs().max() == 0 for gradient in short.gradients)  # padding
+    torch.testing.assert_close(short.logits, model(images))
+
+
+def test_the_backbones_have_what_they_are_chosen_for() -> None:
+    assert backbone("vit_small_patch14_reg4_dinov2").vit.num_reg_tokens == 4
+    assert backbone("vit_small_patch14_reg4_dinov2").blocks[-1].ls1.gamma.std() > 0.1
+    assert isinstance(backbone("vit_xsmall_patch16_clip_224").vit.norm_pre, nn.LayerNorm)
+    assert isinstance(backbone("qk_norm").blocks[-1].attn.q_norm, nn.LayerNorm)
+    assert isinstance(backbone("scale_norm").blocks[-1].attn.norm, nn.LayerNorm)
+
+
+@pytest.mark.parametrize("layers", [3, 6])
+@pytest.mark.parametrize("name", ["tagmask_tiny", "deit_tiny_distilled_patch16_224"])
+def test_more_blocks_than_the_shortcut_knows(name: str, layers: int) -> None:
+    model = backbone(name)
+    images, classes = batch(model), pad_classes(CLASSES)
+    matrices, gradients = by_hooks(model, images, classes)
+    chosen = range(1, 5)  # some before the graph starts, some after
+    means = [model.without_extra_tokens(matrices[i].mean(1)) for i in chosen]
+    assert_same(class_evidence(model, images, classes, layers, chosen), patch_rows(model, gradients, layers), means)
+
+
+@pytest.mark.parametrize("blocks", [range(0), range(2), range(4, 5), range(5, 6), range(1, 6, 2)])
+def test_affinity_of_chosen_blocks(blocks: range) -> None:
+    model = backbone("tagmask_tiny")
+    images, classes = batch(model), pad_classes(CLASSES)
+    matrices, gradients = by_hooks(model, images, classes)
+    found = class_evidence(model, images, classes, 2, blocks)
+    assert_same(found, patch_rows(model, gradients, 2), [matrices[i].mean(1) for i in blocks])
+
+
+def test_a_single_block() -> None:
+    model = lively(around(timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=4, dynamic_img_size=True)))
+    images, classes = batch(model), pad_classes(CLASSES)
+    matrices, gradients = by_hooks(model, images, classes)
+    found = class_evidence(model, images, classes, 1, range(1))
+    assert_same(found, patch_rows(model, gradients, 1), [matrices[0].mean(1)])
+
+
+def test_unknown_blocks_fall_back_with_one_warning() -> None:
+    model = backbone("vit_small_patch16_dinov3")
+    images, classes = batch(model), pad_classes(CLASSES)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            found = class_evidence(model, images, classes, 2, range(12))
+    assert [str(one.message) for one in caught] == [
+        "vit_small_patch16_dinov3: the shortcut does not know Eva; plain autograd is used, exact but slower."
+    ]
+    matrices, gradients = by_hooks(model, images, classes)
+    means = [model.without_extra_tokens(matrix.mean(1)) for matrix in matrices]
+    assert_same(found, patch_rows(model, gradients, 2), means)
+
+
+def test_relu_comes_before_the_head_mean() -> None:
+    gradient = torch.tensor([[[3.0, -1.0], [-5.0, 1.0]]])  # (1 class, 2 heads, 2 patches)
+    assert gradient_map([gradient]).tolist() == [[1.5, 0.5]]  # after the mean it would be 0, 0
+    assert gradient_map([gradient, 2 * gradient, gradient], layers=2).tolist() == [[4.5, 1.5]]
+
+
+def test_product_by_hand() -> None:
+    """Patch 0 attends to patch 1, patch 1 to itself, patch 2 half to each of the first two."""
+    attends = torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
+    maps = torch.tensor([[4.0, 2.0, 8.0]])
+    assert refine(maps, attends).tolist() == [[2.0, 2.0, 3.0]]  # A·g: collects from what it attends to
+    assert refine(maps, attends, transpose=True).tolist() == [[4.0, 10.0, 0.0]]  # Aᵀg: from what attends to it
+
+
+def test_affinity_by_hand() -> None:
+    attention = torch.arange(9.0).view(3, 3)  # class token first
+    assert affinity([attention, 10 * attention]).tolist() == [[44.0, 55.0], [77.0, 88.0]]
+
+
+def test_images_with_different_classes() -> None:
+    model = backbone("tagmask_tiny")
+    images = batch(model, 3)
+    together = localize(model, images, [[1], [], [0, 3, 2]])
+    assert [one.shape for one in together] == [(1, 2, 3), (0, 2, 3), (3, 2, 3)]
+    assert distance(together[0], localize(model, images[:1], [[1]])[0]) < 1e-10
+    assert distance(together[2][1:2], localize(model, images[2:], [[3]])[0]) < 1e-10
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_maps_are_the_formula(transpose: bool) -> None:
+    model = backbone("deit_tiny_distilled_patch16_224")
+    images = batch(model)
+    matrices, gradients = by_hooks(model, images, pad_classes(CLASSES))
+    star = sum(g[..., 0, 2:].clamp(min=0).sum(2) / 3 for g in gradients[-2:]) + torch.zeros(1)  # three heads
+    weight = torch.stack(matrices[4:]).sum((0, 2))[:, 2:, 2:] / 3
+    refined = torch.einsum("bji,bkj->bki" if transpose else "bij,bkj->bki", weight, star)
+    options: dict[str, Any] = {"affinity_blocks": range(4, 12), "transpose": transpose}
+    plain, both = localize_both(model, images, CLASSES, **options)
+    alone = localize(model, images, CLASSES, **options)
+    without = localize(model, images, CLASSES, affinity=False)
+    for i, classes in enumerate(CLASSES):
+        for found in (plain[i], without[i]):
+            assert distance(found.flatten(1), star[i, : len(classes)]) < 1e-10
+        for found in (both[i], alone[i]):
+            assert distance(found.flatten(1), refined[i, : len(classes)]) < 1e-10
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_no_graph_is_left_and_none_is_needed(layers: int) -> None:
+    model = tiny_classifier().eval()
+    images = torch.rand(1, 3, 32, 40)
+    found = class_evidence(model, images, pad_classes([[0, 1]]), layers, range(6))
+    for tensor in (found.logits, *found.gradients, *found.attention):
+        assert not tensor.requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with torch.inference_mode():
+        again = class_evidence(model, images.clone(), pad_classes([[0, 1]]), layers, range(6))
+    torch.testing.assert_close(again.gradients, found.gradients)
+
+
+class Failing(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("place", ["", "blocks.1.mlp", "blocks.5.mlp", "norm"])
+def test_the_model_is_as_before(place: str, layers: int) -> None:
+    model = tiny_classifier().train()
+    model.blocks[2].eval()
+    model.blocks[3].requires_grad_(False)
+    if place:
+        parent, _, name = place.rpartition(".")
+        setattr(model.vit.get_submodule(parent), name, Failing())
+    before = [part.training for part in model.modules()], [p.requires_grad for p in model.parameters()]
+    try:
+        class_evidence(model, torch.rand(1, 3, 32, 40), pad_classes([[0]]), layers, range(6))
+        assert not place
+    except RuntimeError as error:
+        assert str(error) == "on purpose"  # noqa: PT017
+    assert ([part.training for part in model.modules()], [p.requires_grad for p in model.parameters()]) == before
+    assert all("forward" not in block.__dict__ for block in model.blocks)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": 0}, "layers is 0; tagmask_tiny has 6 blocks, choose 1 to 6"),
+        ({"layers": 7}, "layers is 7; tagmask_tiny has 6 blocks, choose 1 to 6"),
+        ({"affinity_blocks": range(7)}, r"blocks range\(0, 7\) do not exist; tagmask_tiny has blocks 0 to 5"),
+        ({"affinity_blocks": range(-1, 3)}, r"blocks range\(-1, 3\) do not exist"),
+        ({"images": torch.rand(1, 3, 33, 40)}, "33×40 pixels, but tagmask_tiny needs multiples of 8"),
+        ({"classes": [[0, 3]]}, "class 3 does not exist; this model knows classes 0 to 2"),
+        ({"classes": [[0], [1]]}, "classes were given for 2 images, but there are 1"),
+    ],
+)
+def test_bad_input(changes: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"images": torch.rand(1, 3, 32, 40), "classes": [[0]], **changes}
+    with pytest.raises(TagmaskError, match=message):
+        localize(tiny_classifier(), **asked)

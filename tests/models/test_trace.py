@@ -1,0 +1,97 @@
+"""The trace is what hooks and one backward pass per class give, and nothing is left behind."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tagmask.errors import TagmaskError
+from tagmask.models.classifier import Classifier
+from tests.acr.independent import by_hooks, distance, lively
+from tests.helpers import tiny_classifier
+
+BACKBONES = ["tagmask_tiny", "deit_tiny_distilled_patch16_224", "vit_small_patch16_dinov3"]
+CLASSES = torch.tensor([[0, 3], [2, -1]])
+
+
+def token_gradients(model: Classifier, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens (B, N, D) entering the last block and their gradients (B, K, N, D), one backward pass per class."""
+    kept: list[Tensor] = []
+
+    def keep(_block: Any, inputs: tuple[Tensor, ...]) -> None:
+        inputs[0].retain_grad()
+        kept.append(inputs[0])
+
+    found = []
+    for column in CLASSES.T:
+        hook = model.blocks[-1].register_forward_pre_hook(keep)
+        logits = model(images)
+        hook.remove()
+        sum(logits[image, c] for image, c in enumerate(column) if c >= 0).backward()
+        found.append(kept[-1].grad)
+    model.zero_grad()
+    return kept[-1].detach(), torch.stack([one for one in found if one is not None], dim=1)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_everything_is_there(name: str) -> None:
+    torch.manual_seed(0)
+    model = lively(Classifier(name, 4))
+    images = torch.rand(2, 3, 2 * model.patch_size, 3 * model.patch_size, dtype=torch.float64)
+    trace = model.trace(images, CLASSES)
+    matrices, gradients = by_hooks(model, images, CLASSES)
+    for found, expected in ((trace.attention, matrices), (trace.gradients, gradients)):
+        assert len(found) == len(model.blocks)
+        assert max(distance(one, other) for one, other in zip(found, expected, strict=True)) < 1e-10
+    tokens, of_tokens = token_gradients(model, images)
+    assert distance(trace.tokens, tokens) < 1e-10
+    assert distance(trace.token_gradients, of_tokens) < 1e-10
+    assert (trace.prefix, trace.grid) == (model.prefix, (2, 3))
+    with torch.no_grad():
+        torch.testing.assert_close(trace.logits, model(images))
+        torch.testing.assert_close(trace.features, model.vit.forward_features(images)[:, model.prefix :])
+    alone = [trace.logits, trace.tokens, trace.token_gradients, trace.features, trace.weight]
+    assert not any(tensor.requires_grad for tensor in [*alone, *trace.attention, *trace.gradients])
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_weight_of_two_heads_is_their_mean() -> None:
+    model = lively(Classifier("deit_tiny_distilled_patch16_224", 4))
+    weight = model.trace(torch.rand(1, 3, 16, 16, dtype=torch.float64), CLASSES[:1]).weight
+    torch.testing.assert_close(weight, (model.vit.head.weight + model.vit.head_dist.weight).detach() / 2)
+
+
+def test_without_gradients() -> None:
+    model = tiny_classifier(classes=4).eval()
+    images = torch.rand(2, 3, 32, 40)
+    less, more = model.trace(images, CLASSES, gradients=False), model.trace(images, CLASSES)
+    torch.testing.assert_close(less.attention, more.attention)
+    torch.testing.assert_close(less.features, more.features)
+    assert less.gradients[0].shape == (2, 0, 4, 21, 21)
+    assert less.token_gradients.shape == (2, 0, 21, 96)
+    with torch.inference_mode():
+        torch.testing.assert_close(model.trace(images.clone(), CLASSES).gradients, more.gradients)
+
+
+class Failing(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        raise RuntimeError("on purpose")
+
+
+def test_the_model_is_as_before_after_an_exception() -> None:
+    model = tiny_classifier(classes=4).train()
+    model.vit.norm = Failing()
+    with pytest.raises(RuntimeError, match="on purpose"):
+        model.trace(torch.rand(2, 3, 32, 40), CLASSES)
+    assert all(part.training for part in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert not any("forward" in block.__dict__ or block._forward_pre_hooks for block in model.blocks)
+
+
+def test_bad_input() -> None:
+    model = tiny_classifier(classes=3)
+    with pytest.raises(TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"):
+        model.trace(torch.rand(2, 3, 32, 40), CLASSES, gradients=False)
+    with pytest.raises(TagmaskError, match="multiples of 8"):
+        model.trace(torch.rand(2, 3, 32, 41), CLASSES)

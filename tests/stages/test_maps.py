@@ -1,0 +1,121 @@
+"""Maps of whole photos: nothing is shifted, views are undone, values are stretched."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import tagmask.stages.maps as module
+from tagmask.config import MapSettings
+from tagmask.models.classifier import Classifier
+from tagmask.stages.maps import make_maps, predicted_classes, stretch
+from tests.helpers import tiny_classifier
+
+
+class Bright:
+    """Stands in for a classifier: the map of a class is the mean brightness of each patch."""
+
+    patch_size, crop_size, mean = 8, 64, torch.zeros(3, 1, 1)
+
+    def normalize(self, images: Tensor) -> Tensor:
+        return images
+
+
+def bright_maps(model: Any, images: Tensor, classes: Any, **_: Any) -> tuple[list[Tensor], list[Tensor]]:
+    means = torch.nn.functional.avg_pool2d(images.mean(1, keepdim=True), 8)  # (B, 1, h, w)
+    maps = [mean.expand(len(one), -1, -1) for mean, one in zip(means, classes, strict=True)]
+    return maps, maps
+
+
+@pytest.fixture
+def bright(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(module, "localize_both", bright_maps)
+    return Bright()
+
+
+def square(height: int, width: int, top: int, left: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    image = np.zeros((height, width, 3), np.uint8)
+    image[top : top + 8, left : left + 8] = 255
+    return image
+
+
+def centre(map_: np.ndarray[Any, Any]) -> tuple[float, float]:
+    rows, columns = np.indices(map_.shape)
+    return float((rows * map_).sum() / map_.sum()), float((columns * map_).sum() / map_.sum())
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("shape", [(64, 48), (61, 45)])
+def test_a_square_moved_by_one_patch_moves_the_map_by_one_patch(bright: Any, shape: tuple[int, int], flip: bool) -> None:
+    settings = MapSettings(size=max(shape), flip=flip)
+    places = []
+    for top, left in ((16, 16), (16, 24), (24, 24)):
+        image = square(*shape, top, left)
+        map_ = make_maps(bright, [image], [[0]], settings)[0].plain[0]
+        assert map_.shape == shape
+        places.append(centre(map_))
+    if not flip or shape[1] % 8 == 0:  # the mirrored grid starts at the other edge of a ragged image
+        assert places[0] == pytest.approx((19.5, 19.5), abs=1e-4)
+    assert places[1][1] - places[0][1] == pytest.approx(8, abs=1e-3)
+    assert places[1][0] - places[0][0] == pytest.approx(0, abs=1e-3)
+    assert places[2][0] - places[1][0] == pytest.approx(8, abs=1e-3)
+
+
+def test_enlarged_image_keeps_the_place(bright: Any) -> None:
+    image = square(64, 48, 24, 16)
+    for size, scales in ((128, (1.0,)), (64, (1.0, 2.0)), (96, (0.5, 1.0))):
+        map_ = make_maps(bright, [image], [[0]], MapSettings(size=size, scales=scales))[0].plain[0]
+        row, column = centre(np.clip(map_ - 0.3, 0, None))
+        assert row == pytest.approx(27.5, abs=0.6)
+        assert column == pytest.approx(19.5, abs=0.6)
+
+
+def test_views_are_added_and_stretched(bright: Any) -> None:
+    image = square(32, 32, 8, 16)
+    maps = make_maps(bright, [image], [[0]], MapSettings(size=32, scales=(1.0, 0.5)))[0]
+    assert maps.plain.min() == 0
+    assert maps.plain.max() == 1
+
+
+def test_stretch_by_hand() -> None:
+    maps = torch.tensor([[[1.0, 3.0, 5.0]], [[2.0, 2.0, 2.0]]])
+    assert stretch(maps).tolist() == [[[0, 0.5, 1]], [[0, 0, 0]]]
+
+
+def test_batched_images_equal_single_ones() -> None:
+    model = tiny_classifier(classes=4).eval()
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (37, 50, 3), dtype=np.uint8) for _ in range(3)]
+    classes = [[0], [1, 3], [2]]
+    settings = MapSettings(size=48)
+    together = make_maps(model, images, classes, settings)
+    for image, one, maps in zip(images, classes, together, strict=True):
+        alone = make_maps(model, [image], [one], settings)[0]
+        assert maps.classes == tuple(one)
+        np.testing.assert_allclose(maps.refined, alone.refined, atol=2e-4)
+        np.testing.assert_allclose(maps.plain, alone.plain, atol=2e-4)
+
+
+def test_default_size_follows_the_training_crops(bright: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def spy(model: Any, images: Tensor, classes: Any, **options: Any) -> Any:
+        seen.append(tuple(images.shape[-2:]))
+        return bright_maps(model, images, classes)
+
+    monkeypatch.setattr(module, "localize_both", spy)
+    make_maps(bright, [square(50, 100, 8, 8)], [[0]], MapSettings(flip=False))
+    assert seen == [(40, 80)]  # 1.25 × 64 on the long side
+
+
+def test_predicted_classes() -> None:
+    model = tiny_classifier(classes=3).eval()
+    with torch.no_grad():
+        model.vit.head.weight.zero_()
+        model.vit.head.bias.copy_(torch.tensor([2.0, -1.0, 1.0]))
+    image = np.zeros((32, 40, 3), np.uint8)
+    assert predicted_classes(model, image, MapSettings()) == [0, 2]
+    assert predicted_classes(model, image, MapSettings(), above=0.95) == [0]
+    assert isinstance(model, Classifier)

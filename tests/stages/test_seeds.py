@@ -1,0 +1,259 @@
+"""Seeds of a catalog: files, resuming, shards, and what goes wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tagmask
+from tagmask.cli import main
+from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
+from tagmask.data.scenes import CLASSES, draw_scene
+from tagmask.errors import TagmaskError
+from tagmask.stages.maps import make_maps
+from tagmask.stages.photo import seed_photo
+from tagmask.stages.score import count_piece, score_seeds
+from tagmask.stages.seeds import read_seeds, seed_catalog
+from tests.helpers import tiny_classifier
+
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    model = tiny_classifier(classes=len(CLASSES))
+    model.classes = CLASSES
+    model.crop_size = 40
+    model.save(tmp_path / "1_classifier")
+    return tmp_path
+
+
+def settings(run: Path, **changes: Any) -> SeedSettings:
+    return SeedSettings(**{"out": run, "count": 8, "flip": False, **changes})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.npz")}
+
+
+def test_files_hold_the_maps(run: Path) -> None:
+    done = seed_catalog(settings(run, dtype="float16"))
+    assert (done.made, done.kept, done.skipped) == (8, 0, {})
+    model = tagmask.Classifier.load(run / "1_classifier")
+    for i in (0, 5):
+        scene = draw_scene(i)
+        seeds = read_seeds(run / f"2_seeds/scene_{i:06}.npz")
+        assert tuple(seeds["classes"]) == scene.tags
+        assert tuple(seeds["size"]) == scene.mask.shape
+        expected = make_maps(model, [scene.image], [scene.tags], MapSettings(flip=False))[0]
+        np.testing.assert_allclose(seeds["refined"], expected.refined, atol=1e-3)
+        np.testing.assert_allclose(seeds["plain"], expected.plain, atol=1e-3)
+    assert "[seeds]" in (run / "config.toml").read_text()
+
+
+def test_uint8_is_rounded(run: Path) -> None:
+    seed_catalog(settings(run, count=1))
+    seed_catalog(settings(run, count=1, dtype="float16", restart=True, out=_twin(run)))
+    small = read_seeds(run / "2_seeds/scene_000000.npz")["plain"]
+    fine = read_seeds(_twin(run) / "2_seeds/scene_000000.npz")["plain"].astype(np.float64)
+    assert small.dtype == np.uint8
+    assert np.abs(small / 255 - fine).max() < 0.6 / 255 + 1e-3
+
+
+def _twin(run: Path) -> Path:
+    twin = run / "twin"
+    if not twin.exists():
+        tagmask.Classifier.load(run / "1_classifier").save(twin / "1_classifier")
+    return twin
+
+
+def test_shards_together_equal_the_whole(run: Path) -> None:
+    seed_catalog(settings(run))
+    twin = _twin(run)
+    assert seed_catalog(settings(twin, shard="0/2")).made == 4
+    assert seed_catalog(settings(twin, shard="1/2")).made == 4
+    whole, parts = run / "2_seeds", twin / "2_seeds"
+    assert contents(whole).keys() == contents(parts).keys()
+    for name in contents(whole):
+        one, two = read_seeds(whole / name), read_seeds(parts / name)
+        for key in one:
+            np.testing.assert_allclose(one[key].astype(float), two[key].astype(float), atol=1)
+
+
+def test_finished_files_are_kept_and_damaged_ones_made_again(run: Path) -> None:
+    seed_catalog(settings(run, batch=1))
+    before = contents(run / "2_seeds")
+    victim = run / "2_seeds/scene_000003.npz"
+    victim.write_bytes(victim.read_bytes()[:100])
+    (run / "2_seeds/scene_000004.npz").unlink()
+    done = seed_catalog(settings(run, batch=1))
+    assert (done.made, done.kept) == (2, 6)
+    assert contents(run / "2_seeds") == before
+
+
+def test_killed_and_resumed_gives_identical_files(run: Path) -> None:
+    twin = _twin(run)
+    command = [sys.executable, "-m", "tagmask", "seeds", "--count", "40", "--batch", "1", "--out"]
+    subprocess.run([*command, str(run)], env=ENV, check=True, capture_output=True)
+    process = subprocess.Popen([*command, str(twin)], env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(twin.glob("2_seeds/*.npz"))) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert len(list(twin.glob("2_seeds/*.npz"))) < 40
+    subprocess.run([*command, str(twin)], env=ENV, check=True, capture_output=True)
+    assert contents(run / "2_seeds") == contents(twin / "2_seeds")
+
+
+def test_maps_of_two_models_are_not_mixed(run: Path) -> None:
+    seed_catalog(settings(run, count=2))
+    with pytest.raises(TagmaskError, match=r"layers was 2 and is now 3.*--restart"):
+        seed_catalog(settings(run, count=2, layers=3))
+    other = tiny_classifier(classes=len(CLASSES), seed=1)
+    other.classes = CLASSES
+    other.save(run / "1_classifier")
+    with pytest.raises(TagmaskError, match="holds maps made otherwise"):
+        seed_catalog(settings(run, count=2))
+    assert seed_catalog(settings(run, count=2, restart=True)).made == 2
+
+
+def test_unknown_class_and_broken_image(run: Path) -> None:
+    photos = run / "photos"
+    photos.mkdir()
+    Image.new("RGB", (50, 40)).save(photos / "good.png")
+    (photos / "bad.png").write_bytes(b"nothing")
+    (photos / "tags.csv").write_text("file,tags\ngood.png,car\nbad.png,car\n")
+    folder = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
+    done = seed_catalog(settings(run, **folder))
+    assert done.made == 1
+    assert list(done.skipped) == ["bad"]
+    assert "bad.png" in done.summary()
+    assert list(json.loads((run / "2_seeds/skipped_0_of_1.json").read_text())) == ["bad"]
+    seeds = read_seeds(run / "2_seeds/good.npz")
+    assert seeds["classes"].tolist() == [0]  # the catalog's own numbering
+    (photos / "tags.csv").write_text("file,tags\ngood.png,unicorn\n")
+    with pytest.raises(TagmaskError, match="does not know the class 'unicorn'; it was trained on: cow"):
+        seed_catalog(settings(run, **folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shard": "2/2"}, "--shard 2/2 must be i/n"),
+        ({"scales": (0.0,)}, "--scales 0.0"),
+        ({"layers": 9}, "choose 1 to 6"),
+        ({"affinity_blocks": (3, 8)}, "blocks 0 to 5"),
+        ({"model": Path("nowhere")}, "nowhere/config.json does not exist"),
+    ],
+)
+def test_bad_settings(run: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TagmaskError, match=message):
+        seed_catalog(settings(run, **changes))
+
+
+def test_score_reads_each_file_once_and_writes_its_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_catalog(settings(run))
+    scores = score_seeds(ScoreSettings(out=run, count=8))
+    assert scores.images == 8
+    saved = json.loads((run / "scores.json").read_text())["seeds"]
+    best = saved["refined"]["thresholds"]["oracle"]
+    assert best["miou_present"] == pytest.approx(max(saved["refined"]["curve"]["miou_present"]), abs=1e-6)
+    assert set(saved["plain"]["thresholds"]) == {"oracle", "otsu", "cross_entropy", "edges"}
+    assert Image.open(run / "scores.png").size[0] > 300
+    table = scores.table()
+    assert "oracle" in table
+    assert f"{100 * best['miou_present']:6.1f}" in table
+    two = score_seeds(ScoreSettings(out=run, count=8, processes=2))
+    np.testing.assert_array_equal(two.curves["plain"].miou_present, scores.curves["plain"].miou_present)
+    assert two.chosen == scores.chosen
+
+
+def test_score_tells_what_is_missing(run: Path) -> None:
+    with pytest.raises(TagmaskError, match="run `tagmask seeds"):
+        score_seeds(ScoreSettings(out=run, count=8))
+    seed_catalog(settings(run))
+    (run / "2_seeds/scene_000002.npz").unlink()
+    victim = run / "2_seeds/scene_000003.npz"
+    victim.write_bytes(victim.read_bytes()[:60])
+    scores = score_seeds(ScoreSettings(out=run, count=8))
+    assert scores.images == 6
+    assert "scene_000002.npz does not exist" in scores.missing["scene_000002"]
+    assert "is damaged" in scores.missing["scene_000003"]
+    assert "2 images were left out" in scores.summary(run)
+
+
+def test_masks_that_do_not_fit(run: Path) -> None:
+    photos, masks = run / "photos", run / "masks"
+    photos.mkdir()
+    masks.mkdir()
+    rows = ["file,tags"]
+    for name in ("one", "two", "three"):
+        Image.new("RGB", (50, 40), (90, 60, 30)).save(photos / f"{name}.png")
+        rows.append(f"{name}.png,car")
+    (photos / "tags.csv").write_text("\n".join(rows))
+    Image.fromarray(np.ones((40, 50), np.uint8)).save(masks / "one.png")
+    Image.fromarray(np.ones((20, 50), np.uint8)).save(masks / "two.png")
+    folder = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
+    seed_catalog(settings(run, **folder))
+    with pytest.raises(TagmaskError, match="no masks to compare with"):
+        score_seeds(ScoreSettings(out=run, **folder))
+    scores = score_seeds(ScoreSettings(out=run, masks=masks, **folder))
+    assert scores.images == 1
+    assert "two" in scores.missing["two"]
+    assert "has no mask" in scores.missing["three"]
+
+
+def test_one_photo_by_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo = run / "photo.png"
+    Image.fromarray(draw_scene(1).image).save(photo)
+    flags = [str(photo), "--model", str(run / "1_classifier"), "--tags", "cow,fish"]
+    pictures = ["--show", str(run / "o.png"), "--show-affinity", str(run / "a.png"), "--out", str(run / "m.npz")]
+    with pytest.raises(SystemExit) as ended:
+        main(["seeds", *flags, *pictures])
+    assert ended.value.code == 0
+    assert "classes: cow, fish" in capsys.readouterr().out
+    assert Image.open(run / "o.png").size[0] > 200
+    assert Image.open(run / "a.png").size[0] > 200
+    assert read_seeds(run / "m.npz")["refined"].shape[0] == 2
+
+
+def test_one_photo_without_tags_and_with_wrong_ones(run: Path) -> None:
+    photo = run / "photo.png"
+    Image.fromarray(draw_scene(1).image).save(photo)
+    options: dict[str, Any] = {"photo": photo, "model": run / "1_classifier"}
+    assert "seen by the model" in seed_photo(PhotoSettings(**options))
+    with pytest.raises(TagmaskError, match="does not know the class 'unicorn'"):
+        seed_photo(PhotoSettings(tags="unicorn", **options))
+    with pytest.raises(TagmaskError, match="empty tag"):
+        seed_photo(PhotoSettings(tags="cow,,fish", **options))
+
+
+def test_easy_door(run: Path) -> None:
+    model = tagmask.Classifier.load(run / "1_classifier")
+    scene = draw_scene(2)
+    maps = tagmask.localize(model, scene.image, ["fish"])
+    assert maps["fish"].shape == scene.mask.shape
+    again = tagmask.localize(model, Image.fromarray(scene.image), ["fish"], affinity=False, scales=(1.0, 1.5))
+    assert again["fish"].max() == 1
+    with pytest.raises(TagmaskError, match="give a path, a PIL image"):
+        tagmask.localize(model, scene.mask, ["fish"])
+
+
+def test_pieces_add_up(run: Path) -> None:
+    from tagmask.data.scenes import Scenes
+
+    seed_catalog(settings(run))
+    scenes = Scenes(8)
+    whole = count_piece(scenes, run / "2_seeds", range(8))
+    parts = count_piece(scenes, run / "2_seeds", range(3))
+    parts.merge(count_piece(scenes, run / "2_seeds", range(3, 8)))
+    np.testing.assert_array_equal(whole.sweeps["refined"].counts, parts.sweeps["refined"].counts)
