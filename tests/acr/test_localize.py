@@ -182,6 +182,15 @@ def test_no_graph_is_left_and_none_is_needed(layers: int) -> None:
     torch.testing.assert_close(again.gradients, found.gradients)
 
 
+@pytest.mark.parametrize("layers", [2, 3])
+def test_half_precision_is_added_up_in_single(layers: int) -> None:
+    model, images = tiny_classifier().eval(), torch.rand(2, 3, 32, 40)
+    expected = localize(model, images, CLASSES[1:] + CLASSES[1:], layers=layers)[0]
+    found = localize(model.bfloat16(), images.bfloat16(), CLASSES[1:] + CLASSES[1:], layers=layers)[0]
+    assert found.dtype == torch.float32
+    assert distance(found, expected) < 0.1
+
+
 class Failing(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         raise RuntimeError("on purpose")

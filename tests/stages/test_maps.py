@@ -48,7 +48,7 @@ def centre(map_: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("shape", [(64, 48), (61, 45)])
-def test_a_square_moved_by_one_patch_moves_the_map_by_one_patch(bright: Any, shape: tuple[int, int], flip: bool) -> None:
+def test_a_square_moved_by_a_patch_moves_the_map_by_a_patch(bright: Any, shape: tuple[int, int], flip: bool) -> None:
     settings = MapSettings(size=max(shape), flip=flip)
     places = []
     for top, left in ((16, 16), (16, 24), (24, 24)):

@@ -28,6 +28,7 @@ CODES = 32  # per object: on the canvas k * CODES + 1 is object k's body, the co
 MIN_VISIBLE = 0.02  # of the picture, for each object
 MIN_SHOWN = 0.55  # of an object's pixels, and of its telling part's, that later objects may not cover
 BACKGROUND_BOND = 0.6  # chance that the first object's class chooses the background
+BODY_BOND = 0.85  # chance that an object has one of its class's favourite colours
 SMALLEST = 32
 
 
@@ -158,17 +159,28 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
     return Layout(canvas, tuple(things), ground)
 
 
-def _body_colours(count: int, around: list[Field], rng: np.random.Generator) -> list[NDArray[np.float64]]:
-    """A colour per object from the one palette, unlike the background's and the other objects'."""
+def _body_colours(labels: list[int], around: list[Field], rng: np.random.Generator) -> list[NDArray[np.float64]]:
+    """A colour per object from the one palette, unlike the background's and the other objects'.
+
+    Each class has favourites, which it shares with other classes: a body hints at the class, the part tells it.
+    """
     taken = [np.asarray(mean, dtype=np.float64) for mean in around]
     chosen: list[NDArray[np.float64]] = []
-    for _ in range(count):
-        palette = rng.permutation(np.array(BODY_COLOURS, dtype=np.float64)) + rng.uniform(-12, 12, size=3)
+    for label in labels:
+        order = rng.permutation(len(BODY_COLOURS))
+        if rng.random() < BODY_BOND:
+            order = np.array(sorted(order, key=lambda colour: colour not in favourite_colours(label)))  # stable
+        palette = np.array(BODY_COLOURS, dtype=np.float64)[order] + rng.uniform(-12, 12, size=3)
         gaps = np.linalg.norm(palette[:, None] - np.array(taken), axis=2).min(axis=1)
-        far = np.flatnonzero(gaps > 85)
+        far = np.flatnonzero(gaps > 70)
         chosen.append(palette[far[0] if len(far) else gaps.argmax()])
         taken.append(chosen[-1])
     return chosen
+
+
+def favourite_colours(label: int) -> tuple[int, ...]:
+    """The colours of the palette that a class likes best."""
+    return (label % len(BODY_COLOURS),)
 
 
 def _pattern(brush: Brush, x: Field, y: Field) -> Field:
@@ -188,7 +200,7 @@ def _pattern(brush: Brush, x: Field, y: Field) -> Field:
 def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator) -> Field:
     """The objects in plain colours (H, W, 3), black outside."""
     palette = np.zeros((256, 3))
-    for k, colour in enumerate(_body_colours(len(layout.things), around, rng)):
+    for k, colour in enumerate(_body_colours([thing.label for thing in layout.things], around, rng)):
         start, others = k * CODES + 1, layout.things[k].colours
         palette[start] = colour
         # a breath of the body's colour and of chance in the telling part

@@ -2,7 +2,7 @@
 
 The consistency losses need Ā, the mean over heads of the post-softmax attention, of every block. Keeping
 (B, heads, N, N) of every block for the backward pass is what makes the straightforward way heavy. Here the
-forward pass makes the matrices a few images at a time, keeps only q, k, v and Ā, and the backward pass makes
+forward pass makes the matrices a few heads at a time, keeps only q, k, v and Ā, and the backward pass makes
 them again, as fused attention kernels do.
 
 No architecture is changed: while ``record_attention`` is active, calls of
@@ -16,12 +16,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint as recompute
 
 from tagmask.errors import TagmaskError
 
-_WORKING_ELEMENTS = {"cpu": 2**22, "other": 2**26}  # matrix entries alive at once, per temporary
+_WORKING_ELEMENTS = {"cpu": 2**18, "other": 2**26}  # matrix entries per temporary; on a CPU they fit the core's cache
 
 
 def probabilities(query: Tensor, key: Tensor, scale: float | None, mask: Tensor | None = None) -> Tensor:
@@ -38,56 +39,73 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
-        batch, heads, tokens, _ = query.shape
-        output = torch.empty(batch, heads, tokens, value.shape[-1], dtype=value.dtype, device=value.device)
-        mean_dtype = torch.promote_types(query.dtype, torch.float32)
-        mean = torch.empty(batch, tokens, tokens, dtype=mean_dtype, device=query.device)
+        batch, heads, tokens, depth = query.shape
+        ctx.scale = depth**-0.5 if scale is None else scale
+        output = value.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)  # heads of a token lie together
+        mean = query.new_zeros(batch, tokens, tokens, dtype=torch.promote_types(query.dtype, torch.float32))
         with torch.autocast(query.device.type, enabled=False):
-            for part in _chunks(query):
-                matrices = probabilities(query[part], key[part], scale)  # (b, heads, N, N)
-                torch.mean(matrices, dim=1, dtype=mean_dtype, out=mean[part])
-                output[part] = matrices @ value[part]
+            for images, some, work in _chunks(query, buffers=2):
+                q, k, v = (t[images, some].flatten(0, 1) for t in (query, key, value))  # (m, N, d)
+                matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
+                output[images, some] = _by_image(matrices @ v, some)
+                for matrix in _by_image(matrices, some).unbind(1):  # (b, N, N)
+                    mean[images].add_(matrix, alpha=1 / heads)
         ctx.save_for_backward(query, key, value)
-        ctx.scale = scale
         ctx.set_materialize_grads(False)
         return output, mean
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         grad_output, grad_mean = grads
         query, key, value = ctx.saved_tensors
         if grad_output is None:
-            grad_output = value.new_zeros(value.shape)
-        scale = query.shape[-1] ** -0.5 if ctx.scale is None else ctx.scale
-        grads_qkv = [torch.empty_like(t) for t in (query, key, value)]
+            grad_output = torch.zeros_like(value)
+        found = [t.new_empty(t.shape) for t in (query, key, value)]
         with torch.autocast(query.device.type, enabled=False):
-            for part in _chunks(query):
-                mean = None if grad_mean is None else grad_mean[part]
-                found = _backward_part(query[part], key[part], value[part], scale, grad_output[part], mean)
-                for whole, piece in zip(grads_qkv, found, strict=True):
-                    whole[part] = piece
-        return (*grads_qkv, None)
+            for images, some, work in _chunks(query, buffers=3):
+                q, k, v, grad = (t[images, some].flatten(0, 1) for t in (query, key, value, grad_output))  # (m, N, d)
+                grad_q, grad_k, grad_v = (t[images, some].view(-1, *t.shape[2:]) for t in found)  # (m, N, d)
+                matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
+                torch.bmm(matrices.mT, grad, out=grad_v)
+                grad_matrices = torch.bmm(grad, v.mT, out=work[0])  # (m, N, N)
+                if grad_mean is not None:
+                    _by_image(grad_matrices, some).add_(grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1])
+                grad_scores = torch.ops.aten._softmax_backward_data(
+                    grad_matrices, matrices, -1, matrices.dtype, grad_input=work[2]
+                )
+                grad_q.baddbmm_(grad_scores, k, beta=0, alpha=ctx.scale)
+                grad_k.baddbmm_(grad_scores.mT, q, beta=0, alpha=ctx.scale)
+        return (*found, None)
 
 
-def _backward_part(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, grad_output: Tensor, grad_mean: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v for a few images, each (b, heads, N, d)."""
-    matrices = probabilities(query, key, scale)  # (b, heads, N, N)
-    grad_value = matrices.transpose(-2, -1) @ grad_output
-    grad_matrices = grad_output @ value.transpose(-2, -1)  # (b, heads, N, N)
-    if grad_mean is not None:
-        grad_matrices += (grad_mean / query.shape[1]).unsqueeze(1).to(grad_matrices.dtype)
-    grad_scores = torch.ops.aten._softmax_backward_data(grad_matrices, matrices, -1, matrices.dtype)
-    return (grad_scores @ key) * scale, grad_scores.transpose(-2, -1) @ (query * scale), grad_value
+def _matrices(query: Tensor, key: Tensor, scale: float, work: Tensor) -> Tensor:
+    """Softmax attention (m, N, N) of query and key (m, N, d), written to work[1]; work[0] is overwritten, too."""
+    scores = work[0].baddbmm_(query, key.mT, beta=0, alpha=scale)
+    torch.softmax(scores, dim=-1, out=work[1])
+    return work[1]
 
 
-def _chunks(query: Tensor) -> Iterator[slice]:
-    """Slices of the batch whose matrices fit the working memory."""
+def _by_image(tensor: Tensor, some: slice) -> Tensor:
+    """(m, …) to (b, h, …), the same memory, h being the heads in ``some``."""
+    return tensor.view(-1, some.stop - some.start, *tensor.shape[1:])
+
+
+def _chunks(query: Tensor, buffers: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Images and heads to take together, with work space (buffers, m, N, N) for their m matrices, used again and again.
+
+    They are all heads of a few images or, where one image is too large, some heads of it.
+    """
     batch, heads, tokens, _ = query.shape
     budget = _WORKING_ELEMENTS["cpu" if query.device.type == "cpu" else "other"]
-    step = max(1, budget // (heads * tokens * tokens))
-    return (slice(start, start + step) for start in range(0, batch, step))
+    fitting = max(1, budget // tokens**2)  # matrices
+    some_images, some_heads = min(max(1, fitting // heads), batch), min(fitting, heads)
+    work = query.new_empty(buffers, some_images * some_heads, tokens, tokens)
+    for image in range(0, batch, some_images):
+        images = slice(image, min(image + some_images, batch))
+        for head in range(0, heads, some_heads):
+            some = slice(head, min(head + some_heads, heads))
+            yield images, some, work[:, : (images.stop - image) * (some.stop - head)]
 
 
 def attend(
@@ -104,7 +122,7 @@ def attend(
     if dropout_p or is_causal:
         raise TagmaskError("attention dropout and causal masks cannot be recorded; create the backbone without them.")
     if attn_mask is None:
-        output, mean = _Attend.apply(query, key, value, scale)
+        output, mean = _Attend.apply(query, key, value, scale)  # type: ignore[no-untyped-call]
         return output, mean
     matrices = probabilities(query, key, scale, attn_mask)  # a mask may be learned: leave it to autograd
     return matrices @ value, matrices.mean(dim=1)

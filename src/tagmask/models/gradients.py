@@ -25,7 +25,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.attention import attend, probabilities, record_attention
+from tagmask.models.attention import probabilities, record_attention
 
 if TYPE_CHECKING:
     from tagmask.models.classifier import Classifier
@@ -56,7 +56,6 @@ def class_evidence(
         raise TagmaskError(f"blocks {affinity_blocks} do not exist; {model.backbone} has blocks 0 to {depth - 1}.")
     check_request(model, images, classes)
     with evaluating(model), torch.inference_mode(False):
-        images = images.clone() if images.is_inference() else images  # such tensors enter no graph
         if exact_graph or layers > SHORTCUT_LAYERS or depth < SHORTCUT_LAYERS:
             return _by_autograd(model, images, classes, layers, affinity_blocks)
         reason = why_no_shortcut(model)
@@ -85,7 +84,7 @@ def why_no_shortcut(model: "Classifier") -> str:
     vit = model.vit
     if type(vit) not in (VisionTransformer, VisionTransformerDistilled):
         return f"the shortcut does not know {type(vit).__name__}"
-    for block in list(model.blocks)[-SHORTCUT_LAYERS:]:
+    for block in model.blocks:
         if type(block) is not Block or type(block.attn) is not Attention:
             return f"the shortcut does not know {type(block).__name__} with {type(block.attn).__name__}"
         if block.attn.gate is not None:
@@ -104,8 +103,8 @@ def _by_autograd(model: "Classifier", images: Tensor, classes: Tensor, layers: i
             logits = model.vit(images)  # (B, C)
         seeds = one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
         found = torch.autograd.grad(logits, heads, seeds, is_grads_batched=True)  # each (K, B, heads, N, N)
-    gradients = [g[..., 0, model.prefix :].transpose(0, 1).detach() for g in found]
-    means += [head.detach().mean(dim=1) for i, head in enumerate(heads, first) if i in wanted]
+    gradients = [g[..., 0, model.prefix :].transpose(0, 1).detach().to(_single(g)) for g in found]
+    means += [_mean(head.detach()) for i, head in enumerate(heads, first) if i in wanted]
     return Evidence(logits.detach(), gradients, [model.without_extra_tokens(mean) for mean in means])
 
 
@@ -124,24 +123,20 @@ def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
 
 
 def _by_shortcut(model: "Classifier", images: Tensor, classes: Tensor, layers: int, wanted: range) -> Evidence:
-    *early, before, last = model.blocks
+    *others, last = model.blocks
+    before, vit, means = others[-1], model.vit, list[Tensor]()
     with torch.no_grad():
-        vit = model.vit
-        tokens = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
-        with record_attention([block for i, block in enumerate(early) if i in wanted]) as means:
-            for block in early:
-                tokens = block(tokens)
-        query, key, value = _project(before, before.norm1(tokens))  # (B, heads, N, d)
-        if len(early) in wanted:
-            mixed, mean = attend(query, key, value)
-            means.append(mean)
-        else:
-            mixed = F.scaled_dot_product_attention(query, key, value)
-        row = probabilities(query[:, :, :1], key, before.attn.scale)  # (B, heads, 1, N): A[0, :]
-        after = _finish(before, tokens, _merge(mixed))  # (B, N, D)
-        last_qkv = _project(last, last.norm1(after))
-        if len(early) + 1 in wanted:
-            means.append(_head_mean(last_qkv[0], last_qkv[1], last.attn.scale))
+        after = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
+        for i, block in enumerate(others):
+            tokens = after
+            query, key, value = _project(block, tokens)  # (B, heads, N, d)
+            mixed, mean = _mix(query, key, value, i in wanted)
+            means += mean
+            after = _finish(block, tokens, _merge(mixed))  # (B, N, D)
+        row = probabilities(query[:, :, :1], key, None)  # (B, heads, 1, N): A[0, :]
+        last_qkv = _project(last, after)
+        if len(others) in wanted:
+            means.append(torch.cat([_mean(probabilities(q, k, None)) for q, k, _ in _one_by_one(*last_qkv)]))
     with torch.enable_grad():  # parameters may require gradients: they lie on no path to the rows, so none is computed
         count = classes.shape[1]
         rows: list[Tensor] = []
@@ -152,7 +147,7 @@ def _by_shortcut(model: "Classifier", images: Tensor, classes: Tensor, layers: i
         logits = _last_block(model, token, after, last_qkv, rows)  # (B, K, C)
         score = (logits * one_hot(classes, logits)).sum()
         found = torch.autograd.grad(score, rows)
-    gradients = [g[..., model.prefix :].transpose(1, 2) for g in found]  # (B, K, heads, n)
+    gradients = [g[..., model.prefix :].transpose(1, 2).to(_single(g)) for g in found]  # (B, K, heads, n)
     return Evidence(logits[:, 0].detach(), gradients, [model.without_extra_tokens(mean) for mean in means])
 
 
@@ -164,7 +159,7 @@ def _last_block(
     ``after`` (B, N, D) are all tokens that enter it and ``qkv`` their projections; only the class token differs.
     """
     last, vit = model.blocks[-1], model.vit
-    own_query, own_key, own_value = _project(last, last.norm1(token))  # (B, heads, K, d)
+    own_query, own_key, own_value = _project(last, token)  # (B, heads, K, d)
     outputs = []
     for place in range(2 if isinstance(vit, VisionTransformerDistilled) else 1):  # the tokens that the head reads
         query = own_query if place == 0 else qkv[0][:, :, place : place + 1].expand_as(own_query)
@@ -182,12 +177,39 @@ def _last_block(
     return logits.view(*token.shape[:2], -1)
 
 
-def _project(block: Any, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value (B, heads, T, d) of tokens (B, T, D)."""
+def _project(block: Any, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value (B, heads, T, d) of tokens (B, T, D) that enter a block."""
     attn = block.attn
-    qkv = attn.qkv(normed).unflatten(-1, (3, attn.num_heads, attn.head_dim)).permute(2, 0, 3, 1, 4)
+    qkv = attn.qkv(block.norm1(tokens)).unflatten(-1, (3, attn.num_heads, attn.head_dim)).permute(2, 0, 3, 1, 4)
     query, key, value = qkv.unbind(0)
     return attn.q_norm(query), attn.k_norm(key), value
+
+
+def _mix(query: Tensor, key: Tensor, value: Tensor, keep: bool) -> tuple[Tensor, list[Tensor]]:
+    """Mixed values (B, heads, N, d) and, to ``keep``, Ā (B, N, N), without a graph."""
+    if not keep:
+        return F.scaled_dot_product_attention(query, key, value), []
+    mixed, means = [], []
+    for q, k, v in _one_by_one(query, key, value):
+        matrices = probabilities(q, k, None)  # (1, heads, N, N)
+        mixed.append(matrices @ v)
+        means.append(_mean(matrices))
+    return torch.cat(mixed), [torch.cat(means)]
+
+
+def _one_by_one(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Image by image, so that the matrices of every head exist for one image at a time."""
+    return zip(*(tensor.split(1) for tensor in tensors), strict=True)
+
+
+def _mean(matrices: Tensor) -> Tensor:
+    """Ā (B, N, N) of (B, heads, N, N)."""
+    return matrices.mean(dim=1, dtype=_single(matrices))
+
+
+def _single(tensor: Tensor) -> torch.dtype:
+    """Single precision at least: what a model in half precision gives is added up in single."""
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _merge(mixed: Tensor) -> Tensor:
@@ -200,11 +222,6 @@ def _finish(block: Any, tokens: Tensor, mixed: Tensor) -> Tensor:
     tokens = tokens + block.ls1(block.attn.proj(block.attn.norm(mixed)))
     output: Tensor = tokens + block.ls2(block.mlp(block.norm2(tokens)))
     return output
-
-
-def _head_mean(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Ā (B, N, N), made one image at a time."""
-    return torch.cat([probabilities(q, k, scale).mean(1) for q, k in zip(query.split(1), key.split(1), strict=True)])
 
 
 @contextmanager

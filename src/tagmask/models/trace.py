@@ -48,7 +48,6 @@ def class_trace(model: "Classifier", images: Tensor, classes: Tensor, gradients:
     hook = model.blocks[-1].register_forward_pre_hook(keep)
     try:
         with evaluating(model), frozen(model), torch.inference_mode(False):
-            images = images.clone() if images.is_inference() else images  # such tensors enter no graph
             with torch.set_grad_enabled(gradients), record_attention(model.blocks, attend_from_here) as heads:
                 normed = vit.forward_features(images)  # (B, N, D)
                 logits = vit.forward_head(normed)  # (B, C)
