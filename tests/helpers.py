@@ -18,7 +18,7 @@ def tiny_classifier(classes: int = 3, size: int = 32, seed: int = 0, **options: 
     model = Classifier("tagmask_tiny", classes, img_size=size, **options)
     with torch.no_grad():
         for block in model.blocks:
-            block.attn.qkv.weight.mul_(8)
+            block.attn.qkv.weight.mul_(3)
         model.vit.head.weight.normal_()
     return model
 

@@ -256,7 +256,7 @@ SCENES: Mapping[str, Any] = {
     "data": "scenes",
     "backbone": "tagmask_tiny",
     "optimizer": "adamw",
-    "lr": 7e-4,
+    "lr": 1e-3,
     "weight_decay": 0.02,
     "warmup": 50,
     "clip": 1.0,

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tagmask.config import SCENES, ScoreSettings, SeedSettings, TrainSettings
 
@@ -83,7 +83,8 @@ def _show_examples(out: Path) -> None:
     from tagmask.show.sheet import save_picture, sheet
     from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
 
-    scenes, rows = Scenes(12, seed=1), []
+    scenes = Scenes(12, seed=1)
+    rows: list[list[tuple[str, Any]]] = []
     for i in range(12):
         if len(scenes.tags(i)) < 2 or len(rows) == 4:
             continue

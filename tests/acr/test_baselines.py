@@ -170,7 +170,7 @@ def test_rollout_by_hand() -> None:
 @pytest.mark.parametrize("name", COMPARED)
 def test_bad_input(name: str) -> None:
     model, images = tiny_classifier(), torch.rand(1, 3, 32, 40)
-    with pytest.raises(TagmaskError, match=r"blocks range\(3, 7\) do not exist; this model has blocks 0 to 5"):
+    with pytest.raises(TagmaskError, match=r"blocks range\(3, 7\) do not exist; this model has blocks 0 to 3"):
         METHODS[name](model, images, [[0]], affinity=True, affinity_blocks=range(3, 7))
     with pytest.raises(TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"):
         METHODS[name](model, images, [[3]])

@@ -79,18 +79,18 @@ def test_the_backbones_have_what_they_are_chosen_for() -> None:
     assert isinstance(backbone("scale_norm").blocks[-1].attn.norm, nn.LayerNorm)
 
 
-@pytest.mark.parametrize("layers", [3, 6])
+@pytest.mark.parametrize("layers", [3, 4])
 @pytest.mark.parametrize("name", ["tagmask_tiny", "deit_tiny_distilled_patch16_224"])
 def test_more_blocks_than_the_shortcut_knows(name: str, layers: int) -> None:
     model = backbone(name)
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
-    chosen = range(1, 5)  # some before the graph starts, some after
+    chosen = range(0, 4)  # some before the graph starts, some after
     means = [model.without_extra_tokens(matrices[i].mean(1)) for i in chosen]
     assert_same(class_evidence(model, images, classes, layers, chosen), patch_rows(model, gradients, layers), means)
 
 
-@pytest.mark.parametrize("blocks", [range(0), range(2), range(4, 5), range(5, 6), range(1, 6, 2)])
+@pytest.mark.parametrize("blocks", [range(0), range(2), range(2, 3), range(3, 4), range(1, 4, 2)])
 def test_affinity_of_chosen_blocks(blocks: range) -> None:
     model = backbone("tagmask_tiny")
     images, classes = batch(model), pad_classes(CLASSES)
@@ -173,22 +173,24 @@ def test_maps_are_the_formula(transpose: bool) -> None:
 def test_no_graph_is_left_and_none_is_needed(layers: int) -> None:
     model = tiny_classifier().eval()
     images = torch.rand(1, 3, 32, 40)
-    found = class_evidence(model, images, pad_classes([[0, 1]]), layers, range(6))
+    found = class_evidence(model, images, pad_classes([[0, 1]]), layers, range(4))
     for tensor in (found.logits, *found.gradients, *found.attention):
         assert not tensor.requires_grad
     assert all(parameter.grad is None for parameter in model.parameters())
     with torch.inference_mode():
-        again = class_evidence(model, images.clone(), pad_classes([[0, 1]]), layers, range(6))
+        again = class_evidence(model, images.clone(), pad_classes([[0, 1]]), layers, range(4))
     torch.testing.assert_close(again.gradients, found.gradients)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_half_precision_is_added_up_in_single(layers: int) -> None:
-    model, images = tiny_classifier().eval(), torch.rand(2, 3, 32, 40)
-    expected = localize(model, images, CLASSES[1:] + CLASSES[1:], layers=layers)[0]
-    found = localize(model.bfloat16(), images.bfloat16(), CLASSES[1:] + CLASSES[1:], layers=layers)[0]
+    model, images = tiny_classifier().eval(), torch.rand(1, 3, 32, 40)
+    for block in model.blocks:
+        block.attn.qkv.weight.data /= 8  # sharp attention would magnify the rounding
+    expected = localize(model, images, [[2]], layers=layers)[0]
+    found = localize(model.bfloat16(), images.bfloat16(), [[2]], layers=layers)[0]
     assert found.dtype == torch.float32
-    assert distance(found, expected) < 0.1
+    assert distance(found, expected) < 0.05
 
 
 class Failing(nn.Module):
@@ -197,7 +199,7 @@ class Failing(nn.Module):
 
 
 @pytest.mark.parametrize("layers", [2, 3])
-@pytest.mark.parametrize("place", ["", "blocks.1.mlp", "blocks.5.mlp", "norm"])
+@pytest.mark.parametrize("place", ["", "blocks.1.mlp", "blocks.3.mlp", "norm"])
 def test_the_model_is_as_before(place: str, layers: int) -> None:
     model = tiny_classifier().train()
     model.blocks[2].eval()
@@ -207,7 +209,7 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
         setattr(model.vit.get_submodule(parent), name, Failing())
     before = [part.training for part in model.modules()], [p.requires_grad for p in model.parameters()]
     try:
-        class_evidence(model, torch.rand(1, 3, 32, 40), pad_classes([[0]]), layers, range(6))
+        class_evidence(model, torch.rand(1, 3, 32, 40), pad_classes([[0]]), layers, range(4))
         assert not place
     except RuntimeError as error:
         assert str(error) == "on purpose"  # noqa: PT017
@@ -218,9 +220,9 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"layers": 0}, "layers is 0; tagmask_tiny has 6 blocks, choose 1 to 6"),
-        ({"layers": 7}, "layers is 7; tagmask_tiny has 6 blocks, choose 1 to 6"),
-        ({"affinity_blocks": range(7)}, r"blocks range\(0, 7\) do not exist; tagmask_tiny has blocks 0 to 5"),
+        ({"layers": 0}, "layers is 0; tagmask_tiny has 4 blocks, choose 1 to 4"),
+        ({"layers": 7}, "layers is 7; tagmask_tiny has 4 blocks, choose 1 to 4"),
+        ({"affinity_blocks": range(7)}, r"blocks range\(0, 7\) do not exist; tagmask_tiny has blocks 0 to 3"),
         ({"affinity_blocks": range(-1, 3)}, r"blocks range\(-1, 3\) do not exist"),
         ({"images": torch.rand(1, 3, 33, 40)}, "33×40 pixels, but tagmask_tiny needs multiples of 8"),
         ({"classes": [[0, 3]]}, "class 3 does not exist; this model knows classes 0 to 2"),

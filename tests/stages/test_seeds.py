@@ -132,7 +132,7 @@ def test_unknown_class_and_broken_image(run: Path) -> None:
     Image.new("RGB", (50, 40)).save(photos / "good.png")
     (photos / "bad.png").write_bytes(b"nothing")
     (photos / "tags.csv").write_text("file,tags\ngood.png,car\nbad.png,car\n")
-    folder = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
+    folder: dict[str, Any] = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
     done = seed_catalog(settings(run, **folder))
     assert done.made == 1
     assert list(done.skipped) == ["bad"]
@@ -150,8 +150,8 @@ def test_unknown_class_and_broken_image(run: Path) -> None:
     [
         ({"shard": "2/2"}, "--shard 2/2 must be i/n"),
         ({"scales": (0.0,)}, "--scales 0.0"),
-        ({"layers": 9}, "choose 1 to 6"),
-        ({"affinity_blocks": (3, 8)}, "blocks 0 to 5"),
+        ({"layers": 9}, "choose 1 to 4"),
+        ({"affinity_blocks": (3, 8)}, "blocks 0 to 3"),
         ({"model": Path("nowhere")}, "nowhere/config.json does not exist"),
     ],
 )
@@ -202,7 +202,7 @@ def test_masks_that_do_not_fit(run: Path) -> None:
     (photos / "tags.csv").write_text("\n".join(rows))
     Image.fromarray(np.ones((40, 50), np.uint8)).save(masks / "one.png")
     Image.fromarray(np.ones((20, 50), np.uint8)).save(masks / "two.png")
-    folder = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
+    folder: dict[str, Any] = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
     seed_catalog(settings(run, **folder))
     with pytest.raises(TagmaskError, match="no masks to compare with"):
         score_seeds(ScoreSettings(out=run, **folder))

@@ -59,10 +59,10 @@ def test_loss_is_the_sum_of_its_parts_by_another_path(tmp_path: Path) -> None:
     losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(images, targets)
     first, attention = model(model.normalize(images), return_attention=True)
     second, other = model(model.normalize(images.flip(-1)), return_attention=True)
-    grid = attention[..., 1:, 1:].reshape(2, 6, 4, 4, 4, 4)
-    turned = other[..., 1:, 1:].reshape(2, 6, 4, 4, 4, 4).flip(3, 5)
+    grid = attention[..., 1:, 1:].reshape(2, 4, 4, 4, 4, 4)
+    turned = other[..., 1:, 1:].reshape(2, 4, 4, 4, 4, 4).flip(3, 5)
     affinity = (grid - turned).abs().mean()
-    row = attention[..., 0, 1:].reshape(2, 6, 4, 4) - other[..., 0, 1:].reshape(2, 6, 4, 4).flip(-1)
+    row = attention[..., 0, 1:].reshape(2, 4, 4, 4) - other[..., 0, 1:].reshape(2, 4, 4, 4).flip(-1)
     classes = sum(
         F.binary_cross_entropy_with_logits(logits, targets) for logits in (first, second)
     )  # the soft margin loss is the mean cross entropy
@@ -214,10 +214,10 @@ def test_average_of_weights_by_hand(tmp_path: Path) -> None:
 
 def test_frozen_blocks_do_not_move(tmp_path: Path) -> None:
     start = initial_weights(tmp_path)
-    train(tiny_settings(tmp_path, freeze=4, weight_decay=0.5))
+    train(tiny_settings(tmp_path, freeze=2, weight_decay=0.5))
     moved = {name for name, value in final(tmp_path).items() if not torch.equal(value, start[name])}
-    assert all(name.startswith(("blocks.4", "blocks.5", "norm.", "head.")) for name in moved)
-    assert "blocks.4.attn.qkv.weight" in moved
+    assert all(name.startswith(("blocks.2", "blocks.3", "norm.", "head.")) for name in moved)
+    assert "blocks.2.attn.qkv.weight" in moved
 
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_diverging_training_stops_with_advice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"freeze": 7}, "more than the 6 blocks"),
-        ({"consistency_blocks": (2, 9)}, "blocks 0 to 5"),
+        ({"freeze": 7}, "more than the 4 blocks"),
+        ({"consistency_blocks": (2, 9)}, "blocks 0 to 3"),
         ({"size": 30}, "multiples of 8"),
     ],
 )

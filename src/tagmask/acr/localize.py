@@ -44,7 +44,7 @@ def refine(maps: Tensor, affinity: Tensor, transpose: bool = False) -> Tensor:
 
 def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:
     """Lists of classes, one per image, to (B, K) filled up with −1; K is at least 1."""
-    width = max(1, *(len(one) for one in classes))
+    width = max([1, *(len(one) for one in classes)])
     return torch.tensor([[*one, *[PADDING] * (width - len(one))] for one in classes])
 
 

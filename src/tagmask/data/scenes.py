@@ -141,7 +141,7 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
     things: list[Thing] = []
     alone = np.zeros((0, 2), dtype=np.int64)  # each object's counts before later ones cover it
     label = int(rng.integers(len(CLASSES)))
-    wanted = 1 + int(rng.choice(3, p=(0.3, 0.42, 0.28)))
+    wanted = 1 + int(rng.choice(3, p=(0.5, 0.4, 0.1)))
     bonded = rng.random() < BACKGROUND_BOND
     ground = FAVOURITES[CLASSES[label]] if bonded else list(GROUNDS)[int(rng.integers(len(GROUNDS)))]
     for _ in range(6 * wanted):

@@ -1,6 +1,6 @@
 """``tagmask_tiny``: a small hybrid ViT for the built-in scenes, created by name like any timm model.
 
-A convolution stem of stride 8 before six narrow blocks: the shape of the paper's ViT-hybrid, at a size that
+A convolution stem of stride 8 before four narrow blocks: the shape of the paper's ViT-hybrid, at a size that
 learns in minutes on a laptop. Group norm in the stem, so that a batch split over processes gives the same
 gradients as the joint batch.
 """
@@ -71,8 +71,8 @@ class ConvolutionStem(nn.Sequential):
 
 @register_model
 def tagmask_tiny(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """Six blocks of width 96, four heads, on a convolution stem of stride 8."""
-    options: dict[str, Any] = {"img_size": 96, "patch_size": 1, "embed_dim": 96, "depth": 6, "num_heads": 4}
+    """Four blocks of width 96, four heads, on a convolution stem of stride 8."""
+    options: dict[str, Any] = {"img_size": 96, "patch_size": 1, "embed_dim": 96, "depth": 4, "num_heads": 4}
     options |= {"embed_layer": partial(HybridEmbed, backbone=ConvolutionStem(kwargs.get("in_chans", 3)))}
     model: VisionTransformer = build_model_with_cfg(
         VisionTransformer,
