@@ -162,6 +162,8 @@ def _take(arguments: list[str], flag: str) -> str | None:
 def _train(arguments: list[str]) -> None:
     settings = _parse(TrainSettings, arguments, "train", TRAIN_EXAMPLES, TRAIN_PRESETS)
     _quiet_libraries()
+    if not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
+        print(f"{settings.backbone} starts from scratch; add --pretrained or --weights FILE for better maps.", flush=True)
     from tagmask.training.classifier import train
 
     trained = train(settings)

@@ -261,10 +261,13 @@ SCENES: Mapping[str, Any] = {
     "warmup": 50,
     "clip": 1.0,
     "batch": 32,
-    "steps": 600,
+    "steps": 500,
     "size": 80,
-    "alpha": 3.0,
-    "beta": 3.0,
+    "crop_scale": 0.8,
+    "workers": 1,
+    "val_every": 2.0,
+    "alpha": 15.0,
+    "beta": 15.0,
 }
 PAPER_VOC: Mapping[str, Any] = {
     "data": "voc",

@@ -85,7 +85,7 @@ def test_more_blocks_than_the_shortcut_knows(name: str, layers: int) -> None:
     model = backbone(name)
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
-    chosen = range(0, 4)  # some before the graph starts, some after
+    chosen = range(4)  # some before the graph starts, some after
     means = [model.without_extra_tokens(matrices[i].mean(1)) for i in chosen]
     assert_same(class_evidence(model, images, classes, layers, chosen), patch_rows(model, gradients, layers), means)
 
