@@ -161,9 +161,9 @@ def _take(arguments: list[str], flag: str) -> str | None:
 
 def _train(arguments: list[str]) -> None:
     settings = _parse(TrainSettings, arguments, "train", TRAIN_EXAMPLES, TRAIN_PRESETS)
-    _quiet_libraries()
+    _calm_libraries()
     if not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
-        print(f"{settings.backbone} starts from scratch; add --pretrained or --weights FILE for better maps.", flush=True)
+        print(f"{settings.backbone} starts from scratch; --pretrained or --weights give better maps.", flush=True)
     from tagmask.training.classifier import train
 
     trained = train(settings)
@@ -188,6 +188,7 @@ def _seeds(arguments: list[str]) -> None:
         _one_photo(arguments)
         return
     settings = _parse(SeedSettings, arguments, "seeds", SEED_EXAMPLES, {})
+    _calm_libraries()
     from tagmask.stages.seeds import seed_catalog
 
     print(seed_catalog(settings).summary())
@@ -215,13 +216,17 @@ def _demo(arguments: list[str]) -> None:
     from tagmask.demo import DemoSettings
 
     settings = tyro.cli(DemoSettings, args=arguments, prog="tagmask demo")
-    _quiet_libraries()
+    _calm_libraries()
     from tagmask.demo import run_demo
 
     run_demo(settings)
 
 
-def _quiet_libraries() -> None:
-    """No chatter of libraries between the progress lines."""
+def _calm_libraries() -> None:
+    """No chatter of libraries between the progress lines, and threads that wait without burning the core.
+
+    Spinning threads make training many times slower on a laptop that does anything else; must be set before torch.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

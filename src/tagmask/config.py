@@ -259,7 +259,7 @@ SCENES: Mapping[str, Any] = {
     "lr": 1e-3,
     "weight_decay": 0.02,
     "warmup": 50,
-    "clip": 1.0,
+    "clip": 0.0,
     "batch": 32,
     "steps": 500,
     "size": 80,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+DISTANCES: dict[str, Callable[..., Tensor]] = {
     "l1": F.l1_loss,
     "l2": F.mse_loss,
     "smooth_l1": F.smooth_l1_loss,
@@ -31,12 +31,19 @@ def affinity_loss(attention: Tensor, restored: Tensor, distance: str = "l1") -> 
     return _distance(distance)(*_checked(attention[..., 1:, 1:], restored[..., 1:, 1:]))
 
 
+def consistency_losses(attention: Tensor, restored: Tensor, distance: str = "l1") -> tuple[Tensor, Tensor]:
+    """``activation_loss`` and ``affinity_loss`` at once, with one pass over the matrices instead of a slice for each."""
+    entries = _distance(distance)(*_checked(attention, restored), reduction="none")  # (…, n+1, n+1)
+    rows = entries[..., 1:].mean(dim=-1)  # (…, n+1)
+    return rows[..., 0].mean(), rows[..., 1:].mean()
+
+
 def strength(weight: float, patches: int, absolute: bool = False) -> float:
     """α or β given at the reference grid, for a grid of ``patches`` tokens."""
     return weight if absolute else weight * patches / REFERENCE_PATCHES
 
 
-def _distance(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+def _distance(name: str) -> Callable[..., Tensor]:
     if name not in DISTANCES:
         raise ValueError(f"there is no distance {name!r}; choose from {', '.join(DISTANCES)}")
     return DISTANCES[name]

@@ -86,12 +86,14 @@ def tagmask_tiny(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
 
 
 def _balance(model: VisionTransformer) -> None:
-    """Start with blocks and class token on the scale of the patch tokens.
+    """Start with blocks, class token and head on the scale of the patch tokens.
 
-    timm's deviations (0.02 for weights, 1e-6 for the class token) suit widths of 384 and more; at width 96 the blocks
-    hardly speak, and the class token, blown up by its first norm, learns slowly.
+    timm's deviations (0.02 for weights, 1e-6 for the class token) suit widths of 384 and more. At width 96 the blocks
+    hardly speak, and a head that small keeps the class token from learning for hundreds of steps.
     """
     with torch.no_grad():
+        if isinstance(model.head, nn.Linear):
+            model.head.reset_parameters()
         model.cls_token.normal_()
         for block in model.blocks:
             for layer in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):

@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from tagmask.acr.consistency import activation_loss, affinity_loss, strength
+from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
 from tagmask.config import TrainSettings, check, to_plain, write_section
 from tagmask.data.catalog import Catalog
@@ -51,8 +51,8 @@ class TwoViews(nn.Module):
         activation, affinity = logits.new_zeros(()), logits.new_zeros(())
         for one, other in zip(attention, other_attention, strict=True):
             restored = view.restore(other, grid)  # (B, n+1, n+1)
-            activation = activation + activation_loss(one, restored, settings.distance) / len(attention)
-            affinity = affinity + affinity_loss(one, restored, settings.distance) / len(attention)
+            both = consistency_losses(one, restored, settings.distance)
+            activation, affinity = activation + both[0] / len(attention), affinity + both[1] / len(attention)
         loss = classes + alpha * activation + beta * affinity
         return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
 

@@ -5,6 +5,7 @@ stream, so a training stopped anywhere and started again ends with the same weig
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -65,6 +66,7 @@ class Loop:
     def __init__(self, task: Task, settings: LoopSettings, folder: Path, identity: Mapping[str, Any]) -> None:
         self.task, self.settings, self.folder, self.identity = task, settings, folder, dict(identity)
         self.accelerator = make_accelerator(settings, folder)
+        _leave_cores_to_workers(settings.workers)
         self.total = total_steps(settings, task.images)
         world = self.accelerator.num_processes
         if settings.batch % (settings.accumulate * world):
@@ -264,6 +266,12 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
     accelerator = Accelerator(**options, log_with="tensorboard", project_dir=str(folder))
     accelerator.init_trackers("tensorboard")
     return accelerator
+
+
+def _leave_cores_to_workers(workers: int) -> None:
+    """On the CPU, threads and loading processes that share a core slow each other down far more than twofold."""
+    if workers and not torch.accelerator.is_available():
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - workers)))
 
 
 def step_seed(seed: int, step: int, part: int, process: int) -> int:
