@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tagmask.acr.consistency import activation_loss, affinity_loss, strength
+from tagmask.acr.consistency import activation_loss, affinity_loss, consistency_losses, strength
 from tagmask.acr.views import HorizontalFlip
 
 ONE = torch.tensor([[0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.4, 0.4, 0.2]], dtype=torch.float64)
@@ -65,3 +65,12 @@ def test_bad_input_is_refused() -> None:
         activation_loss(ONE, TWO, "l3")
     with pytest.raises(ValueError, match="restore one first"):
         affinity_loss(ONE, torch.rand(4, 4))
+
+
+@pytest.mark.parametrize("distance", ["l1", "l2", "smooth_l1"])
+def test_both_losses_at_once_equal_each_alone(distance: str) -> None:
+    torch.manual_seed(0)
+    one, other = torch.rand(2, 3, 8, 8), torch.rand(2, 3, 8, 8)
+    activation, affinity = consistency_losses(one, other, distance)
+    torch.testing.assert_close(activation, activation_loss(one, other, distance))
+    torch.testing.assert_close(affinity, affinity_loss(one, other, distance))

@@ -32,7 +32,7 @@ def affinity_loss(attention: Tensor, restored: Tensor, distance: str = "l1") -> 
 
 
 def consistency_losses(attention: Tensor, restored: Tensor, distance: str = "l1") -> tuple[Tensor, Tensor]:
-    """``activation_loss`` and ``affinity_loss`` at once, with one pass over the matrices instead of a slice for each."""
+    """``activation_loss`` and ``affinity_loss`` at once, by one pass over the matrices instead of a slice for each."""
     entries = _distance(distance)(*_checked(attention, restored), reduction="none")  # (…, n+1, n+1)
     rows = entries[..., 1:].mean(dim=-1)  # (…, n+1)
     return rows[..., 0].mean(), rows[..., 1:].mean()
