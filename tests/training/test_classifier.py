@@ -238,7 +238,7 @@ def test_tensorboard_events_can_be_read_back(tmp_path: Path) -> None:
 
 
 def test_other_settings_do_not_mix_with_an_earlier_training(tmp_path: Path) -> None:
-    train(tiny_settings(tmp_path, steps=2))
+    train(tiny_settings(tmp_path, steps=2, lr=0.002))
     with pytest.raises(TagmaskError, match=r"lr was 0\.002 and is now 0\.5.*--restart"):
         train(tiny_settings(tmp_path, steps=2, lr=0.5))
     train(tiny_settings(tmp_path, steps=2, lr=0.001, restart=True))
