@@ -1,0 +1,284 @@
+"""DeepLabV2 (Chen et al. 2017) on any convolutional timm encoder: the network that learns from pseudo labels.
+
+The encoder runs at output stride 8, dilated where it would have gone on shrinking; four dilated 3×3 convolutions
+(rates 6, 12, 18, 24) read its last stage and are added up. Deviations: the Caffe original gives biases of the new
+layers twice their learning rate, here they learn as the other new weights do.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from timm.data import resolve_model_data_config
+from timm.models.resnet import Bottleneck
+from torch import Tensor, nn
+
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json, replacing, write_json
+from tagmask.models.weights import fit_weights
+
+STRIDE = 8
+RATES = (6, 12, 18, 24)
+SCALES = (1.0, 0.75, 0.5)  # of the multi-scale input branch
+_PROBE = 65  # pixels: one more than a multiple of every stride
+_ADVICE = "use a convolutional encoder such as resnet101, resnet50 or convnext_tiny"
+_HEADS = ("fc.", "head.", "classifier.", "pre_logits.")
+_SEGMENTERS = ("aspp", "decode_head", "auxiliary_head", "aux_classifier", "conv2d_list", "segmentation_head")
+
+
+class ASPP(nn.Module):
+    """Sum of 3×3 convolutions with biases, one per dilation rate: (B, d, h, w) -> (B, K, h, w)."""
+
+    def __init__(self, features: int, num_classes: int, rates: Sequence[int] = RATES) -> None:
+        super().__init__()
+        self.convolutions: Any = nn.ModuleList(
+            nn.Conv2d(features, num_classes, 3, padding=rate, dilation=rate) for rate in rates
+        )
+        for name, parameter in self.named_parameters():
+            nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(parameter)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.stack([convolution(features) for convolution in self.convolutions]).sum(0)
+
+
+class DeepLabV2(nn.Module):
+    """A segmentation network with ``num_classes`` logits per grid cell, background (label 0) included.
+
+    ``classes`` are the names of the labels 1 …, so one fewer than ``num_classes``. ``pretrained`` takes timm's
+    published encoder weights, ``weights`` a local file of an image classifier. ``multi_scale`` also sees the image
+    at ¾ and ½ of its size and takes the largest logit. ``frozen_norm`` keeps statistics and affine part of the
+    encoder's BatchNorm fixed, also in training. ``caffe`` is for weights whose bottleneck blocks stride in their
+    first 1×1 convolution. ``notes`` are sentences the user should read.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: str = "resnet101",
+        num_classes: int = 21,
+        *,
+        pretrained: bool = False,
+        weights: Path | str | None = None,
+        classes: Sequence[str] | None = None,
+        multi_scale: bool = False,
+        frozen_norm: bool = False,
+        caffe: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_arguments(num_classes, classes, pretrained, weights, caffe)
+        self.backbone, self.multi_scale, self.frozen_norm, self.caffe = backbone, multi_scale, frozen_norm, caffe
+        self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes - 1))
+        self.encoder: Any = _create(backbone, pretrained)
+        if caffe:
+            _move_stride(self.encoder, backbone)
+        if weights is not None:
+            fit_weights(self.encoder, Path(weights), _adapt_from(Path(weights)), optional=_HEADS)
+        self.stride, self.aligned = _probe(self.encoder, backbone)
+        self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
+        self.aspp = ASPP(self.encoder.num_features, num_classes)
+        self.crop_size = 321  # side of the crops it was trained on; told by the training
+        if frozen_norm:
+            self._freeze_norm()
+        config = resolve_model_data_config(self.encoder)
+        self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
+
+    @property
+    def num_classes(self) -> int:
+        """Labels, background included."""
+        return len(self.classes) + 1
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] (B, 3, H, W) to the mean and deviation this encoder was made for."""
+        return (images - self.mean) / self.std
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalised images (B, 3, H, W) to logits (B, K, h, w) at the network's stride."""
+        return self.all_logits(images)[-1]
+
+    def all_logits(self, images: Tensor) -> list[Tensor]:
+        """Logits (B, K, h, w) of every scale and, last, their maximum; one entry without ``multi_scale``.
+
+        The original trains each of them, so that the smaller scales learn too.
+        """
+        first = self._one_scale(images)
+        if not self.multi_scale:
+            return [first]
+        found = [first]
+        for scale in SCALES[1:]:
+            size = [max(1, round(side * scale)) for side in images.shape[-2:]]
+            small = F.interpolate(images, size, mode="bilinear", align_corners=self.aligned)
+            logits = self._one_scale(small)
+            found.append(F.interpolate(logits, first.shape[-2:], mode="bilinear", align_corners=self.aligned))
+        return [*found, torch.stack(found).amax(0)]
+
+    def _one_scale(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.aspp(self.encoder.forward_features(images))
+        return logits
+
+    def upsample(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
+        """Logits (B, K, h, w) to pixels (B, K, H, W), bilinearly.
+
+        Cell i of an encoder of odd kernels lies on pixel stride · i, whatever the size of the image: cells are put
+        there, and the few pixels beyond the last one repeat it. Cells of patchifying encoders lie in mid-patch.
+        """
+        rows, columns = logits.shape[-2:]
+        if self.aligned:
+            whole = ((rows - 1) * self.stride + 1, (columns - 1) * self.stride + 1)
+        else:
+            whole = (rows * self.stride, columns * self.stride)
+        pixels = F.interpolate(logits, whole, mode="bilinear", align_corners=self.aligned)
+        lacking = [max(0, wanted - there) for wanted, there in zip(size, whole, strict=True)]
+        if any(lacking):
+            pixels = F.pad(pixels, (0, lacking[1], 0, lacking[0]), mode="replicate")
+        return pixels[..., : size[0], : size[1]]
+
+    def train(self, mode: bool = True) -> "DeepLabV2":
+        super().train(mode)
+        if self.frozen_norm:
+            for norm in _batch_norms(self.encoder):
+                norm.eval()
+        return self
+
+    def _freeze_norm(self) -> None:
+        norms = _batch_norms(self.encoder)
+        if not norms:
+            raise TagmaskError(f"frozen_norm was asked for, but {self.backbone} has no BatchNorm; leave it out.")
+        for norm in norms:
+            norm.requires_grad_(False).eval()
+
+    def save(self, path: Path | str) -> None:
+        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
+        folder = Path(path)
+        with replacing(folder / "model.safetensors") as partial:
+            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, partial)
+        switches = {name: getattr(self, name) for name in ("multi_scale", "frozen_norm", "caffe", "crop_size")}
+        config = {"model": "segmenter", "backbone": self.backbone, **switches, "classes": list(self.classes)}
+        write_json(folder / "config.json", config)
+
+    @classmethod
+    def load(cls, path: Path | str) -> "DeepLabV2":
+        """Read what ``save`` wrote."""
+        folder = Path(path)
+        config = _checked_config(folder)
+        names = config["classes"]
+        switches = {name: config[name] for name in ("multi_scale", "frozen_norm", "caffe")}
+        model = cls(config["backbone"], len(names) + 1, classes=names, **switches)
+        model.crop_size, model.notes = config["crop_size"], ()
+        file = folder / "model.safetensors"
+        if not file.is_file():
+            raise TagmaskError(f"{file} does not exist; train a segmenter into {folder} first.")
+        try:
+            model.load_state_dict(load_file(file))
+        except Exception as error:
+            raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        return model.eval()
+
+
+def _check_arguments(
+    num_classes: int, classes: Sequence[str] | None, pretrained: bool, weights: Path | str | None, caffe: bool
+) -> None:
+    if not 2 <= num_classes <= 255:
+        raise TagmaskError(f"num_classes is {num_classes}; it counts the background too: give 2 to 255.")
+    if classes is not None and len(classes) != num_classes - 1:
+        raise TagmaskError(
+            f"{len(classes)} class names were given for {num_classes} classes; "
+            f"give {num_classes - 1}, all but the background."
+        )
+    if pretrained and weights is not None:
+        raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
+    if pretrained and caffe:
+        raise TagmaskError("timm's published weights do not stride as Caffe's do; leave out caffe or pretrained.")
+
+
+def _checked_config(folder: Path) -> Mapping[str, Any]:
+    config = read_json(folder / "config.json")
+    needed = {"backbone", "classes", "multi_scale", "frozen_norm", "caffe", "crop_size"}
+    if not isinstance(config, dict) or config.get("model") != "segmenter" or not needed <= config.keys():
+        raise TagmaskError(f"{folder} does not hold a segmenter; give the folder that `tagmask segment` wrote.")
+    return config
+
+
+def _create(name: str, pretrained: bool) -> Any:
+    """The timm encoder at stride 8, or at its own where it cannot be dilated."""
+    if not timm.is_model(name):
+        known = timm.list_models()
+        near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(name, known)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{_ADVICE}."
+        raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
+    try:
+        try:
+            return timm.create_model(name, pretrained=pretrained, num_classes=0, output_stride=STRIDE)
+        except (TypeError, AssertionError, ValueError, NotImplementedError):  # each family refuses in its own way
+            return timm.create_model(name, pretrained=pretrained, num_classes=0)
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise
+        raise TagmaskError(
+            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
+            "connect to the internet once, or give a local file with --weights."
+        ) from None
+
+
+def _probe(encoder: Any, name: str) -> tuple[int, bool]:
+    """Stride, and whether cell 0 lies on pixel 0; weights that the last stage does not use are frozen."""
+    encoder.eval()
+    parameters = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
+    try:
+        features = encoder.forward_features(torch.zeros(1, 3, _PROBE, _PROBE))  # (1, d, h, w)
+        is_map = features.ndim == 4 and features.shape[1] == encoder.num_features and features.shape[2] > 1
+    except (AssertionError, RuntimeError, AttributeError):
+        is_map = False
+    if not is_map:
+        raise TagmaskError(f"{name} gives no feature map for images of any size; {_ADVICE}.")
+    used = torch.autograd.grad(features.sum(), parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, used, strict=True):
+        parameter.requires_grad_(gradient is not None)
+    cells = int(features.shape[2])  # odd: 64 / stride + 1
+    return (_PROBE - 1) // (cells - 1 if cells % 2 else cells), bool(cells % 2)
+
+
+def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
+    notes = []
+    if stride != STRIDE:
+        notes.append(f"{name} cannot run at output stride {STRIDE}; it runs at {stride}, so outlines are coarser.")
+    if not has_weights:
+        notes.append(f"{name} starts from random weights; --pretrained or --weights gives far better masks.")
+    return tuple(notes)
+
+
+def _move_stride(encoder: nn.Module, name: str) -> None:
+    """From the 3×3 to the first 1×1 convolution of each bottleneck block, where Caffe's models have it."""
+    strided = [m for m in encoder.modules() if isinstance(m, Bottleneck) and m.conv2.stride != (1, 1)]
+    if not strided:
+        raise TagmaskError(f"caffe was asked for, but {name} has no bottleneck block with a stride; leave it out.")
+    for block in strided:
+        block.conv1.stride, block.conv2.stride = block.conv2.stride, (1, 1)
+
+
+def _adapt_from(path: Path) -> Any:
+    """A check of the file's tensors: weights that have learned from masks must not slip in."""
+
+    def adapt(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+        for name, value in tensors.items():
+            dense = name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
+            if dense or any(part in name for part in _SEGMENTERS):
+                raise TagmaskError(
+                    f"weights file {path} is a segmentation network's (it holds {name}), trained on masks; "
+                    "give the weights of an image classifier, or results are no longer from tags alone."
+                )
+        counters = {n: v for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")}
+        return {**counters, **tensors}  # many files leave the counters out, and nothing reads them
+
+    return adapt
+
+
+def _batch_norms(encoder: nn.Module) -> list[nn.Module]:
+    return [module for module in encoder.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
