@@ -1,0 +1,1 @@
+"""From maps to masks: pure functions on arrays and tensors."""
