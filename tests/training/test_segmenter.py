@@ -126,7 +126,7 @@ def test_training_learns_and_leaves_its_files(run: Path) -> None:
     assert done.outcome.metrics["miou"] == pytest.approx(validated(model))
 
 
-def placed(cells: np.ndarray[Any, Any], side: int) -> np.ndarray[Any, Any]:
+def placed(cells: np.ndarray[Any, Any], side: int) -> Any:
     return np.interp(np.arange(side), 8 * np.arange(len(cells)), cells)
 
 

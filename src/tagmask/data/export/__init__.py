@@ -1,0 +1,1 @@
+"""Masks in the formats of other tools: one file per format."""

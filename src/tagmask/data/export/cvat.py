@@ -1,0 +1,80 @@
+"""CVAT's "Segmentation mask 1.1": https://docs.cvat.ai/docs/dataset_management/formats/format-smask
+
+labelmap.txt                          name:r,g,b:parts:actions
+ImageSets/Segmentation/default.txt    names without suffix
+SegmentationClass/NAME.png            colours of the classes
+SegmentationObject/NAME.png           colours of the objects, numbered from 1 in each image
+"""
+
+import io
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tagmask.data.export.items import Exported, Labelled, Mask, checked, has_unsure, regions
+from tagmask.data.images import IGNORE
+from tagmask.data.palette import voc_palette
+from tagmask.errors import TagmaskError
+from tagmask.files import replacing
+
+_MAX_OBJECTS = 255  # colours that VOC's palette has for objects
+
+
+def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *, split: bool = False) -> Exported:
+    """Write a zip to import into a task whose labels are ``classes``; with ``split`` each piece is an object."""
+    wrong = [name for name in classes if ":" in name or "\n" in name]
+    if wrong:
+        raise TagmaskError(f"CVAT's label map cannot hold the class {wrong[0]!r}; rename it without a colon.")
+    done = Exported(path)
+    names, crowded = [], []
+    with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, "labelmap.txt", label_map(classes).encode())
+        for item in checked(items, classes):
+            sure = np.where(item.mask == IGNORE, 0, item.mask).astype(np.uint8)
+            objects, whole = number_objects(item.mask, split)
+            crowded += [] if whole else [item.name]
+            _add(archive, f"SegmentationClass/{item.name}.png", _colours(sure))
+            _add(archive, f"SegmentationObject/{item.name}.png", _colours(objects))
+            names.append(item.name)
+            done.images += 1
+            done.unsure += has_unsure(item.mask)
+        _add(archive, "ImageSets/Segmentation/default.txt", "".join(f"{name}\n" for name in names).encode())
+    if crowded:
+        done.notes.append(
+            f"{len(crowded)} images have more than {_MAX_OBJECTS} pieces, more than the format can number; there each "
+            f"class is one object: {', '.join(crowded[:5])}{' …' if len(crowded) > 5 else ''}"
+        )
+    return done
+
+
+def label_map(classes: Sequence[str]) -> str:
+    """The text of labelmap.txt."""
+    colours = voc_palette().tolist()
+    rows = [f"{name}:{','.join(map(str, colours[n]))}::" for n, name in enumerate(("background", *classes))]
+    return "\n".join(["# label:color_rgb:parts:actions", *rows, ""])
+
+
+def number_objects(mask: Mask, split: bool) -> tuple[Mask, bool]:
+    """Numbers of the objects, shape (H, W), 0 outside; and whether all pieces that were asked for got one."""
+    found = list(regions(mask, split))
+    fits = len(found) <= _MAX_OBJECTS
+    numbers = np.zeros(mask.shape, np.uint8)
+    for number, (_, region) in enumerate(found if fits else regions(mask, split=False), start=1):
+        numbers[region] = number
+    return numbers, fits
+
+
+def _colours(labels: Mask) -> bytes:
+    """An RGB PNG in the palette's colours, which is how CVAT tells labels apart."""
+    buffer = io.BytesIO()
+    Image.fromarray(voc_palette()[labels]).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name)  # dated 1980: equal masks give equal files
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content)

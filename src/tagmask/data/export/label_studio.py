@@ -1,0 +1,107 @@
+"""Label Studio: tasks with brush masks as predictions, to be corrected by people.
+
+A brush mask is an RGBA picture, run-length packed (https://thi.ng/rle-pack, https://labelstud.io/tags/brushlabels). All
+numbers are written bit by bit, highest bit first:
+
+    32 bits  number of words: 4 · height · width
+     5 bits  bits per word, less 1: 7
+    4×4 bits sizes of the four classes of run lengths in bits, less 1: 2, 3, 7, 15
+    then for each run: 1 (equal words follow), 2 bits class, 3/4/8/16 bits length less 1, 8 bits the word
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+
+from tagmask.data.export.items import Exported, Labelled, Region, checked, has_unsure, regions
+from tagmask.data.palette import voc_palette
+from tagmask.files import replacing, write_text
+
+_SIZES = np.array([3, 4, 8, 16])  # bits of a run's length
+_LONGEST = 1 << 16
+
+
+def write_label_studio(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    path: Path,
+    *,
+    image_url: str = "/data/local-files/?d={file}",
+    from_name: str = "tag",
+    to_name: str = "image",
+    split: bool = False,
+) -> Exported:
+    """Write tasks to import, and beside them (``.xml``) the labelling interface that fits them.
+
+    ``image_url`` is where Label Studio finds an image; {file} stands for its path with folders. Each class of an
+    image is one brush region, or with ``split`` each connected piece. Unsure pixels belong to no region.
+    """
+    done = Exported(path)
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        for item in checked(items, classes):
+            file.write("[\n" if not done.images else ",\n")
+            found = [
+                brush(region, classes[label - 1], f"{number}", from_name, to_name)
+                for number, (label, region) in enumerate(regions(item.mask, split), start=1)
+            ]
+            task = {
+                "data": {to_name: image_url.replace("{file}", item.file)},
+                "predictions": [{"model_version": "tagmask", "result": found}],
+            }
+            json.dump(task, file, ensure_ascii=False)
+            done.images += 1
+            done.unsure += has_unsure(item.mask)
+        file.write("\n]\n" if done.images else "[]\n")
+    interface = path.with_suffix(".xml")
+    write_text(interface, labelling_interface(classes, from_name, to_name))
+    done.notes.append(f"the labelling interface for these tasks: {interface}")
+    return done
+
+
+def brush(region: Region, name: str, identity: str, from_name: str, to_name: str) -> dict[str, Any]:
+    """One result of a Label Studio prediction."""
+    height, width = region.shape
+    return {
+        "id": identity,
+        "type": "brushlabels",
+        "from_name": from_name,
+        "to_name": to_name,
+        "original_width": width,
+        "original_height": height,
+        "image_rotation": 0,
+        "value": {"format": "rle", "rle": pack(region), "brushlabels": [name]},
+    }
+
+
+def pack(region: Region) -> list[int]:
+    """A region (H, W) as the bytes of a packed RGBA picture, 255 in all channels inside and 0 outside."""
+    flat = region.ravel()
+    starts = np.concatenate([[0], np.flatnonzero(flat[1:] != flat[:-1]) + 1])
+    words = np.where(flat[starts], 255, 0)
+    lengths = 4 * np.diff(starts, append=flat.size)
+    pieces = -(-lengths // _LONGEST)  # a run longer than 16 bits can say is written in pieces
+    words = np.repeat(words, pieces)
+    left = np.full(len(words), _LONGEST)
+    left[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _LONGEST
+    more = left - 1
+    kind = np.searchsorted(1 << _SIZES[:3], more, side="right")
+    tokens = ((4 | kind) << (_SIZES[kind] + 8)) | more << 8 | words  # 4: the flag before the two bits of the class
+    header = f"{4 * flat.size:032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in _SIZES.tolist())
+    bits = header + "".join(f"{token:b}" for token in tokens.tolist())  # a token begins with its flag, a 1
+    bits += "0" * (-len(bits) % 8)
+    return list(int(bits, 2).to_bytes(len(bits) // 8, "big"))
+
+
+def labelling_interface(classes: Sequence[str], from_name: str = "tag", to_name: str = "image") -> str:
+    """The XML to paste under "Labeling Interface" of a project."""
+    colours = voc_palette().tolist()
+    lines = ["<View>", f'  <Image name="{to_name}" value="${to_name}" zoom="true"/>']
+    lines.append(f'  <BrushLabels name="{from_name}" toName="{to_name}">')
+    for label, name in enumerate(classes, start=1):
+        colour = "#{:02x}{:02x}{:02x}".format(*colours[label])
+        lines.append(f'    <Label value={quoteattr(name)} background="{colour}"/>')
+    return "\n".join([*lines, "  </BrushLabels>", "</View>", ""])

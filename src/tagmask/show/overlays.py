@@ -1,0 +1,32 @@
+"""Plain pictures of masks over their images, one PNG per image."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from tagmask.data.export.items import Exported, Labelled, checked
+from tagmask.data.images import read_image
+from tagmask.errors import TagmaskError
+from tagmask.files import replacing
+from tagmask.show.overlay import mask_overlay
+from tagmask.show.sheet import Picture
+
+
+def write_overlays(items: Iterable[Labelled], classes: Sequence[str], out: Path, *, strength: float = 0.5) -> Exported:
+    """Write ``out/NAME.png``, class colours over the image; unsure pixels are hatched."""
+    done = Exported(out)
+    for item in checked(items, classes):
+        picture = mask_overlay(_picture(item), item.mask, strength=strength)
+        with replacing(out / f"{item.name}.png") as partial:
+            Image.fromarray(picture).save(partial, format="PNG")
+        done.images += 1
+    return done
+
+
+def _picture(item: Labelled) -> Picture:
+    if item.picture is not None:
+        return item.picture()
+    if item.image is None:
+        raise TagmaskError(f'"{item.name}" has no image to lay its mask over; give its file.')
+    return read_image(item.image)
