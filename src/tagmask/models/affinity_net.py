@@ -1,0 +1,184 @@
+"""AffinityNet (PSA, Ahn & Kwak 2018): features of a CNN at stride 8 whose differences tell what belongs together.
+
+Any timm CNN that can be dilated to output stride 8 serves as the backbone; PSA's own is ``resnet38``, which is not
+in timm. The layers on top are PSA's: the last three stages through 1×1 convolutions to 64, 128 and 256 channels,
+joined by another to 448, all with ELU. The affinity of two positions is exp(−mean|f_i − f_j|): ``tagmask.masks.walk``.
+"""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from timm.data import resolve_model_data_config
+from torch import Tensor, nn
+
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json, replacing, write_json
+from tagmask.models.resnet38 import MEAN, STD, ResNet38
+from tagmask.models.weights import fit_weights
+
+STRIDE = 8
+WIDTHS = (64, 128, 256)
+_HEADS = ("fc.", "head.", "classifier.", "fc8.", "f8_", "f9.")  # what a weights file may hold beside the backbone
+_ADVICE = "use a CNN that can be dilated, such as resnet50, resnet18, test_resnet, efficientnet_b0 or resnet38"
+_Norm = nn.modules.batchnorm._NormBase
+
+
+class AffinityNet(nn.Module):
+    """Normalised images (B, 3, H, W) to features (B, 448, ⌈H/8⌉, ⌈W/8⌉).
+
+    ``pretrained`` takes timm's published weights of the backbone, ``weights`` a local file. ``caffe`` moves the stride
+    of ResNet bottlenecks from their 3×3 to their first 1×1 convolution, for weights trained that way.
+    ``freeze_norm`` keeps batch norms as they are, as PSA does on pretrained weights.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        backbone: str = "resnet50",
+        *,
+        pretrained: bool = False,
+        weights: Path | str | None = None,
+        caffe: bool = False,
+        freeze_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        if pretrained and weights is not None:
+            raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
+        self.backbone, self.caffe, self.freeze_norm = backbone, caffe, freeze_norm
+        self.cnn, channels, mean, std = _create(backbone, pretrained)
+        if weights is not None:
+            _load_backbone(self.cnn, backbone, Path(weights))
+        if caffe:
+            _move_strides(self.cnn, backbone)
+        narrow = [nn.Conv2d(wide, width, 1, bias=False) for wide, width in zip(channels, WIDTHS, strict=True)]
+        for layer in narrow:
+            nn.init.kaiming_normal_(layer.weight)
+        self.narrow = nn.ModuleList(narrow)
+        self.join = nn.Conv2d(sum(WIDTHS), sum(WIDTHS), 1, bias=False)
+        nn.init.xavier_uniform_(self.join.weight, gain=4)
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        self.train()
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] (B, 3, H, W) to the mean and deviation the backbone was made for."""
+        return (images - self.mean) / self.std
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (B, 448, h, w) of normalised images; a feature of (y, x) is of the pixels around (8y, 8x)."""
+        if min(images.shape[-2:]) < STRIDE:
+            raise TagmaskError(f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8.")
+        stages = self.cnn(images)  # three of (B, c, h, w)
+        narrow = [F.elu(layer(stage)) for layer, stage in zip(self.narrow, stages, strict=True)]
+        return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)
+
+    def train(self, mode: bool = True) -> Self:
+        """As usual, but frozen norms keep their statistics and are not trained."""
+        super().train(mode)
+        if self.freeze_norm:
+            for module in self.cnn.modules():
+                if isinstance(module, _Norm):
+                    module.eval().requires_grad_(False)
+        return self
+
+    def save(self, path: Path | str) -> None:
+        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
+        folder = Path(path)
+        with replacing(folder / "model.safetensors") as partial:
+            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, partial)
+        options = {"backbone": self.backbone, "caffe": self.caffe, "freeze_norm": self.freeze_norm}
+        write_json(folder / "config.json", {"model": "affinity", **options})
+
+    @classmethod
+    def load(cls, path: Path | str) -> "AffinityNet":
+        """Read what ``save`` wrote."""
+        folder = Path(path)
+        config = _checked_config(folder)
+        model = cls(config["backbone"], caffe=config["caffe"], freeze_norm=config["freeze_norm"])
+        file = folder / "model.safetensors"
+        if not file.is_file():
+            raise TagmaskError(f"{file} does not exist; train an affinity network into {folder} first.")
+        try:
+            model.load_state_dict(load_file(file))
+        except Exception as error:
+            raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        return model.eval()
+
+
+def _checked_config(folder: Path) -> Mapping[str, Any]:
+    config = read_json(folder / "config.json")
+    needed = {"backbone", "caffe", "freeze_norm"}
+    if not isinstance(config, dict) or config.get("model") != "affinity" or not needed <= config.keys():
+        raise TagmaskError(f"{folder} does not hold an affinity network; give the folder that its training wrote.")
+    return config
+
+
+def _create(name: str, pretrained: bool) -> tuple[Any, tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+    """The backbone, the channels of its last three stages at stride 8, its mean and deviation."""
+    if name == "resnet38":
+        if pretrained:
+            raise TagmaskError("timm has no weights of resnet38; give PSA's res38_cls.pth as a weights file.")
+        return ResNet38(), ResNet38.channels, MEAN, STD
+    if not timm.is_model(name):
+        near = difflib.get_close_matches(name, timm.list_models())
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{_ADVICE}."
+        raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
+    cnn = _create_dilated(name, pretrained)
+    if cnn.feature_info.reduction() != [STRIDE] * len(WIDTHS):
+        strides = ", ".join(map(str, cnn.feature_info.reduction()))
+        raise TagmaskError(f"the last stages of {name} have strides {strides} instead of {STRIDE}; {_ADVICE}.")
+    config = resolve_model_data_config(cnn)
+    return cnn, tuple(cnn.feature_info.channels()), config["mean"], config["std"]
+
+
+def _create_dilated(name: str, pretrained: bool) -> Any:
+    last = (-3, -2, -1)
+    try:
+        return timm.create_model(name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last)
+    except (TypeError, AssertionError, NotImplementedError, AttributeError):  # each family refuses in its own way
+        raise TagmaskError(f"{name} cannot be brought to output stride {STRIDE}; {_ADVICE}.") from None
+    except (OSError, RuntimeError) as error:
+        if not pretrained:
+            raise TagmaskError(f"{name} gives no features ({str(error).splitlines()[0]}); {_ADVICE}.") from None
+        raise TagmaskError(
+            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
+            "connect to the internet once, or give a local file."
+        ) from None
+
+
+def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
+    """Weights of the whole classifier into the part of it that gives features."""
+    own = cnn.state_dict()
+    whole = set() if name == "resnet38" else set(timm.create_model(name).state_dict())
+
+    def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
+        adapted = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}  # some leave it out
+        for key, value in tensors.items():
+            flat = key if key in own else key.replace(".", "_", 1)  # timm's extractor says stages_0 for stages.0
+            if flat in own or key not in whole:
+                adapted[flat if flat in own else key] = value
+        return adapted
+
+    fit_weights(cnn, path, adapt, optional=_HEADS)
+
+
+def _move_strides(cnn: nn.Module, name: str) -> None:
+    """Stride on the first 1×1 convolution of a stage, as in Caffe's ResNets, instead of on the 3×3."""
+    moved = 0
+    for block in cnn.modules():
+        first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
+        if not (isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(block, "conv3")):
+            continue
+        if first.kernel_size == (1, 1) and second.stride != (1, 1):
+            first.stride, second.stride = second.stride, (1, 1)
+            moved += 1
+    if not moved:
+        raise TagmaskError(f"{name} has no bottlenecks with a stride to move; use caffe with resnet50 or resnet101.")

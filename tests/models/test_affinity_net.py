@@ -1,0 +1,219 @@
+"""AffinityNet on the backbones it must know, by hand on its own layers, from disk and from foreign files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tagmask.errors import TagmaskError
+from tagmask.models.affinity_net import AffinityNet
+from tagmask.models.resnet38 import Basic, Bottleneck, ResNet38
+
+
+def tiny_net(seed: int = 0, **options: Any) -> AffinityNet:
+    torch.manual_seed(seed)
+    return AffinityNet("test_resnet", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean"), [("test_resnet", 0.5), ("resnet10t", 0.485), ("mobilenetv3_small_050", 0.485)]
+)
+def test_backbones_at_stride_8(name: str, mean: float) -> None:
+    model = AffinityNet(name).eval()
+    with torch.no_grad():
+        assert model(torch.rand(1, 3, 40, 51)).shape == (1, 448, 5, 7)
+    assert model.mean[0].item() == pytest.approx(mean)
+    first = 1 / model.std.flatten()[0].item()
+    assert model.normalize(torch.ones(1, 3, 1, 1))[0, 0].item() == pytest.approx((1 - mean) * first)
+
+
+def test_layers_on_top_by_hand() -> None:
+    model = tiny_net().eval()
+    images = torch.rand(2, 3, 24, 32)
+    with torch.no_grad():
+        stages = model.cnn(images)
+        parts = []
+        for layer, stage, width in zip(model.narrow, stages, (64, 128, 256), strict=True):
+            assert isinstance(layer, nn.Conv2d)
+            part = torch.einsum("oc,bchw->bohw", layer.weight[:, :, 0, 0], stage)
+            assert part.shape == (2, width, 3, 4)
+            parts.append(torch.where(part > 0, part, part.exp() - 1))
+        joined = torch.einsum("oc,bchw->bohw", model.join.weight[:, :, 0, 0], torch.cat(parts, 1))
+        expected = torch.where(joined > 0, joined, joined.exp() - 1)
+        torch.testing.assert_close(model(images), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("vgg11", "vgg11 cannot be brought to output stride 8; use a CNN that can be dilated, such as resnet50"),
+        ("vit_tiny_patch16_224", "cannot be brought to output stride 8"),
+        ("ghostnet_050", "cannot be brought to output stride 8"),
+        ("swin_tiny_patch4_window7_224", "strides 8, 16, 32 instead of 8"),
+        ("resnet5", "did you mean"),
+        ("no such thing", "timm knows no backbone named 'no such thing'"),
+    ],
+)
+def test_unusable_backbones_are_refused(name: str, message: str) -> None:
+    with pytest.raises(TagmaskError, match=message):
+        AffinityNet(name)
+
+
+def test_other_bad_input() -> None:
+    with pytest.raises(TagmaskError, match="6×40 pixels; give at least 8×8"):
+        tiny_net()(torch.rand(1, 3, 6, 40))
+    with pytest.raises(TagmaskError, match="choose one"):
+        tiny_net(pretrained=True, weights="x.pth")
+    with pytest.raises(TagmaskError, match="test_convnext has no bottlenecks"):
+        AffinityNet("test_convnext", caffe=True)
+    with pytest.raises(TagmaskError, match=r"res38_cls\.pth"):
+        AffinityNet("resnet38", pretrained=True)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    model = tiny_net(freeze_norm=True).eval()
+    model.save(tmp_path)
+    again = AffinityNet.load(tmp_path)
+    images = torch.rand(1, 3, 48, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(again(images), model(images), rtol=0, atol=0)
+    assert again.freeze_norm
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_loading_from_a_wrong_place(tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
+        AffinityNet.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"model": "classifier"}')
+    with pytest.raises(TagmaskError, match="does not hold an affinity network"):
+        AffinityNet.load(tmp_path)
+    tiny_net().save(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"half a file")
+    with pytest.raises(TagmaskError, match="does not hold the model"):
+        AffinityNet.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_convnext", "mobilenetv3_small_050"])
+def test_weights_of_a_classifier_are_taken_whole(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    whole = timm.create_model(name)
+    kept = {key: value for key, value in whole.state_dict().items() if not key.endswith("num_batches_tracked")}
+    save_file(kept, tmp_path / "w.safetensors")
+    loaded = AffinityNet(name, weights=tmp_path / "w.safetensors").cnn.state_dict()
+    for key, value in loaded.items():
+        if not key.endswith("num_batches_tracked"):
+            plain = key if key in kept else key.replace("_", ".", 1)
+            torch.testing.assert_close(value, kept[plain], rtol=0, atol=0)
+
+
+def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
+    weights = timm.create_model("test_resnet").state_dict()
+    weights["layer3.7.conv1.weight"] = torch.zeros(1)
+    save_file(weights, tmp_path / "w.safetensors")
+    with pytest.raises(TagmaskError, match=r"1 of the file have no place \(first: layer3\.7"):
+        tiny_net(weights=tmp_path / "w.safetensors")
+
+
+def test_caffe_strides() -> None:
+    plain, moved = AffinityNet("resnet14t"), AffinityNet("resnet14t", caffe=True)
+    strides = [[(b.conv1.stride, b.conv2.stride) for b in net.cnn.layer2] for net in (plain, moved)]
+    assert strides == [[((1, 1), (2, 2))], [((2, 2), (1, 1))]]
+    assert [b.conv2.stride for net in (plain, moved) for b in (net.cnn.layer3[0], net.cnn.layer4[0])] == [(1, 1)] * 4
+    with torch.no_grad():
+        assert moved.eval()(torch.rand(1, 3, 32, 32)).shape == (1, 448, 4, 4)
+
+
+def test_frozen_norms_stay() -> None:
+    model = tiny_net(freeze_norm=True)
+    before = {name: value.clone() for name, value in model.cnn.state_dict().items() if "running" in name}
+    model.train()(torch.rand(2, 3, 32, 32)).mean().backward()
+    assert all(torch.equal(model.cnn.state_dict()[name], value) for name, value in before.items())
+    norms = [m for m in model.cnn.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert norms
+    assert not any(parameter.requires_grad for norm in norms for parameter in norm.parameters())
+    assert model.cnn.conv1[0].weight.grad is not None
+    free = tiny_net()
+    free(torch.rand(2, 3, 32, 32))
+    assert not torch.equal(free.cnn.bn1.running_mean, torch.zeros(32))
+
+
+PSA_SHAPES = {  # of PSA's network, as published
+    "conv1a.weight": (64, 3, 3, 3),
+    "b2.conv_branch1.weight": (128, 64, 1, 1),
+    "b2.conv_branch2a.weight": (128, 64, 3, 3),
+    "b2.bn_branch2a.running_mean": (64,),
+    "b2_2.conv_branch2b1.weight": (128, 128, 3, 3),
+    "b3.conv_branch1.weight": (256, 128, 1, 1),
+    "b4_5.bn_branch2b1.bias": (512,),
+    "b5.conv_branch1.weight": (1024, 512, 1, 1),
+    "b5_2.conv_branch2a.weight": (512, 1024, 3, 3),
+    "b5_2.conv_branch2b1.weight": (1024, 512, 3, 3),
+    "b6.conv_branch2a.weight": (512, 1024, 1, 1),
+    "b6.conv_branch2b1.weight": (1024, 512, 3, 3),
+    "b6.conv_branch2b2.weight": (2048, 1024, 1, 1),
+    "b7.bn_branch2b2.running_var": (2048,),
+    "b7.conv_branch1.weight": (4096, 2048, 1, 1),
+    "bn7.weight": (4096,),
+}
+
+
+def test_resnet38_has_the_names_and_shapes_of_psa() -> None:
+    with torch.device("meta"):
+        net = ResNet38()
+        features = net(torch.empty(1, 3, 48, 64))
+        model = AffinityNet("resnet38")
+        assert model(torch.empty(1, 3, 48, 64)).shape == (1, 448, 6, 8)
+    own = {name: tuple(value.shape) for name, value in net.state_dict().items()}
+    assert PSA_SHAPES.items() <= own.items()
+    assert [tuple(f.shape) for f in features] == [(1, 512, 6, 8), (1, 1024, 6, 8), (1, 4096, 6, 8)]
+    convolutions = [name for name in own if "conv" in name]
+    # 12 basic blocks in stages 2 to 4, 3 in stage 5; shortcuts in b2 to b7 where shapes change
+    assert len(convolutions) == 1 + 15 * 2 + 2 * 3 + 6
+    assert "b2_1.conv_branch1.weight" not in own
+    dilations = [net.b5.conv_branch2a, net.b5.conv_branch2b1, net.b5_1.conv_branch2a, net.b7.conv_branch2b1]
+    assert [layer.dilation[0] for layer in dilations] == [1, 2, 2, 4]
+
+
+def test_residual_blocks_by_hand() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(1, 4, 6, 6)
+    with torch.no_grad():
+        same = Basic(4, 3, 4, first=2, dilation=2).eval()
+        out, active = same(features)
+        relu = features.relu() / (1 + 1e-5) ** 0.5  # a fresh norm divides by √(1 + ε)
+        torch.testing.assert_close(active, relu)
+        inner = F.conv2d(relu, same.conv_branch2a.weight, padding=2, dilation=2).relu() / (1 + 1e-5) ** 0.5
+        expected = features + F.conv2d(inner, same.conv_branch2b1.weight, padding=2, dilation=2)
+        torch.testing.assert_close(out, expected)
+        wide = Bottleneck(4, 8, dilation=4, dropout=0.9).eval()
+        out, active = wide(features)
+        assert out.shape == (1, 8, 6, 6)
+        wide.conv_branch2b2.weight.zero_()  # only the shortcut is left
+        torch.testing.assert_close(wide(features)[0], F.conv2d(active, wide.conv_branch1.weight))
+
+
+def test_weights_in_psas_layout_load(tmp_path: Path) -> None:
+    """A classifier's file: the backbone and fc8, which has no place here."""
+    tensors = {name: torch.rand(()).expand(v.shape) for name, v in _meta_resnet38().items()}
+    tensors["fc8.weight"] = torch.zeros(20, 4096, 1, 1)
+    torch.save(tensors, tmp_path / "res38_cls.pth")  # expanded values are stored once
+    model = AffinityNet("resnet38", weights=tmp_path / "res38_cls.pth")
+    assert model.cnn.b7.conv_branch1.weight.flatten()[0] == tensors["b7.conv_branch1.weight"].flatten()[0]
+
+
+def _meta_resnet38() -> dict[str, torch.Tensor]:
+    with torch.device("meta"):
+        whole = ResNet38().state_dict()
+    return {name: value for name, value in whole.items() if not name.endswith("num_batches_tracked")}
+
+
+def test_saved_names_are_those_of_the_state(tmp_path: Path) -> None:
+    tiny_net().save(tmp_path)
+    names = load_file(tmp_path / "model.safetensors").keys()
+    assert {"narrow.0.weight", "narrow.2.weight", "join.weight", "cnn.layer1.0.conv1.weight"} <= names
+    assert not names & {"mean", "std"}
