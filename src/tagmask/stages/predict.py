@@ -1,0 +1,198 @@
+"""Predictions: one palette PNG per image of a catalog or a folder of photos, resumable and shareable.
+
+Labels are those of the catalog, 0 for background and c+1 for its class c; for a folder of photos, the model's. With
+``probabilities`` a file NAME.npz beside each mask holds ``probabilities`` (K, H, W) as float16; no pickle.
+"""
+
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from tagmask.config import DataSettings, check, parse_shard, write_section
+from tagmask.data.catalog import Catalog
+from tagmask.data.images import read_mask, write_mask
+from tagmask.data.listing import strip_suffix, walk
+from tagmask.data.open import open_catalog
+from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import replacing, write_json
+from tagmask.models.deeplab import DeepLabV2
+from tagmask.stages.probabilities import HALO, Image, predict_probabilities
+from tagmask.stages.resume import check_identity, file_digest, launched_shard
+from tagmask.stages.seeds import match_classes
+from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
+
+FOLDER = "6_predictions"
+Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
+Refine = Callable[[Image, Probabilities], Probabilities]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictSettings(DataSettings):
+    """Predict the mask of every image of a catalog, or of every photo of a folder."""
+
+    out: Path
+    """Folder of the run; the masks go into its 6_predictions."""
+    model: Path | None = None
+    """Folder of a trained segmenter; default: 5_segmenter of the run."""
+    photos: Path | None = None
+    """A folder of photos without tags, instead of --data; sub-folders are read too."""
+    scales: tuple[float, ...] = (0.5, 0.75, 1.0, 1.25, 1.5)
+    """The image is seen at each of these scales of its size, and the probabilities are averaged."""
+    flip: bool = True
+    """Also see the mirrored image."""
+    use_tags: bool = False
+    """Rule out the classes that an image is not tagged with."""
+    tile: int | None = None
+    """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
+    halo: int = HALO
+    """Pixels seen around each tile."""
+    probabilities: bool = False
+    """Also write the probabilities of every class (.npz)."""
+    shard: str | None = None
+    """Only part i of n, written i/n with i from 0: run the parts on several machines."""
+    restart: bool = False
+    """Make all masks anew."""
+
+    def mistakes(self) -> list[str]:
+        found = [] if self.photos is not None else DataSettings.mistakes(self)
+        if self.photos is not None and not self.photos.is_dir():
+            found.append(f"--photos {self.photos} is not a folder; check the path.")
+        if self.photos is not None and self.use_tags:
+            found.append("--photos have no tags; leave out --use-tags.")
+        if not self.scales or not all(0 < scale <= 4 for scale in self.scales):
+            found.append(f"--scales {' '.join(map(str, self.scales))} must be numbers above 0 and at most 4.")
+        if self.shard is not None and parse_shard(self.shard) is None:
+            found.append(f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4.")
+        return found
+
+
+@dataclass
+class Predicted:
+    """What the stage did."""
+
+    folder: Path
+    made: int
+    kept: int
+    skipped: dict[str, str] = field(default_factory=dict)  # name: why
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        lines = [*self.notes]
+        lines += [f"{len(self.skipped)} images were skipped:"] if self.skipped else []
+        lines += [f"  {name}: {why}" for name, why in list(self.skipped.items())[:10]]
+        if len(self.skipped) > 10:
+            lines.append(f"  … and {len(self.skipped) - 10} more")
+        return "\n".join([*lines, f"masks: {self.made} made, {self.kept} were there already, in {self.folder}"])
+
+
+def predict_catalog(
+    settings: PredictSettings, refine: Refine | None = None, refined_by: Mapping[str, Any] | None = None
+) -> Predicted:
+    """Predict the mask of every image that has none yet.
+
+    ``refine`` may change an image's probabilities before the likeliest class is taken, as the dense CRF does;
+    ``refined_by`` describes it, so that masks made otherwise are not mixed.
+    """
+    check(settings)
+    folder = settings.out / FOLDER
+    model_folder = settings.model or settings.out / SEGMENTER_FOLDER
+    model = _on_device(DeepLabV2.load(model_folder))
+    catalog = open_photos(settings.photos, model) if settings.photos is not None else open_catalog(settings)
+    numbers = match_classes(catalog.classes, cast(Any, model))
+    identity = {**_identity(settings, model_folder), "refined_by": dict(refined_by or {})}
+    check_identity(folder, {**identity, "classes": list(catalog.classes)}, settings.restart, "masks")
+    shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
+    if shard[0] == 0:
+        write_section(settings.out / "config.toml", "predict", settings)
+    own = range(shard[0], len(catalog), shard[1])
+    todo = [i for i in own if settings.restart or not _is_whole(folder, catalog, i, settings.probabilities)]
+    done = Predicted(folder, 0, len(own) - len(todo), notes=(*catalog.notes, *_ruled_out(model, numbers)))
+    for i in tqdm(todo, desc="predict", unit="image", disable=shard[0] > 0):
+        try:
+            image = catalog.load_image(i)
+        except ImageError as error:
+            done.skipped[catalog.name(i)] = str(error)
+            continue
+        allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
+        chances = predict_probabilities(model, image, tags=allowed, **_views_of(settings))
+        chances = chances[[0, *(number + 1 for number in numbers)]]  # in the catalog's order
+        _write(folder, catalog.name(i), refine(image, chances) if refine else chances, settings.probabilities)
+        done.made += 1
+    if done.skipped:
+        write_json(folder / f"skipped_{shard[0]}_of_{shard[1]}.json", done.skipped)
+    return done
+
+
+def open_photos(folder: Path, model: DeepLabV2) -> Catalog:
+    """All pictures below a folder as a catalog without tags, with the model's classes."""
+    files = sorted(path for path in walk(folder) if strip_suffix(path) != path)
+    if not files:
+        raise TagmaskError(f"{folder} holds no picture; give a folder of photos.")
+    return Catalog(
+        model.classes,
+        [strip_suffix(path) for path in files],
+        [() for _ in files],
+        images=[folder / path for path in files],
+    )
+
+
+def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
+    """The probabilities (K, H, W) of a file; a sentence where it is missing or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found: np.ndarray[Any, np.dtype[np.float16]] = file["probabilities"]
+            return found
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; make it with `tagmask predict --probabilities`.") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask predict` again.") from None
+
+
+def _views_of(settings: PredictSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
+
+
+def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
+    """The mask last, since a mask is what marks an image as done."""
+    if keep:
+        with replacing(folder / f"{name}.npz") as partial, partial.open("wb") as file:
+            np.savez_compressed(file, probabilities=chances.astype(np.float16))
+    write_mask(folder / f"{name}.png", chances.argmax(0).astype(np.uint8))
+
+
+def _is_whole(folder: Path, catalog: Catalog, i: int, probabilities: bool) -> bool:
+    mask = folder / f"{catalog.name(i)}.png"
+    if not mask.exists():
+        return False
+    try:
+        read_mask(mask, len(catalog.classes))
+        if probabilities:
+            read_probabilities(mask.with_name(f"{mask.name.removesuffix('.png')}.npz"))
+    except TagmaskError:
+        return False
+    return True
+
+
+def _identity(settings: PredictSettings, model_folder: Path) -> dict[str, Any]:
+    """What makes these masks: the weights and every setting that changes a value."""
+    views = {**_views_of(settings), "scales": list(settings.scales), "use_tags": settings.use_tags}
+    return {"model": file_digest(model_folder / "model.safetensors"), **views}
+
+
+def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
+    absent = [name for number, name in enumerate(model.classes) if number not in numbers]
+    shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
+    told = f"{len(absent)} classes of the model are not among those of the images and were ruled out: {shown}"
+    return (told,) if absent else ()
+
+
+def _on_device(model: DeepLabV2) -> DeepLabV2:
+    """On the GPU, where there is one."""
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return model.to(device) if device is not None else model

@@ -1,0 +1,117 @@
+"""Class probabilities of whole photos: any size, several test-time views, tiles where a photo is too big for memory."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tagmask.data.dataset import to_tensor
+from tagmask.errors import TagmaskError
+from tagmask.models.deeplab import DeepLabV2
+
+Image = np.ndarray[Any, np.dtype[np.uint8]]
+HALO = 256  # pixels
+
+
+@torch.inference_mode()
+def predict_probabilities(
+    model: DeepLabV2,
+    image: Image,
+    *,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = True,
+    tags: Sequence[int] | None = None,
+    tile: int | None = None,
+    halo: int = HALO,
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Softmax averaged over the test-time views, shape (K, H, W): background first, adding up to 1 at each pixel.
+
+    Args:
+        image: uint8 (H, W, 3).
+        scales: the image is seen at each of these scales of its size.
+        flip: also see it mirrored.
+        tags: the model's classes (from 0) that may occur, the others are ruled out; default: all.
+        tile: side of the squares in pixels that are computed one after the other; default: the image at once.
+        halo: pixels seen around each tile. Tiles give the result of the whole image where the halo covers what a
+            pixel's logits depend on; DeepLabV2 reaches farther than any halo worth its cost (192 pixels by its last
+            layer alone), but what lies that far away has little weight. Encoders that pool over the whole image
+            (squeeze-and-excitation) and ``multi_scale`` models depend on the tile itself.
+    """
+    _check(image, scales, tile, halo, model.stride)
+    height, width = image.shape[:2]
+    picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
+    allowed = _allowed(model, tags)  # (K,)
+    total = torch.zeros(model.num_classes, height, width)
+    count = 0
+    for view, mirrored in _views(picture, scales, flip):
+        logits = _tiled_logits(model, model.normalize(view), tile, halo)  # (K, h, w)
+        chances = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0)
+        if mirrored:
+            chances = chances.flip(-1)
+        if chances.shape[1:] != (height, width):
+            chances = F.interpolate(chances[None], (height, width), mode="bilinear", align_corners=False)[0]
+        total += chances
+        count += 1
+    return (total / count).numpy()
+
+
+def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, stride: int) -> None:
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
+        raise TagmaskError(f"the image is {image.dtype} of shape {image.shape}; give uint8 RGB (H, W, 3).")
+    if not scales or not all(0 < scale <= 4 for scale in scales):
+        raise TagmaskError(f"the scales are {tuple(scales)}; give numbers above 0 and at most 4.")
+    if tile is not None and (tile < stride or tile % stride or halo < stride or halo % stride):
+        raise TagmaskError(
+            f"tile is {tile} and halo {halo} pixels; both must be multiples of the network's stride {stride}, "
+            f"at least {stride}, for example 1024 and {HALO}."
+        )
+
+
+def _allowed(model: DeepLabV2, tags: Sequence[int] | None) -> Tensor:
+    """Which labels may occur, shape (K,); the background always may."""
+    if tags is None:
+        return torch.ones(model.num_classes, dtype=torch.bool)
+    wrong = [tag for tag in tags if not 0 <= tag < len(model.classes)]
+    if wrong:
+        raise TagmaskError(
+            f"the tag {wrong[0]} is no class of the model; it has classes 0 to {len(model.classes) - 1}."
+        )
+    allowed = torch.zeros(model.num_classes, dtype=torch.bool)
+    allowed[[0, *(tag + 1 for tag in tags)]] = True
+    return allowed
+
+
+def _views(picture: Tensor, scales: Sequence[float], flip: bool) -> Iterator[tuple[Tensor, bool]]:
+    """The picture at each scale, and whether it is mirrored."""
+    for scale in scales:
+        size = tuple(max(1, round(side * scale)) for side in picture.shape[-2:])
+        view = picture
+        if size != tuple(picture.shape[-2:]):
+            view = F.interpolate(picture, size, mode="bilinear", align_corners=False, antialias=True)
+        yield view, False
+        if flip:
+            yield view.flip(-1), True
+
+
+def _tiled_logits(model: DeepLabV2, view: Tensor, tile: int | None, halo: int) -> Tensor:
+    """Logits (K, h, w) of every pixel of a normalised view (1, 3, h, w)."""
+    height, width = view.shape[-2:]
+    if tile is None or max(height, width) <= tile:
+        return _pixel_logits(model, view)
+    whole = torch.empty(model.num_classes, height, width)
+    for top in range(0, height, tile):
+        for left in range(0, width, tile):
+            bottom, right = min(top + tile, height), min(left + tile, width)
+            y, x = max(0, top - halo), max(0, left - halo)  # multiples of the stride: the cells lie as in the whole
+            window = view[..., y : bottom + halo, x : right + halo]
+            part = _pixel_logits(model, window)
+            whole[:, top:bottom, left:right] = part[:, top - y : bottom - y, left - x : right - x]
+    return whole
+
+
+def _pixel_logits(model: DeepLabV2, view: Tensor) -> Tensor:
+    size = (int(view.shape[-2]), int(view.shape[-1]))
+    return model.upsample(model(view), size)[0].float().cpu()

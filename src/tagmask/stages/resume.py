@@ -1,0 +1,45 @@
+"""What stages that write one file per image share: who made a folder, and which part of the work is this process's."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json, write_json
+
+IDENTITY = "made_by.json"
+
+
+def check_identity(folder: Path, identity: Mapping[str, Any], restart: bool, what: str) -> None:
+    """Note in ``folder`` what makes its files; refuse to mix ``what`` (in the plural) of two models or settings."""
+    file = folder / IDENTITY
+    if file.exists() and not restart:
+        before = read_json(file)
+        changed = [
+            f"{name} was {before.get(name)!r} and is now {identity.get(name)!r}"
+            for name in sorted(before.keys() | identity.keys())
+            if before.get(name) != identity.get(name)
+        ]
+        if changed:
+            raise TagmaskError(
+                f"{folder} holds {what} made otherwise ({', '.join(changed[:5])}); "
+                "choose another --out, or add --restart to make all anew."
+            )
+        return
+    write_json(file, dict(identity))
+
+
+def file_digest(path: Path) -> str:
+    """A short hash of a file's content."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; check the path.") from None
+
+
+def launched_shard() -> tuple[int, int]:
+    """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
