@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tagmask import __version__
 from tagmask.config import (
+    SEED_PRESETS,
     TRAIN_PRESETS,
     DataSettings,
     PhotoSettings,
@@ -58,6 +59,8 @@ examples:
   tagmask seeds --out run --scales 0.75 1 1.25 --shard 0/4
   tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
   tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
+
+also: --preset scenes  the blocks whose affinity is object-like in the small backbone of the built-in scenes
 """
 
 SCORE_EXAMPLES = """\
@@ -187,7 +190,7 @@ def _seeds(arguments: list[str]) -> None:
     if arguments and not arguments[0].startswith("-"):
         _one_photo(arguments)
         return
-    settings = _parse(SeedSettings, arguments, "seeds", SEED_EXAMPLES, {})
+    settings = _parse(SeedSettings, arguments, "seeds", SEED_EXAMPLES, SEED_PRESETS)
     _calm_libraries()
     from tagmask.stages.seeds import seed_catalog
 

@@ -115,7 +115,7 @@ class TrainSettings(LoopSettings, DataSettings):
     backbone: str = "deit_small_patch16_224"
     """Any timm ViT with a class token; the paper's are vit_base_r50_s16_384 and deit_small_patch16_224."""
     pretrained: bool = False
-    """Start from timm's published weights (downloaded by timm once)."""
+    """Start from published weights (downloaded by timm once; those of tagmask_tiny come with the package)."""
     weights: Path | None = None
     """Start from a local .safetensors or .pth file."""
     freeze: int = 0
@@ -255,6 +255,7 @@ def parse_shard(text: str) -> tuple[int, int] | None:
 SCENES: Mapping[str, Any] = {
     "data": "scenes",
     "backbone": "tagmask_tiny",
+    "pretrained": True,
     "optimizer": "adamw",
     "lr": 1e-3,
     "weight_decay": 0.02,
@@ -270,6 +271,7 @@ SCENES: Mapping[str, Any] = {
     "alpha": 15.0,
     "beta": 15.0,
 }
+SCENE_MAPS: Mapping[str, Any] = {"affinity_blocks": (0, 1)}
 PAPER_VOC: Mapping[str, Any] = {
     "data": "voc",
     "split": "train_aug",
@@ -282,6 +284,9 @@ TRAIN_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "voc-deit-s": {**PAPER_VOC, "backbone": "deit_small_patch16_224"},
     "coco": {**PAPER_VOC, "data": "coco"},
 }
+
+
+SEED_PRESETS: Mapping[str, Mapping[str, Any]] = {"scenes": SCENE_MAPS}
 
 
 def check(settings: DataSettings) -> None:

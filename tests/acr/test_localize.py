@@ -225,6 +225,8 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
         ({"affinity_blocks": range(7)}, r"blocks range\(0, 7\) do not exist; tagmask_tiny has blocks 0 to 3"),
         ({"affinity_blocks": range(-1, 3)}, r"blocks range\(-1, 3\) do not exist"),
         ({"images": torch.rand(1, 3, 33, 40)}, "33×40 pixels, but tagmask_tiny needs multiples of 8"),
+        ({"affinity_blocks": range(0)}, "affinity_blocks is empty; name at least one block"),
+        ({"classes": [[-1]]}, "class -1 does not exist; classes are counted from 0"),
         ({"classes": [[0, 3]]}, "class 3 does not exist; this model knows classes 0 to 2"),
         ({"classes": [[0], [1]]}, "classes were given for 2 images, but there are 1"),
     ],

@@ -58,6 +58,16 @@ def plain_gradients(checkpoint: bool) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters())))
 
 
+def test_normed_query_and_key_in_mixed_precision() -> None:
+    query, key, value = torch.rand(3, 2, 4, 5, 8).unbind(0)
+    output, mean = attend(query, key, value.bfloat16())
+    expected, expected_mean = attend(query, key, value)
+    assert output.dtype == torch.bfloat16
+    assert mean.dtype == torch.float32
+    torch.testing.assert_close(output.float(), expected, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(mean, expected_mean, rtol=0.02, atol=0.02)
+
+
 def test_recomputed_blocks_give_the_same_gradients() -> None:
     for kept, recomputed in zip(plain_gradients(False), plain_gradients(True), strict=True):
         torch.testing.assert_close(kept, recomputed, rtol=0, atol=0)

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
+from tagmask.acr.information import information
+from tagmask.data.dataset import to_tensor
+from tagmask.data.scenes import Scenes
 from tagmask.errors import TagmaskError
+from tagmask.models import tiny
 from tagmask.models.classifier import Classifier
 from tests.helpers import SHARED, tiny_classifier
 
@@ -121,6 +125,22 @@ def test_local_weights_fit_all_but_the_head(tmp_path: Path, suffix: str) -> None
     expected = source.vit.blocks[2].attn.qkv.weight.half().float()
     torch.testing.assert_close(model.vit.blocks[2].attn.qkv.weight, expected, rtol=0, atol=0)
     assert model.vit.head.weight.shape == (3, 96)
+
+
+def test_the_small_backbone_brings_its_weights() -> None:
+    torch.manual_seed(0)
+    shipped = load_file(Path(tiny.__file__).with_name("tagmask_tiny.safetensors"))
+    model = Classifier("tagmask_tiny", 3, pretrained=True)
+    assert {name for name in model.vit.state_dict() if name not in shipped} == {"head.weight", "head.bias"}
+    for name, value in shipped.items():
+        torch.testing.assert_close(model.vit.state_dict()[name], value.float(), rtol=0, atol=0)
+    assert model.vit.head.weight.std() > 0.04  # not timm's 0.02
+    scenes = Scenes(12, seed=1000)
+    told = []
+    for i in range(len(scenes)):
+        square = torch.nn.functional.interpolate(to_tensor(scenes.load_image(i))[None] / 255, (64, 64))
+        told.append(torch.stack([information(a)[0] for a in model.attend(model.normalize(square))[1]]))
+    assert torch.stack(told).mean(0)[:2].min() > 0.3  # nats: the first two blocks look at what a patch belongs to
 
 
 def test_local_weights_at_another_size_resample_positions(tmp_path: Path) -> None:

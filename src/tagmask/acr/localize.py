@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tagmask.errors import TagmaskError
+
 PADDING = -1  # in place of a class where an image has fewer classes than another of its batch
 
 
@@ -44,6 +46,9 @@ def refine(maps: Tensor, affinity: Tensor, transpose: bool = False) -> Tensor:
 
 def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:
     """Lists of classes, one per image, to (B, K) filled up with −1; K is at least 1."""
+    negative = [number for one in classes for number in one if number < 0]
+    if negative:
+        raise TagmaskError(f"class {negative[0]} does not exist; classes are counted from 0.")
     width = max([1, *(len(one) for one in classes)])
     return torch.tensor([[*one, *[PADDING] * (width - len(one))] for one in classes])
 
@@ -59,6 +64,8 @@ def localize_both(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
     blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
+    if not blocks:
+        raise TagmaskError("affinity_blocks is empty; name at least one block, or ask for maps without affinity.")
     grid = model.grid(*images.shape[-2:])
     found = model.evidence(images, pad_classes(classes).to(images.device), layers, blocks)
     plain = gradient_map(found.gradients)  # (B, K, n)

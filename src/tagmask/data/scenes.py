@@ -11,6 +11,7 @@ follow from it. `paint` turns the same canvas into a picture with light, shadows
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -27,9 +28,10 @@ __all__ = ["CLASSES", "Layout", "Scene", "Scenes", "Thing", "draw_scene", "lay_o
 CODES = 32  # per object: on the canvas k * CODES + 1 is object k's body, the codes after it its telling part
 MIN_VISIBLE = 0.02  # of the picture, for each object
 MIN_SHOWN = 0.55  # of an object's pixels, and of its telling part's, that later objects may not cover
-BACKGROUND_BOND = 0.6  # chance that the first object's class chooses the background
+BACKGROUND_BOND = 0.3  # chance that the first object's class chooses the background
 BODY_BOND = 0.85  # chance that an object has one of its class's favourite colours
 SMALLEST = 32
+KEPT = 8000  # pictures kept in memory once drawn, about 20 kB each: drawing takes longer than a training step
 
 
 @dataclass(frozen=True)
@@ -261,6 +263,14 @@ def draw_scene(index: int, *, seed: int = 0, size: int = 96) -> Scene:
     return Scene(image, layout.mask, layout.tags)
 
 
+@lru_cache(maxsize=KEPT)
+def _picture(index: int, seed: int, size: int) -> NDArray[np.uint8]:
+    """The picture of a scene; read only, as it is handed out again."""
+    image = draw_scene(index, seed=seed, size=size).image
+    image.flags.writeable = False
+    return image
+
+
 class Scenes(Catalog):
     """The first `count` scenes of a series; pictures and masks are drawn when asked for."""
 
@@ -291,7 +301,7 @@ class Scenes(Catalog):
         return scene.image, scene.mask
 
     def _image_at(self, row: int) -> NDArray[np.uint8]:
-        return draw_scene(row, seed=self.seed, size=self.size).image
+        return _picture(row, self.seed, self.size)
 
     def _mask_at(self, row: int) -> NDArray[np.uint8]:
         return lay_out(row, seed=self.seed, size=self.size).mask

@@ -121,6 +121,7 @@ def attend(
     """Attention output (B, heads, N, d) and head mean (B, N, N); takes what the torch function takes."""
     if dropout_p or is_causal:
         raise TagmaskError("attention dropout and causal masks cannot be recorded; create the backbone without them.")
+    query, key = query.to(value.dtype), key.to(value.dtype)  # a norm of q and k leaves mixed precision
     if attn_mask is None:
         output, mean = _Attend.apply(query, key, value, scale)  # type: ignore[no-untyped-call]
         return output, mean

@@ -3,9 +3,13 @@
 A convolution stem of stride 8 before four narrow blocks: the shape of the paper's ViT-hybrid, at a size that
 learns in minutes on a laptop. Group norm in the stem, so that a batch split over processes gives the same
 gradients as the joint batch.
+
+``pretrained`` takes the weights beside this file: trained by ``scripts/pretrain_tiny.py`` to fill in hidden parts of
+generated scenes, without any tag or mask. Its first two blocks attend to the rest of the same object.
 """
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,8 +24,9 @@ __all__ = ["ConvolutionStem"]
 
 default_cfgs = generate_default_cfgs(
     {
-        "tagmask_tiny.untrained": {
-            "num_classes": 10,
+        "tagmask_tiny.masked_scenes": {
+            "file": str(Path(__file__).with_name("tagmask_tiny.safetensors")),
+            "num_classes": 0,
             "input_size": (3, 96, 96),
             "mean": (0.5, 0.5, 0.5),
             "std": (0.5, 0.5, 0.5),
@@ -81,19 +86,20 @@ def tagmask_tiny(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
         pretrained_filter_fn=checkpoint_filter_fn,
         **{**options, **kwargs},
     )
-    _balance(model)
+    if isinstance(model.head, nn.Linear):
+        model.head.reset_parameters()  # timm's small head keeps the class token from learning for hundreds of steps
+    if not pretrained:
+        _balance(model)
     return model
 
 
 def _balance(model: VisionTransformer) -> None:
-    """Start with blocks, class token and head on the scale of the patch tokens.
+    """Start with blocks and class token on the scale of the patch tokens.
 
     timm's deviations (0.02 for weights, 1e-6 for the class token) suit widths of 384 and more. At width 96 the blocks
-    hardly speak, and a head that small keeps the class token from learning for hundreds of steps.
+    hardly speak.
     """
     with torch.no_grad():
-        if isinstance(model.head, nn.Linear):
-            model.head.reset_parameters()
         model.cls_token.normal_()
         for block in model.blocks:
             for layer in (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2):
