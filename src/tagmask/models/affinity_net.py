@@ -73,7 +73,7 @@ class AffinityNet(nn.Module):
         return (images - self.mean) / self.std
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (B, 448, h, w) of normalised images; a feature of (y, x) is of the pixels around (8y, 8x)."""
+        """Features (B, 448, h, w) of normalised images, one per cell of 8×8 pixels; cells cut by a border count."""
         if min(images.shape[-2:]) < STRIDE:
             raise TagmaskError(f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8.")
         stages = self.cnn(images)  # three of (B, c, h, w)

@@ -1,0 +1,263 @@
+"""Training AffinityNet on confident regions (PSA, Ahn & Kwak 2018). The defaults are ACR's and PSA's recipe.
+
+Deviations: PSA also freezes the first layers of its ResNet-38, and averages scores to stride 8 where labels are
+taken at the centre of each cell here.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from tagmask.config import LoopSettings
+from tagmask.data.catalog import Catalog
+from tagmask.data.dataset import to_tensor
+from tagmask.data.images import IGNORE, check_same_size, read_mask
+from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import write_json
+from tagmask.masks.pairs import affinity_losses
+from tagmask.models.affinity_net import STRIDE, AffinityNet
+from tagmask.models.compat import v2
+from tagmask.training.loop import Loop, Outcome
+
+BROKEN = "broken_images.json"
+_TRIES = 100  # images tried in place of a broken one before giving up
+_NOT_IDENTITY = {"workers", "log_every", "save_every", "restart", "tensorboard"}  # may change on resuming
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffinitySettings(LoopSettings):
+    """Train AffinityNet on confident regions."""
+
+    epochs: float = 5
+    batch: int = 8
+    head_lr: float = 10.0
+    backbone: str = "resnet50"
+    """Any timm CNN that can be dilated to stride 8, or resnet38, PSA's own."""
+    pretrained: bool = False
+    """Start from timm's published weights (downloaded by timm once)."""
+    weights: Path | None = None
+    """Start from a local .safetensors or .pth file."""
+    caffe: bool = False
+    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's."""
+    freeze_norm: bool | None = None
+    """Keep batch norms as they are; default: where the backbone starts from weights."""
+    size: int = 448
+    """Side of the square training crops in pixels, a multiple of 8."""
+    scales: tuple[float, float] = (1.0, 1.0)
+    """Images are resized by a random factor between these before cropping; PSA does not resize."""
+    jitter: float = 0.3
+    """Largest change of brightness, contrast and saturation (of hue: a third); 0 = off."""
+    radius: float = 5.0
+    """Pairs of positions nearer than this, in cells of 8 pixels."""
+
+    def mistakes(self) -> list[str]:
+        """One sentence for every setting that cannot be used."""
+        found = LoopSettings.mistakes(self)
+        if self.size < STRIDE or self.size % STRIDE:
+            found.append(f"--size {self.size} must be a multiple of {STRIDE}, for example 448.")
+        if not 0 < self.scales[0] <= self.scales[1] <= 4:
+            found.append(f"--scales {self.scales[0]} {self.scales[1]} must rise, be above 0 and at most 4.")
+        if not 0 <= self.jitter <= 1:
+            found.append(f"--jitter {self.jitter} must be at least 0 and at most 1.")
+        if not self.radius > 1:
+            found.append(f"--radius {self.radius} must be above 1.")
+        if self.weights is not None and not self.weights.is_file():
+            found.append(f"--weights {self.weights} does not exist; check the path.")
+        if self.weights is not None and self.pretrained:
+            found.append("--pretrained and --weights exclude each other; choose one.")
+        return found
+
+
+class RegionDataset(Dataset[dict[str, Tensor]]):
+    """Training samples: a random crop, randomly scaled and flipped, and the labels of its cells of 8 pixels.
+
+    Indexed by (position, image index); the crop depends on the seed and the position alone. An image that cannot be
+    used, or whose regions cannot, is replaced by the next and told in ``broken`` (its index; −1 where all is well).
+    What of a crop lies outside the image is ``fill`` (a colour) and unsure.
+    """
+
+    def __init__(self, catalog: Catalog, regions: Path, settings: AffinitySettings, fill: Sequence[float]) -> None:
+        self.catalog, self.regions, self.settings = catalog, regions, settings
+        self.fill = torch.tensor(fill).view(3, 1, 1)
+        amount = settings.jitter
+        self.jitter = v2.ColorJitter(amount, amount, amount, amount / 3) if amount else v2.Identity()
+
+    def __len__(self) -> int:
+        return len(self.catalog)
+
+    def __getitem__(self, draw: Any) -> dict[str, Tensor]:
+        position, index = draw
+        image, labels, used = self._readable(index)
+        torch.manual_seed(int(np.random.SeedSequence([self.settings.seed, position, 1]).generate_state(1)[0]))
+        pixels, regions = self._crop(to_tensor(image), torch.from_numpy(labels))
+        middle = STRIDE // 2
+        return {
+            "images": pixels,  # (3, size, size) in [0, 1]
+            "labels": regions[middle::STRIDE, middle::STRIDE].long(),  # (size/8, size/8)
+            "broken": torch.tensor(index if used != index else -1),
+        }
+
+    def _crop(self, image: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Image (3, H, W) and labels (H, W), both uint8, to a square of each; the image in [0, 1]."""
+        size, (low, high) = self.settings.size, self.settings.scales
+        scale = low + (high - low) * float(torch.rand(()))
+        if low != high:
+            shape = [max(1, round(side * scale)) for side in labels.shape]
+            image = v2.functional.resize(image, shape, antialias=True)
+            labels = v2.functional.resize(labels[None], shape, v2.InterpolationMode.NEAREST_EXACT)[0]
+        height, width = labels.shape
+        top, left = (int(torch.randint(max(0, side - size) + 1, ())) for side in (height, width))
+        part = self.jitter(image[:, top : top + size, left : left + size])
+        rows, columns = part.shape[-2:]
+        pixels = self.fill.repeat(1, size, size)
+        pixels[:, :rows, :columns] = v2.functional.to_dtype(part, torch.float32, scale=True)
+        regions = torch.full((size, size), IGNORE, dtype=torch.uint8)
+        regions[:rows, :columns] = labels[top : top + size, left : left + size]
+        if torch.rand(()) < 0.5:
+            return pixels.flip(-1), regions.flip(-1)
+        return pixels, regions
+
+    def _readable(self, index: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], int]:
+        """Image and regions at ``index``, or the next that can be used, and their index."""
+        problem: ImageError | None = None
+        for offset in range(min(_TRIES, len(self.catalog))):
+            used = (index + offset) % len(self.catalog)
+            try:
+                return *self._read(used), used
+            except ImageError as error:
+                problem = problem or error
+        raise TagmaskError(f"{_TRIES} images in a row cannot be used, the first because: {problem}") from None
+
+    def _read(self, index: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+        name = self.catalog.name(index)
+        image = self.catalog.load_image(index)
+        labels = read_mask(region_file(self.regions, name), len(self.catalog.classes))
+        check_same_size(image, labels, name)
+        return image, labels
+
+
+def region_file(regions: Path, name: str) -> Path:
+    """Where the confident regions of the image ``name`` lie."""
+    return regions / f"{name}.png"
+
+
+class PairLoss(nn.Module):
+    """The loss of a batch, for the loop."""
+
+    def __init__(self, net: AffinityNet, radius: float) -> None:
+        super().__init__()
+        self.net, self.radius = net, radius
+
+    def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Images (B, 3, H, W) in [0, 1], labels (B, H/8, W/8) to the total loss and its parts."""
+        losses = affinity_losses(self.net(self.net.normalize(images)), labels, self.radius)
+        return {"loss": losses.total, **losses._asdict()}
+
+
+class AffinityTask:
+    """What the training loop needs to know about AffinityNet."""
+
+    name = "affinity"
+    new_layers: tuple[str, ...] = ("net.narrow.", "net.join.")
+    metric = "none"
+
+    def __init__(self, catalog: Catalog, regions: Path, settings: AffinitySettings) -> None:
+        self.net = build_net(settings)
+        self.module: nn.Module = PairLoss(self.net, settings.radius)
+        self.dataset: Dataset[Any] = RegionDataset(catalog, regions, settings, self.net.mean.flatten().tolist())
+        self.images = len(catalog)
+
+    def validate(self, accelerator: Accelerator) -> dict[str, float]:
+        """Nothing: there are no true affinities to compare with."""
+        del accelerator
+        return {}
+
+    def save(self, folder: Path) -> None:
+        self.net.save(folder)
+
+
+def build_net(settings: AffinitySettings) -> AffinityNet:
+    """The network to start from."""
+    torch.manual_seed(settings.seed)
+    from_weights = settings.pretrained or settings.weights is not None
+    return AffinityNet(
+        settings.backbone,
+        pretrained=settings.pretrained,
+        weights=settings.weights,
+        caffe=settings.caffe,
+        freeze_norm=from_weights if settings.freeze_norm is None else settings.freeze_norm,
+    )
+
+
+@dataclass
+class TrainedAffinity:
+    """What a training left behind."""
+
+    folder: Path
+    outcome: Outcome
+    broken: list[str]  # names of images that could not be used
+    notes: tuple[str, ...]
+    is_main: bool  # False in all processes of a launch but one
+
+    def summary(self) -> str:
+        """What a user wants to know at the end."""
+        lines = [*self.notes]
+        if self.broken:
+            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
+            lines.append(
+                f"{len(self.broken)} images could not be used and were skipped: {shown} "
+                f"(all in {self.folder / BROKEN})."
+            )
+        return "\n".join([*lines, f"affinity network: {self.folder / 'model.safetensors'}"])
+
+
+def train_affinity(catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path) -> TrainedAffinity:
+    """Train AffinityNet into the folder ``out``, or go on with a training that was stopped.
+
+    ``regions`` holds one PNG of labels per image, named as the image: 0 = surely background, c+1 = surely class c,
+    255 = unsure. Images without one are left out.
+    """
+    found = settings.mistakes()
+    if found:
+        raise TagmaskError("\n".join(found))
+    training, digest = _with_regions(catalog, regions)
+    missing = len(catalog) - len(training)
+    notes = (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",) if missing else ()
+    task = AffinityTask(training, regions, settings)
+    loop = Loop(task, settings, out, {**_identity(settings), "images": training.fingerprint(), "regions": digest})
+    outcome = loop.run()
+    broken = [training.name(i) for i in outcome.broken]
+    if loop.accelerator.is_main_process and broken:
+        write_json(out / BROKEN, broken)
+    return TrainedAffinity(out, outcome, broken, notes, loop.accelerator.is_main_process)
+
+
+def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
+    """The images that have regions, and a hash of the files' sizes that tells one set of regions from another."""
+    kept, digest = [], hashlib.sha256()
+    for i in range(len(catalog)):
+        try:
+            digest.update(region_file(regions, catalog.name(i)).stat().st_size.to_bytes(8, "little"))
+            kept.append(i)
+        except OSError:
+            continue
+    if not kept:
+        raise TagmaskError(f"{regions} holds no regions of these images, named <image>.png; make them first.")
+    return catalog.subset(kept), digest.hexdigest()[:32]
+
+
+def _identity(settings: AffinitySettings) -> dict[str, Any]:
+    """The settings that a resumed training must share, as JSON gives them back."""
+    values = dataclasses.asdict(settings)
+    plain = {k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v for k, v in values.items()}
+    return {name: value for name, value in plain.items() if name not in _NOT_IDENTITY}
