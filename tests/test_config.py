@@ -1,11 +1,30 @@
 """Settings: all mistakes at once, TOML there and back."""
 
+import subprocess
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tagmask.config import TRAIN_PRESETS, TrainSettings, check, read_toml, read_values, to_plain, write_section
+from tagmask.config import (
+    PREDICT_PRESETS,
+    SEED_PRESETS,
+    SEGMENT_PRESETS,
+    TRAIN_PRESETS,
+    AffinitySettings,
+    ExportSettings,
+    PredictSettings,
+    SeedSettings,
+    SegmentSettings,
+    TrainSettings,
+    check,
+    read_toml,
+    read_values,
+    to_plain,
+    write_section,
+)
 from tagmask.errors import TagmaskError
 
 
@@ -68,10 +87,86 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
         read_toml(tmp_path / "none.toml")
 
 
-@pytest.mark.parametrize("name", list(TRAIN_PRESETS))
-def test_presets_hold_known_settings(name: str, tmp_path: Path) -> None:
-    values = read_values(TrainSettings, TRAIN_PRESETS[name], name)
-    assert to_plain(TrainSettings(out=tmp_path, **values))["data"] == TRAIN_PRESETS[name]["data"]
+ALL_PRESETS = [
+    (kind, name, values)
+    for kind, presets in (
+        (TrainSettings, TRAIN_PRESETS),
+        (SeedSettings, SEED_PRESETS),
+        (SegmentSettings, SEGMENT_PRESETS),
+        (PredictSettings, PREDICT_PRESETS),
+    )
+    for name, values in presets.items()
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "values"), ALL_PRESETS)
+def test_presets_hold_known_settings(kind: Any, name: str, values: dict[str, Any], tmp_path: Path) -> None:
+    plain = to_plain(kind(out=tmp_path, **read_values(kind, values, name)))
+    for key, value in values.items():
+        assert plain[key] == (list(value) if isinstance(value, tuple) else value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    """Settings that hold those of another stage."""
+
+    out: Path
+    affinity: AffinitySettings = field(default_factory=lambda: AffinitySettings(size=64))
+    steps: int | None = 7
+
+
+def test_nested_settings_are_a_table_of_their_own(tmp_path: Path) -> None:
+    settings = Outer(out=tmp_path, affinity=AffinitySettings(size=96, scales=(0.5, 2.0), weights=Path("w.pth")))
+    write_section(tmp_path / "config.toml", "outer", settings)
+    assert "[outer.affinity]" in (tmp_path / "config.toml").read_text()
+    whole = read_toml(tmp_path / "config.toml")
+    assert Outer(**read_values(Outer, whole["outer"], "file")) == settings
+
+
+def test_nested_values_lie_on_top_of_the_outer_default() -> None:
+    ready = read_values(Outer, {"affinity": {"radius": 3}}, "file")
+    assert ready["affinity"] == AffinitySettings(size=64, radius=3.0)
+    assert read_values(Outer, {"affinity": AffinitySettings()}, "file")["affinity"] == AffinitySettings()
+
+
+def test_mistakes_of_nested_settings_are_told_with_the_others() -> None:
+    with pytest.raises(TagmaskError) as told:
+        read_values(Outer, {"affinity": {"radios": 3, "size": "big"}, "stepps": 1}, "my.toml")
+    for part in ("my.toml: affinity: there is no setting 'radios'; did you mean 'radius'", "size = 'big'", "'stepps'"):
+        assert part in str(told.value)
+    with pytest.raises(TagmaskError, match="affinity = 3 is not of the form AffinitySettings"):
+        read_values(Outer, {"affinity": 3}, "my.toml")
+
+
+def test_a_default_that_was_unset_stays_unset(tmp_path: Path) -> None:
+    settings = SegmentSettings(out=tmp_path, steps=None, epochs=3)
+    write_section(tmp_path / "config.toml", "segment", settings)
+    section = read_toml(tmp_path / "config.toml")["segment"]
+    assert SegmentSettings(**read_values(SegmentSettings, section, "file")) == settings
+    assert "weights" not in section
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "--to is missing; name the file or folder"),
+        ({"to": Path(__file__).parent}, "is a folder; --format coco writes a single file"),
+        ({"to": Path(__file__), "format": "voc"}, "is a file; --format voc writes a folder"),
+        ({"to": Path("x"), "format": "cvat", "polygons": True}, "--polygons belongs to --format coco"),
+        ({"to": Path("x"), "format": "voc", "pieces": True}, "knows classes only"),
+        ({"to": Path("x"), "photos": Path("nowhere")}, "--photos nowhere is not a folder"),
+        ({"to": Path("x"), "data": "folder"}, "--images is missing"),
+    ],
+)
+def test_export_settings_that_cannot_be_used(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match=message):
+        check(ExportSettings(out=tmp_path, **changes))
+    check(ExportSettings(out=tmp_path, onnx=tmp_path / "net.onnx"))
+
+
+def test_settings_are_read_without_torch() -> None:
+    code = "import sys, tagmask.config\nassert not {'torch', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_defaults_are_the_paper_s_recipe(tmp_path: Path) -> None:
@@ -79,3 +174,12 @@ def test_defaults_are_the_paper_s_recipe(tmp_path: Path) -> None:
     assert (paper.batch, paper.epochs, paper.optimizer, paper.lr, paper.weight_decay) == (4, 15, "sgd", 0.01, 5e-4)
     assert (paper.power, paper.momentum, paper.alpha, paper.beta, paper.view) == (0.9, 0.9, 100, 100, "hflip")
     assert paper.backbone == "vit_base_r50_s16_384"
+
+
+def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
+    voc = SegmentSettings(out=tmp_path, **SEGMENT_PRESETS["voc"])
+    assert (voc.crop, voc.scales, voc.batch, voc.steps, voc.head_lr) == (321, (0.5, 1.5), 10, 20_000, 10)
+    assert (voc.lr, voc.momentum, voc.weight_decay, voc.power, voc.optimizer) == (2e-4, 0.9, 5e-4, 0.9, "sgd")
+    assert SegmentSettings(out=tmp_path).lr == 2.5e-4
+    assert SEGMENT_PRESETS["coco"]["steps"] == 100_000
+    assert PredictSettings(out=tmp_path).scales == (0.5, 0.75, 1.0, 1.25, 1.5)

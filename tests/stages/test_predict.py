@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+from tagmask.config import PredictSettings
 from tagmask.data.scenes import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import ASPP, DeepLabV2
-from tagmask.stages.predict import PredictSettings, predict_catalog, read_probabilities
+from tagmask.stages.predict import predict_catalog, read_probabilities
 from tagmask.stages.probabilities import predict_probabilities
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (61, 90, 3)).astype(np.uint8)

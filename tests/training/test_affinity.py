@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from tagmask.config import AffinitySettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.dataset import to_tensor
 from tagmask.data.images import write_mask
@@ -18,7 +19,7 @@ from tagmask.errors import TagmaskError
 from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.training.affinity import AffinitySettings, AffinityTask, RegionDataset, build_net, train_affinity
+from tagmask.training.affinity import AffinityTask, RegionDataset, build_net, train_affinity
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer
 

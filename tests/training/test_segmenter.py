@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tagmask.config import SegmentSettings
 from tagmask.data.images import write_mask
 from tagmask.data.pseudo import PseudoDataset, crop_pair
 from tagmask.data.scenes import Scenes
@@ -16,7 +17,7 @@ from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scoring.confusion import confusion, iou
 from tagmask.training.loop import Loop
-from tagmask.training.segmenter import PixelLoss, SegmentSettings, predict_labels, train_segmenter
+from tagmask.training.segmenter import PixelLoss, predict_labels, train_segmenter
 
 COUNT = 8
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from tagmask.config import DataSettings, check, parse_shard, write_section
+from tagmask.config import PredictSettings, check, parse_shard, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.listing import strip_suffix, walk
@@ -22,7 +22,7 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing, write_json
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.stages.probabilities import HALO, Image, predict_probabilities
+from tagmask.stages.probabilities import Image, predict_probabilities
 from tagmask.stages.resume import check_identity, file_digest, launched_shard
 from tagmask.stages.seeds import match_classes
 from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
@@ -30,46 +30,6 @@ from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
 FOLDER = "6_predictions"
 Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
 Refine = Callable[[Image, Probabilities], Probabilities]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictSettings(DataSettings):
-    """Predict the mask of every image of a catalog, or of every photo of a folder."""
-
-    out: Path
-    """Folder of the run; the masks go into its 6_predictions."""
-    model: Path | None = None
-    """Folder of a trained segmenter; default: 5_segmenter of the run."""
-    photos: Path | None = None
-    """A folder of photos without tags, instead of --data; sub-folders are read too."""
-    scales: tuple[float, ...] = (0.5, 0.75, 1.0, 1.25, 1.5)
-    """The image is seen at each of these scales of its size, and the probabilities are averaged."""
-    flip: bool = True
-    """Also see the mirrored image."""
-    use_tags: bool = False
-    """Rule out the classes that an image is not tagged with."""
-    tile: int | None = None
-    """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
-    halo: int = HALO
-    """Pixels seen around each tile."""
-    probabilities: bool = False
-    """Also write the probabilities of every class (.npz)."""
-    shard: str | None = None
-    """Only part i of n, written i/n with i from 0: run the parts on several machines."""
-    restart: bool = False
-    """Make all masks anew."""
-
-    def mistakes(self) -> list[str]:
-        found = [] if self.photos is not None else DataSettings.mistakes(self)
-        if self.photos is not None and not self.photos.is_dir():
-            found.append(f"--photos {self.photos} is not a folder; check the path.")
-        if self.photos is not None and self.use_tags:
-            found.append("--photos have no tags; leave out --use-tags.")
-        if not self.scales or not all(0 < scale <= 4 for scale in self.scales):
-            found.append(f"--scales {' '.join(map(str, self.scales))} must be numbers above 0 and at most 4.")
-        if self.shard is not None and parse_shard(self.shard) is None:
-            found.append(f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4.")
-        return found
 
 
 @dataclass

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tagmask.config import HALO
 from tagmask.data.dataset import to_tensor
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
-HALO = 256  # pixels
 
 
 @torch.inference_mode()

@@ -13,7 +13,7 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from tagmask.config import DataSettings, LoopSettings, check, to_plain, write_section
+from tagmask.config import SegmentSettings, check, to_plain, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.dataset import to_tensor
 from tagmask.data.images import IGNORE
@@ -29,52 +29,6 @@ FOLDER = "5_segmenter"
 PSEUDO_FOLDER = "4_pseudo"
 BROKEN = "broken_images.json"
 _NOT_IDENTITY = {"out", "pseudo", "workers", "log_every", "save_every", "restart", "tensorboard"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SegmentSettings(LoopSettings, DataSettings):
-    """Train a segmentation network on pseudo labels. The defaults are the community's DeepLabV2 recipe."""
-
-    out: Path
-    """Folder of the run; the segmenter goes into its 5_segmenter."""
-    pseudo: Path | None = None
-    """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
-    backbone: str = "resnet101"
-    """Any convolutional timm encoder."""
-    pretrained: bool = False
-    """Start from timm's published weights (downloaded by timm once)."""
-    weights: Path | None = None
-    """Start from a local .safetensors or .pth file of an image classifier."""
-    caffe: bool = False
-    """The weights file strides in the first convolution of each bottleneck block, as Caffe's models do."""
-    multi_scale: bool = False
-    """Also see each crop at ¾ and ½ of its size and take the largest logit."""
-    frozen_norm: bool = False
-    """Keep the encoder's BatchNorm as it is; advisable for batches below about 8 per device."""
-    crop: int = 321
-    """Side of the square training crops in pixels; best one more than a multiple of 8."""
-    scales: tuple[float, float] = (0.5, 1.5)
-    """Smallest and largest random scale of an image before it is cropped."""
-    val_fraction: float = 0.05
-    """Share of the pseudo labels kept aside to validate on."""
-    batch: int = 10
-    lr: float = 2.5e-4
-    head_lr: float = 10.0
-    steps: int | None = 20_000
-
-    def mistakes(self) -> list[str]:
-        found = DataSettings.mistakes(self) + LoopSettings.mistakes(self)
-        if self.crop < 9:
-            found.append(f"--crop {self.crop} must be at least 9.")
-        if not 0 < self.scales[0] <= self.scales[1]:
-            found.append(f"--scales {self.scales[0]} {self.scales[1]} must be above 0, the smaller one first.")
-        if not 0 <= self.val_fraction < 1:
-            found.append(f"--val-fraction {self.val_fraction} must be at least 0 and below 1.")
-        if self.weights is not None and not self.weights.is_file():
-            found.append(f"--weights {self.weights} does not exist; check the path.")
-        if self.weights is not None and self.pretrained:
-            found.append("--pretrained and --weights exclude each other; choose one.")
-        return found
 
 
 class PixelLoss(nn.Module):

@@ -1,0 +1,70 @@
+"""Named recipes: values to start from, by stage."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Preset = Mapping[str, Any]
+
+SCENES: Preset = {
+    "data": "scenes",
+    "backbone": "tagmask_tiny",
+    "pretrained": True,
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "weight_decay": 0.02,
+    "warmup": 50,
+    "clip": 0.0,
+    "batch": 32,
+    "count": 4000,
+    "steps": 650,
+    "size": 64,
+    "crop_scale": 0.8,
+    "workers": 1,
+    "val_every": 1.0,
+    "alpha": 15.0,
+    "beta": 15.0,
+}
+SCENE_MAPS: Preset = {"affinity_blocks": (0, 1)}
+PAPER_VOC: Preset = {
+    "data": "voc",
+    "split": "train_aug",
+    "backbone": "vit_base_r50_s16_384",
+    "pretrained": True,
+}
+TRAIN_PRESETS: Mapping[str, Preset] = {
+    "scenes": SCENES,
+    "voc": PAPER_VOC,
+    "voc-deit-s": {**PAPER_VOC, "backbone": "deit_small_patch16_224"},
+    "coco": {**PAPER_VOC, "data": "coco"},
+}
+SEED_PRESETS: Mapping[str, Preset] = {"scenes": SCENE_MAPS}
+
+SCENE_SEGMENTER: Preset = {
+    "backbone": "resnet10t",
+    "optimizer": "adamw",
+    "lr": 2e-3,
+    "weight_decay": 0.01,
+    "head_lr": 1.0,
+    "warmup": 20,
+    "crop": 65,
+    "scales": (0.75, 1.25),
+    "batch": 16,
+    "steps": 300,
+    "workers": 1,
+    "val_every": 1.0,
+}
+VOC_SEGMENTER: Preset = {  # frozen statistics: the same result on one GPU and on eight
+    "data": "voc",
+    "split": "train_aug",
+    "backbone": "resnet101",
+    "pretrained": True,
+    "frozen_norm": True,
+    "lr": 2e-4,
+}
+SEGMENT_PRESETS: Mapping[str, Preset] = {
+    "scenes": SCENE_SEGMENTER,
+    "voc": VOC_SEGMENTER,
+    "coco": {**VOC_SEGMENTER, "data": "coco", "steps": 100_000},
+}
+SCENE_MASKS: Preset = {"scales": (1.0,)}
+PREDICT_PRESETS: Mapping[str, Preset] = {"scenes": SCENE_MASKS}

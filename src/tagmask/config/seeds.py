@@ -1,0 +1,80 @@
+"""Settings of localisation maps and their score."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tagmask.config.base import DataSettings, below, check_scales, check_shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapSettings:
+    """How localisation maps are made; the defaults are the paper's."""
+
+    layers: int = 2
+    """How many last blocks give class gradients."""
+    affinity_blocks: tuple[int, int] | None = None
+    """First and last block (from 0) whose attention refines the maps; default: all."""
+    transpose: bool = False
+    """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
+    size: int | None = None
+    """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
+    scales: tuple[float, ...] = (1.0,)
+    """The image is seen at each of these scales of its size, and the maps are added."""
+    flip: bool = True
+    """Also see the mirrored image."""
+    batch: int = 16
+    """Images of equal shape that go through the network together."""
+
+    def mistakes(self) -> list[str]:
+        return below(self, layers=1, size=1, batch=1) + check_scales(self.scales)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedSettings(MapSettings, DataSettings):
+    """Make localisation maps for every image of a catalog."""
+
+    out: Path
+    """Folder of the run; the maps go into its 2_seeds."""
+    model: Path | None = None
+    """Folder of a trained classifier; default: 1_classifier of the run."""
+    dtype: Literal["uint8", "float16"] = "uint8"
+    """How the maps are stored: uint8 (0 to 255 for 0 to 1) or float16."""
+    shard: str | None = None
+    """Only part i of n, written i/n with i from 0: run the parts on several machines."""
+    restart: bool = False
+    """Make all maps anew."""
+
+    def mistakes(self) -> list[str]:
+        return DataSettings.mistakes(self) + MapSettings.mistakes(self) + check_shard(self.shard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoSettings(MapSettings):
+    """Localisation maps of one photo."""
+
+    photo: Path
+    """The photo; may also stand first, without --photo."""
+    model: Path
+    """Folder of a trained classifier."""
+    tags: str | None = None
+    """What is on the photo, e.g. dog,sofa; default: what the model itself sees."""
+    show: Path | None = None
+    """Write a picture of the maps here (PNG)."""
+    show_affinity: Path | None = None
+    """Write a picture of the patch affinity here (PNG): from chosen source pixels, and the whole matrix."""
+    out: Path | None = None
+    """Write the maps here (.npz)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSettings(DataSettings):
+    """Compare localisation maps with masks."""
+
+    out: Path
+    """Folder of the run."""
+    processes: int = 1
+    """Read and count with this many processes."""
+
+    def mistakes(self) -> list[str]:
+        return DataSettings.mistakes(self) + below(self, processes=1)

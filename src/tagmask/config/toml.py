@@ -1,0 +1,125 @@
+"""Settings to TOML and back; unknown names and wrong types are all told at once."""
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tagmask.errors import TagmaskError
+from tagmask.files import write_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+UNSET = "none"  # TOML has no null; written only where a setting was unset that has a default
+
+
+def to_plain(settings: "DataclassInstance") -> dict[str, Any]:
+    """Settings as TOML and JSON can hold them, nested ones as tables; those unset by default are left out."""
+    values = {field: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return {
+        field.name: UNSET if value is None else _plain(value)
+        for field, value in values.items()
+        if value is not None or field.default is not None
+    }
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_plain(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def read_values(kind: "type[DataclassInstance]", values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Arguments of ``kind`` from TOML values; all mistakes are told at once."""
+    hints = typing.get_type_hints(kind)
+    found: list[str] = []
+    ready: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in hints:
+            near = difflib.get_close_matches(name, hints, n=1)
+            found.append(f"{source}: there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "."))
+            continue
+        try:
+            if dataclasses.is_dataclass(hints[name]):
+                ready[name] = _nested(kind, name, hints[name], value, f"{source}: {name}")
+            else:
+                ready[name] = _convert(value, hints[name])
+        except (TypeError, ValueError):
+            found.append(f"{source}: {name} = {value!r} is not of the form {_describe(hints[name])}.")
+        except TagmaskError as error:
+            found.append(str(error))
+    if found:
+        raise TagmaskError("\n".join(found))
+    return ready
+
+
+def write_section(path: Path, section: str, settings: "DataclassInstance") -> None:
+    """Put ``settings`` into the ``[section]`` of a run's config.toml; the other sections stay."""
+    import tomli_w
+
+    whole = read_toml(path) if path.exists() else {}
+    whole[section] = to_plain(settings)
+    write_text(path, tomli_w.dumps(whole))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file, or a sentence on what is wrong with it."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; check --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TagmaskError(f"{path} is not valid TOML: {error}.") from None
+
+
+def _nested(kind: "type[DataclassInstance]", name: str, inner: Any, value: Any, source: str) -> Any:
+    """Settings within settings: a table's values on top of those the outer settings start from."""
+    if isinstance(value, inner):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError
+    ready = read_values(inner, value, source)
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    if field.default_factory is not dataclasses.MISSING:
+        return dataclasses.replace(field.default_factory(), **ready)
+    if dataclasses.is_dataclass(field.default) and not isinstance(field.default, type):
+        return dataclasses.replace(field.default, **ready)
+    return inner(**ready)
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    """``value`` as the type ``hint``, or TypeError/ValueError."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        inner = next(arg for arg in args if arg is not type(None))
+        return None if value is None or (value == UNSET and inner is not str) else _convert(value, inner)
+    if origin is Literal:
+        if value not in args:
+            raise ValueError
+        return value
+    if origin is tuple:
+        variadic = len(args) == 2 and args[1] is Ellipsis
+        if not isinstance(value, (list, tuple)) or (not variadic and len(value) != len(args)):
+            raise ValueError
+        return tuple(_convert(item, args[0]) for item in value)
+    if hint is Path and isinstance(value, (str, Path)):
+        return Path(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not hint:
+        raise TypeError
+    return value
+
+
+def _describe(hint: Any) -> str:
+    args = typing.get_args(hint)
+    if typing.get_origin(hint) is Literal:
+        return " | ".join(repr(arg) for arg in args)
+    return getattr(hint, "__name__", str(hint)) if not args else str(hint)
