@@ -1,0 +1,171 @@
+"""Dense CRF: labels that follow the image, by mean field over all pairs of pixels.
+
+Krähenbühl and Koltun, "Efficient Inference in Fully Connected CRFs with Gaussian Edge Potentials", NeurIPS 2011.
+E(x) = Σ_i −log p_i(x_i) + Σ_{i<j} [x_i ≠ x_j] · (smoothness + appearance kernel), both normalised symmetrically.
+
+Like the authors' own code, and unlike the paper's equations, a pixel is among its own neighbours, and the kernels
+are those of the permutohedral lattice, an approximation. Labels agree with that code (pydensecrf) but for rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tagmask.errors import TagmaskError
+from tagmask.masks.lattice import Floats, Kernel, filter_labels, gaussian_kernel
+
+if TYPE_CHECKING:
+    import torch
+
+LEAST = 1e-5  # probabilities below count as this: no label is ever out of the question
+PIXELS_AT_ONCE = 1 << 14  # in the softmax, so that they stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class CrfSettings:
+    """How far and how strongly pixels pull each other to their label; weight 0 leaves a kernel out."""
+
+    iterations: int = 10
+    gaussian_sxy: float = 3.0  # smoothness: deviation in pixels
+    gaussian_weight: float = 3.0
+    bilateral_sxy: float = 80.0  # appearance: deviation in pixels …
+    bilateral_srgb: float = 13.0  # … and in colour, 0–255
+    bilateral_weight: float = 10.0
+
+    def __post_init__(self) -> None:
+        wrong = []
+        for name in ("gaussian_sxy", "bilateral_sxy", "bilateral_srgb"):
+            if not 0 < getattr(self, name) < np.inf:
+                wrong.append(f"{name} is {getattr(self, name)}, a deviation: give a number above 0.")
+        for name in ("gaussian_weight", "bilateral_weight"):
+            if not 0 <= getattr(self, name) < np.inf:
+                wrong.append(f"{name} is {getattr(self, name)}; give 0 (no such kernel) or more.")
+        if self.iterations < 0:
+            wrong.append(f"iterations is {self.iterations}; give 0 or more, e.g. 10.")
+        if wrong:
+            raise TagmaskError("\n".join(wrong))
+
+
+SEEDS = CrfSettings()
+"""For maps that are coarser than objects."""
+SEGMENTATION = CrfSettings(bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
+"""For a segmenter's scores, as DeepLabV2 has it: only pixels of nearly the same colour pull each other."""
+FINE = CrfSettings(gaussian_sxy=1, bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
+"""SEGMENTATION with a smoothness of one pixel, which keeps thin parts."""
+PRESETS = {"seeds": SEEDS, "segmentation": SEGMENTATION, "fine": FINE}
+
+
+def dense_crf(
+    image: npt.NDArray[np.uint8],
+    probabilities: npt.NDArray[np.floating],
+    settings: CrfSettings = SEEDS,
+    device: torch.device | str | None = None,
+) -> Floats:
+    """Probabilities (K, H, W) of K labels, sharpened along the edges of the image (H, W, 3), or (H, W) if grey.
+
+    They need not sum to 1 beforehand; afterwards they do. Time and memory grow with K: give only labels that may
+    occur in the image. device: None for numpy, else torch iterates there, e.g. on "cuda".
+    """
+    _check(image, probabilities)
+    clipped = np.clip(probabilities, LEAST, 1).astype(np.float32).reshape(len(probabilities), -1)  # (K, N)
+    kernels = _kernels(image, settings) if len(probabilities) > 1 and settings.iterations else []
+    found: Floats
+    if not kernels:
+        found = clipped / clipped.sum(axis=0)
+    elif device is None:
+        found = _mean_field(clipped, kernels, settings.iterations)
+    else:
+        found = _mean_field_torch(clipped, kernels, settings.iterations, device)
+    return found.reshape(probabilities.shape)
+
+
+def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]) -> None:
+    if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+        raise TagmaskError(
+            f"image is {image.dtype} of shape {image.shape}; give uint8 of shape (H, W, 3), or (H, W) if grey."
+        )
+    if probabilities.ndim != 3 or probabilities.size == 0 or probabilities.shape[1:] != image.shape[:2]:
+        raise TagmaskError(
+            f"probabilities have shape {probabilities.shape} and the image {image.shape}; give (labels, H, W) with "
+            "at least one label and the height and width of the image."
+        )
+    lowest, highest = probabilities.min(), probabilities.max()
+    if not (lowest >= -LEAST and highest <= 1 + 1e-3):  # nan fails too
+        raise TagmaskError(
+            f"probabilities lie between {lowest} and {highest}; give numbers from 0 to 1, e.g. after a softmax."
+        )
+
+
+def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel]:
+    """Those with a weight."""
+    height, width = image.shape[:2]
+    kernels = []
+    if settings.gaussian_weight:
+        kernels.append(_smoothness(height, width, settings.gaussian_sxy, settings.gaussian_weight))
+    if settings.bilateral_weight:
+        colours = image.reshape(height * width, -1).T / np.float32(settings.bilateral_srgb)  # (3, N), or (1, N) if grey
+        colours = np.broadcast_to(colours, (3, height * width))
+        places = _places(height, width, settings.bilateral_sxy)  # (2, N)
+        kernels.append(gaussian_kernel(np.concatenate([places, colours]), settings.bilateral_weight))
+    return kernels
+
+
+@lru_cache(maxsize=4)  # photos of a data set share a few sizes; 10 MB each at 375×500
+def _smoothness(height: int, width: int, sxy: float, weight: float) -> Kernel:
+    """The kernel that does not see the image."""
+    return gaussian_kernel(_places(height, width, sxy), weight)
+
+
+def _places(height: int, width: int, sxy: float) -> Floats:
+    """(2, N) column and row of each pixel in deviations."""
+    rows, columns = np.indices((height, width), np.float32).reshape(2, -1)
+    return np.stack([columns, rows]) / np.float32(sxy)
+
+
+def _mean_field(clipped: Floats, kernels: list[Kernel], iterations: int) -> Floats:
+    """(K, N) to (K, N).
+
+    The messages of all labels sum to the kernel's answer to ones, so the last label's need not be computed.
+    """
+    evidence = np.log(clipped)  # (K, N)
+    found: Floats = clipped / clipped.sum(axis=0)  # (K, N)
+    total = np.sum([kernel.total for kernel in kernels], axis=0)  # (N,)
+    for _ in range(iterations):
+        message = filter_labels(kernels, found[:-1])  # (K−1, N)
+        for start in range(0, total.size, PIXELS_AT_ONCE):
+            part = np.s_[..., start : start + PIXELS_AT_ONCE]
+            found[:-1][part] = message[part]
+            found[-1][part] = total[part] - message[part].sum(axis=0)
+            found[part] += evidence[part]
+            _softmax(found[part])
+    return found
+
+
+def _softmax(scores: Floats) -> None:
+    """Over the labels, in place."""
+    scores -= scores.max(axis=0)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=0)
+
+
+def _mean_field_torch(clipped: Floats, kernels: list[Kernel], iterations: int, device: torch.device | str) -> Floats:
+    """The same for all labels together on a device."""
+    import torch
+
+    evidence = torch.from_numpy(clipped).to(device).T.log()  # (N, K)
+    moved = [kernel.on(device) for kernel in kernels]
+    found = evidence.softmax(dim=1)  # (N, K)
+    for _ in range(iterations):
+        scores = evidence
+        for matrices in moved:
+            message = found
+            for matrix in matrices:
+                message = matrix @ message
+            scores = scores + message
+        found = scores.softmax(dim=1)
+    return found.T.contiguous().cpu().numpy()
