@@ -5,8 +5,10 @@ from tagmask.config.base import DataSettings, LoopSettings, Settings, check, par
 from tagmask.config.presets import (
     PAPER_VOC,
     PREDICT_PRESETS,
+    PSEUDO_PRESETS,
     SCENE_MAPS,
     SCENE_MASKS,
+    SCENE_PSEUDO,
     SCENE_SEGMENTER,
     SCENES,
     SEED_PRESETS,
@@ -15,6 +17,7 @@ from tagmask.config.presets import (
     VOC_SEGMENTER,
     Preset,
 )
+from tagmask.config.pseudo import PseudoSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
 from tagmask.config.segment import (
     HALO,
@@ -37,6 +40,8 @@ __all__ = [
     "MaskSettings",
     "PAPER_VOC",
     "PREDICT_PRESETS",
+    "PSEUDO_PRESETS",
+    "PseudoSettings",
     "PhotoSettings",
     "PredictPhotoSettings",
     "PredictSettings",
@@ -44,6 +49,7 @@ __all__ = [
     "SCENES",
     "SCENE_MAPS",
     "SCENE_MASKS",
+    "SCENE_PSEUDO",
     "SCENE_SEGMENTER",
     "SEED_PRESETS",
     "SEGMENT_PRESETS",

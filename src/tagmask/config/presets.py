@@ -16,13 +16,13 @@ SCENES: Preset = {
     "clip": 0.0,
     "batch": 32,
     "count": 4000,
-    "steps": 650,
+    "steps": 400,
     "size": 64,
     "crop_scale": 0.8,
-    "workers": 1,
-    "val_every": 1.0,
-    "alpha": 15.0,
-    "beta": 15.0,
+    "workers": 0,
+    "val_every": 2.0,
+    "alpha": 5.0,
+    "beta": 5.0,
 }
 SCENE_MAPS: Preset = {"affinity_blocks": (0, 1)}
 PAPER_VOC: Preset = {
@@ -38,6 +38,24 @@ TRAIN_PRESETS: Mapping[str, Preset] = {
     "coco": {**PAPER_VOC, "data": "coco"},
 }
 SEED_PRESETS: Mapping[str, Preset] = {"scenes": SCENE_MAPS}
+
+SCENE_PSEUDO: Preset = {
+    "method": "crf",
+    "affinity_blocks": (0, 1),
+    "affinity": {
+        "backbone": "test_resnet",
+        "optimizer": "adamw",
+        "lr": 2e-3,
+        "head_lr": 1.0,
+        "weight_decay": 0.02,
+        "warmup": 10,
+        "steps": 150,
+        "size": 96,
+        "jitter": 0.1,
+    },
+}
+VOC_PSEUDO: Preset = {"affinity": {"pretrained": True}}
+PSEUDO_PRESETS: Mapping[str, Preset] = {"scenes": SCENE_PSEUDO, "voc": VOC_PSEUDO, "coco": VOC_PSEUDO}
 
 SCENE_SEGMENTER: Preset = {
     "backbone": "resnet10t",

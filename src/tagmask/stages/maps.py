@@ -22,6 +22,15 @@ Image = np.ndarray[Any, np.dtype[np.uint8]]
 SIZE_PER_CROP = 1.25  # training crops take 60–100 % of the area: the whole image is about this much longer
 
 
+@dataclass(frozen=True)
+class TestView:
+    """An image as the network sees it."""
+
+    images: Tensor  # (B, 3, H', W'), normalised, padded to whole patches
+    inner: tuple[int, int]  # size of the part that is image
+    mirrored: bool
+
+
 @dataclass
 class Maps:
     """Maps of one image at its own size, each class stretched to [0, 1]."""
@@ -42,19 +51,17 @@ def make_maps(
     options: dict[str, Any] = {"layers": settings.layers, "transpose": settings.transpose}
     options["affinity_blocks"] = range(blocks[0], blocks[1] + 1) if blocks else None
     sums = [[torch.zeros(len(one), height, width) for one in classes] for _ in range(2)]
-    for view, inner, mirrored in _views(model, pictures, settings):
-        for total, found in zip(sums, localize_both(model, view, classes, **options), strict=True):
+    for view in views(model, pictures, settings):
+        for total, found in zip(sums, localize_both(model, view.images, classes, **options), strict=True):
             for one, maps in zip(total, found, strict=True):
                 if len(one):
-                    one += _to_pixels(maps, view.shape[-2:], inner, mirrored, (height, width)).cpu()
+                    one += _to_pixels(maps, view, (height, width)).cpu()
     plain, refined = ([stretch(one).numpy() for one in total] for total in sums)
     return [Maps(tuple(c), p, r) for c, p, r in zip(classes, plain, refined, strict=True)]
 
 
-def _views(
-    model: Classifier, pictures: Tensor, settings: MapSettings
-) -> Iterator[tuple[Tensor, tuple[int, int], bool]]:
-    """Normalised, padded test-time views with the size of their inner part and whether they are mirrored."""
+def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterator[TestView]:
+    """The test-time views of pictures (B, 3, H, W) in [0, 1], the unmirrored one at the first scale first."""
     patch = model.patch_size
     long_side = settings.size or round(SIZE_PER_CROP * model.crop_size / patch) * patch
     factor = long_side / max(pictures.shape[-2:])
@@ -66,18 +73,16 @@ def _views(
         for mirrored in (False, True) if settings.flip else (False,):
             view = model.normalize(small.flip(-1) if mirrored else small)
             padding = [-side % patch for side in inner]
-            yield F.pad(view, (0, padding[1], 0, padding[0])), (inner[0], inner[1]), mirrored
+            yield TestView(F.pad(view, (0, padding[1], 0, padding[0])), (inner[0], inner[1]), mirrored)
 
 
-def _to_pixels(
-    maps: Tensor, outer: Sequence[int], inner: tuple[int, int], mirrored: bool, size: tuple[int, int]
-) -> Tensor:
-    """Maps (k, h, w) on the token grid of a padded view to (k, H, W) on the image."""
-    pixels = F.interpolate(maps[None], tuple(outer), mode="bilinear", align_corners=False)
-    pixels = pixels[..., : inner[0], : inner[1]]  # without the padding
-    if mirrored:
+def _to_pixels(maps: Tensor, view: TestView, size: tuple[int, int]) -> Tensor:
+    """Maps (k, h, w) on the token grid of a view to (k, H, W) on the image."""
+    pixels = F.interpolate(maps[None], view.images.shape[-2:], mode="bilinear", align_corners=False)
+    pixels = pixels[..., : view.inner[0], : view.inner[1]]  # without the padding
+    if view.mirrored:
         pixels = pixels.flip(-1)
-    if inner != size:
+    if view.inner != size:
         pixels = F.interpolate(pixels, size, mode="bilinear", align_corners=False)
     return pixels[0]
 
@@ -92,7 +97,6 @@ def stretch(maps: Tensor) -> Tensor:
 def predicted_classes(model: Classifier, image: Image, settings: MapSettings, above: float = 0.5) -> list[int]:
     """The classes the model itself sees in an image: those above a probability, or the likeliest one."""
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255
-    view, _, _ = next(_views(model, picture, settings))
-    chances = torch.sigmoid(model(view))[0]  # (C,)
+    chances = torch.sigmoid(model(next(views(model, picture, settings)).images))[0]  # (C,)
     found = torch.nonzero(chances > above).flatten().tolist()
     return found or [int(chances.argmax())]

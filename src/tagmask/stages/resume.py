@@ -31,6 +31,11 @@ def check_identity(folder: Path, identity: Mapping[str, Any], restart: bool, wha
     write_json(file, dict(identity))
 
 
+def maker(folder: Path) -> str:
+    """A short hash of what made the files of ``folder``, to tell whether those made from them are still of today."""
+    return file_digest(folder / IDENTITY) if (folder / IDENTITY).is_file() else "unknown"
+
+
 def file_digest(path: Path) -> str:
     """A short hash of a file's content."""
     try:

@@ -15,7 +15,7 @@ from tagmask.config import ScoreSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import write_json
+from tagmask.files import read_json, write_json
 from tagmask.scoring import Curve, Sweep, choosers
 from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
 
@@ -133,12 +133,19 @@ def score_seeds(settings: ScoreSettings) -> SeedScores:
     curves = {kind: tally.sweeps[kind].result() for kind in KINDS}
     chosen = {kind: _choose(tally.choosers[kind]) for kind in KINDS}
     scores = SeedScores(catalog.classes, curves, chosen, tally.missing, tally.images)
-    write_json(settings.out / "scores.json", {"seeds": scores.to_json()})
+    add_scores(settings.out, {"seeds": scores.to_json()})
     from tagmask.show.curve import curve_plot
 
     named = {TITLES[kind]: curves[kind] for kind in KINDS}
     curve_plot(settings.out / "scores.png", named, {TITLES[kind]: chosen[kind] for kind in KINDS})
     return scores
+
+
+def add_scores(out: Path, found: dict[str, Any]) -> None:
+    """Put scores into the run's scores.json, beside those of other stages."""
+    file = out / "scores.json"
+    before = read_json(file) if file.exists() else {}
+    write_json(file, {**(before if isinstance(before, dict) else {}), **found})
 
 
 def _choose(rules: dict[str, Any]) -> dict[str, float]:

@@ -1,0 +1,87 @@
+"""From maps to labels: confident regions, and the label of every pixel (METHOD.md §4).
+
+Maps are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) are their numbers from 0. Labels are uint8
+(H, W): 0 = background, c + 1 = class c, 255 = unsure.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tagmask.errors import TagmaskError
+from tagmask.masks.crf import SEEDS, CrfSettings, dense_crf
+
+UNSURE = 255
+ALPHA_LOW, ALPHA_HIGH = 4.0, 32.0
+
+Image = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.uint8]
+Maps = npt.NDArray[np.floating]
+
+
+def confident_regions(
+    image: Image,
+    classes: Sequence[int],
+    maps: Maps,
+    low: float = ALPHA_LOW,
+    high: float = ALPHA_HIGH,
+    crf: CrfSettings = SEEDS,
+) -> Labels:
+    """Labels (H, W) of the pixels that are sure, 255 elsewhere.
+
+    The background's score is (1 − highest map)^α, sharpened by the CRF, once with ``low`` and once with ``high``: what
+    is a class against the stronger background surely is that class, what is background against the weaker one
+    surely is background.
+    """
+    if not 0 < low < high:
+        raise TagmaskError(f"α is {low} (low) and {high} (high); both must be above 0 and the first the lower.")
+    check_maps(image, classes, maps)
+    gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
+    strict, lenient = (_winners(image, classes, _with_background(maps, gap**power), crf) for power in (low, high))
+    sure = np.full(gap.shape, UNSURE, np.uint8)
+    sure[(strict > 0) & (lenient > 0)] = strict[(strict > 0) & (lenient > 0)]
+    sure[(strict == 0) & (lenient == 0)] = 0
+    return sure
+
+
+def label_pixels(
+    image: Image, classes: Sequence[int], maps: Maps, background: float, crf: CrfSettings | None = None
+) -> Labels:
+    """Labels (H, W): the class of the highest map where it exceeds ``background``; by the CRF where one is given."""
+    if not 0 <= background <= 1:
+        raise TagmaskError(f"the background's score is {background}; maps lie between 0 and 1, and so must it.")
+    check_maps(image, classes, maps)
+    constant = np.full(image.shape[:2], background, np.float32)
+    return _winners(image, classes, _with_background(maps, constant), crf)
+
+
+def agreement(first: Labels, second: Labels) -> Labels:
+    """Labels on which two routes agree, 255 elsewhere."""
+    if first.shape != second.shape:
+        raise TagmaskError(f"labels are {first.shape} and {second.shape}; only labels of one image can be compared.")
+    return np.where(first == second, first, np.uint8(UNSURE))
+
+
+def check_maps(image: Image, classes: Sequence[int], maps: Maps) -> None:
+    """Refuse maps that do not lie on the image or do not belong to the classes."""
+    if maps.ndim != 3 or maps.shape[1:] != image.shape[:2]:
+        raise TagmaskError(
+            f"the maps are {'×'.join(map(str, maps.shape[1:]))} and the image is {image.shape[0]}×{image.shape[1]} "
+            "pixels; make the seeds again from this image."
+        )
+    if len(maps) != len(classes):
+        raise TagmaskError(f"there are {len(maps)} maps for {len(classes)} classes; give one map per class.")
+
+
+def _with_background(maps: Maps, background: Maps) -> npt.NDArray[np.float32]:
+    """(k + 1, H, W), the background first."""
+    return np.concatenate([background[None], maps]).astype(np.float32)
+
+
+def _winners(image: Image, classes: Sequence[int], scores: npt.NDArray[np.float32], crf: CrfSettings | None) -> Labels:
+    """The label with the highest score (k + 1, H, W) of each pixel, the background winning ties."""
+    if crf is not None:
+        scores = dense_crf(image, scores, crf)
+    labels: Labels = np.array([0, *(number + 1 for number in classes)], np.uint8)[scores.argmax(axis=0)]
+    return labels

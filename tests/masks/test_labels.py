@@ -1,0 +1,70 @@
+"""Labels of maps by hand, and confident regions against their definition."""
+
+import numpy as np
+import pytest
+
+from tagmask.errors import TagmaskError
+from tagmask.masks.crf import SEEDS, dense_crf
+from tagmask.masks.labels import agreement, confident_regions, label_pixels
+
+GREY = np.full((2, 3, 3), 128, np.uint8)
+MAPS = np.array([[[0.9, 0.4, 0.1], [0.3, 0.0, 0.2]], [[0.1, 0.5, 0.1], [0.7, 0.3, 0.3]]])  # (2, 2, 3)
+
+
+def test_labels_by_hand() -> None:
+    assert label_pixels(GREY, [4, 0], MAPS, 0.3).tolist() == [[5, 1, 0], [1, 0, 0]]  # the background wins ties
+    assert label_pixels(GREY, [4, 0], MAPS, 1.0).max() == 0
+
+
+def test_an_image_without_classes_is_background() -> None:
+    assert label_pixels(GREY, [], np.zeros((0, 2, 3)), 0.3, SEEDS).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert confident_regions(GREY, [], np.zeros((0, 2, 3))).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_the_crf_moves_a_border_to_the_edge_of_the_image() -> None:
+    image = np.zeros((20, 30, 3), np.uint8)
+    image[:, 12:] = 255
+    maps = np.full((1, 20, 30), 0.1)
+    maps[:, :, 15:] = 0.9  # three columns short of the edge
+    assert (label_pixels(image, [0], maps, 0.5)[:, 12:15] == 0).all()
+    assert (label_pixels(image, [0], maps, 0.5, SEEDS) == np.repeat([[0] * 12 + [1] * 18], 20, axis=0)).all()
+
+
+def test_confident_regions_follow_their_definition() -> None:
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (12, 17, 3), dtype=np.uint8)
+    maps = rng.random((2, 12, 17))
+    winners = {}
+    for power in (2.0, 8.0):
+        background = (1 - maps.max(axis=0)) ** power
+        winners[power] = dense_crf(image, np.concatenate([background[None], maps]), SEEDS).argmax(axis=0)
+    found = confident_regions(image, [3, 5], maps, 2.0, 8.0)
+    for place in np.ndindex(found.shape):
+        strict, lenient = winners[2.0][place], winners[8.0][place]
+        if strict and lenient:
+            assert found[place] == (4, 6)[strict - 1]
+        else:
+            assert found[place] == (0 if strict == lenient == 0 else 255)
+    assert len(np.unique(found)) > 1
+
+
+def test_greyscale_and_thin_images() -> None:
+    assert label_pixels(GREY[:1, :, 0], [0], MAPS[:1, :1], 0.3, SEEDS).shape == (1, 3)
+
+
+def test_agreement() -> None:
+    one, other = np.array([[0, 1, 2]], np.uint8), np.array([[0, 2, 2]], np.uint8)
+    assert agreement(one, other).tolist() == [[0, 255, 2]]
+    with pytest.raises(TagmaskError, match="only labels of one image"):
+        agreement(one, other.T)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(TagmaskError, match="the maps are 2×3 and the image is 3×3 pixels"):
+        label_pixels(np.zeros((3, 3, 3), np.uint8), [0, 1], MAPS, 0.3)
+    with pytest.raises(TagmaskError, match="2 maps for 1 classes"):
+        label_pixels(GREY, [0], MAPS, 0.3)
+    with pytest.raises(TagmaskError, match=r"score is 1\.5"):
+        label_pixels(GREY, [0, 1], MAPS, 1.5)
+    with pytest.raises(TagmaskError, match="the first the lower"):
+        confident_regions(GREY, [0, 1], MAPS, 8, 4)

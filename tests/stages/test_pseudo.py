@@ -1,0 +1,213 @@
+"""Pseudo labels of a catalog by each route: labels, resuming, shards, processes, and what goes wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tagmask.config import AffinitySettings, PseudoSettings, ScoreSettings
+from tagmask.data.images import read_mask, write_mask
+from tagmask.data.scenes import CLASSES, Scenes, draw_scene
+from tagmask.errors import TagmaskError
+from tagmask.masks.labels import label_pixels
+from tagmask.masks.walk import from_attention
+from tagmask.models.affinity_net import AffinityNet
+from tagmask.stages.maps import Maps
+from tagmask.stages.pseudo import label_file, make_pseudo
+from tagmask.stages.score_run import score_run
+from tagmask.stages.seeds import seed_file, write_seeds
+from tagmask.stages.spread import AttentionWalk, NetWalk
+from tests.helpers import tiny_classifier
+
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
+SMALL_NET = AffinitySettings(backbone="test_resnet", size=48, batch=2, steps=2, lr=1e-3, head_lr=1.0, log_every=1)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with seeds: blurred masks with noise, so that labels can be right or wrong."""
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        scene = draw_scene(i)
+        own = np.stack([(scene.mask == c + 1).astype(np.float32) for c in scene.tags])
+        noisy = (0.4 * own + 0.6 * rng.random(own.shape)).astype(np.float32)
+        write_seeds(seed_file(tmp_path / "2_seeds", f"scene_{i:06}"), Maps(scene.tags, noisy * 0.9, noisy), "uint8")
+    return tmp_path
+
+
+def settings(run: Path, **changes: Any) -> PseudoSettings:
+    return PseudoSettings(**{"out": run, "count": 6, "method": "crf", "affinity": SMALL_NET, **changes})
+
+
+def labels(run: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in (run / "4_pseudo").glob("*.png")}
+
+
+def test_the_crf_cleans_noisy_maps(run: Path) -> None:
+    done = make_pseudo(settings(run, background=0.5))
+    assert (done.made, done.kept, done.skipped) == (6, 0, {})
+    scores = score_run(ScoreSettings(out=run, count=6))
+    assert scores.labels["pseudo"].scores.miou_present > 0.9
+    assert scores.seeds is not None
+    assert scores.labels["pseudo"].scores.miou_present > scores.seeds.curves["refined"].at(0.5).miou_present
+    assert "pseudo labels" in scores.summary(run)
+
+
+def test_the_background_is_chosen_without_masks_and_kept(run: Path) -> None:
+    first = make_pseudo(settings(run, crf=False))
+    assert 0.3 < first.background < 0.65  # noise up to 0.6, objects from 0.4
+    before = labels(run)
+    (run / "4_pseudo/scene_000003.png").unlink()
+    again = make_pseudo(settings(run, crf=False))
+    assert (again.made, again.kept, again.background) == (1, 5, first.background)
+    assert labels(run) == before
+
+
+def test_labels_equal_the_pure_function(run: Path) -> None:
+    make_pseudo(settings(run, background=0.4, crf=False, maps="plain"))
+    scene = draw_scene(2)
+    found = read_mask(label_file(run / "4_pseudo", "scene_000002"), len(CLASSES))
+    with np.load(run / "2_seeds/scene_000002.npz") as seeds:
+        maps = seeds["plain"].astype(np.float32) / np.float32(255)
+    assert (found == label_pixels(scene.image, scene.tags, maps, 0.4)).all()
+
+
+def test_processes_and_shards_change_nothing(run: Path) -> None:
+    make_pseudo(settings(run, background=0.5))
+    whole = labels(run)
+    make_pseudo(settings(run, background=0.5, processes=2, restart=True))
+    assert labels(run) == whole
+    for file in (run / "4_pseudo").glob("*.png"):
+        file.unlink()
+    for part in ("1/2", "0/2"):
+        make_pseudo(settings(run, background=0.5, shard=part))
+    assert labels(run) == whole
+
+
+def test_unsure_where_the_maps_differ(run: Path) -> None:
+    make_pseudo(settings(run, background=0.55, crf=False, unsure=True))
+    assert b"".join(labels(run).values())
+    found = [read_mask(file, len(CLASSES)) for file in sorted((run / "4_pseudo").glob("*.png"))]
+    assert any((mask == 255).any() for mask in found)
+
+
+def test_walk_trains_a_network_once_and_labels(run: Path) -> None:
+    done = make_pseudo(settings(run, method="walk"))
+    assert done.made == 6
+    assert (run / "3_affinity/model.safetensors").is_file()
+    assert (run / "3_affinity/regions.png").is_file()
+    sure = [read_mask(file, len(CLASSES)) for file in (run / "3_affinity/regions").glob("*.png")]
+    assert len(sure) == 6
+    assert {0, 255} <= set(np.unique(np.concatenate([mask.ravel() for mask in sure])))
+    before = labels(run)
+    again = make_pseudo(settings(run, method="walk"))
+    assert (again.made, again.kept) == (0, 6)
+    assert labels(run) == before
+
+
+def test_other_shards_need_the_network(run: Path) -> None:
+    with pytest.raises(TagmaskError, match="let shard 0/2 train it first"):
+        make_pseudo(settings(run, method="walk", shard="1/2"))
+
+
+def test_attention_route(run: Path) -> None:
+    model = tiny_classifier(classes=len(CLASSES))
+    model.classes, model.crop_size = CLASSES, 40
+    model.save(run / "1_classifier")
+    assert make_pseudo(settings(run, method="attention", affinity_blocks=(0, 1))).made == 6
+
+
+def test_attention_walk_by_matrix_power() -> None:
+    model = tiny_classifier().eval()
+    model.crop_size = 32  # long side 40: five patches of 8
+    route = AttentionWalk(model, settings(Path(), size=40, affinity_blocks=(0, 1)).map_settings(), 2.0, 3)
+    image = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
+    maps = np.repeat(np.repeat(np.random.default_rng(1).random((2, 3, 5)), 8, 1), 8, 2).astype(np.float32)
+    with torch.no_grad():
+        picture = model.normalize(torch.from_numpy(image).permute(2, 0, 1)[None] / 255)
+        _, attention = model.attend(picture, range(2))
+    matrix = from_attention(sum(a[0, 1:, 1:] for a in attention).numpy(), 2.0).toarray()  # type: ignore[union-attr]
+    walked = (np.linalg.matrix_power(matrix, 3) @ maps[:, ::8, ::8].reshape(2, 15).T).T.reshape(2, 3, 5)
+    found = route.spread(image, maps)
+    spread = (walked - walked.min((1, 2), keepdims=True)) / np.ptp(walked, axis=(1, 2), keepdims=True)
+    # the brightest cell and the order of cells survive the way to pixels and back
+    cells = found[:, 4::8, 4::8]
+    assert (cells.reshape(2, -1).argmax(1) == spread.reshape(2, -1).argmax(1)).all()
+    assert np.corrcoef(cells.ravel(), spread.ravel())[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("size", [(5, 30), (24, 3), (9, 17)])
+def test_small_images_walk(size: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    route = NetWalk(AffinityNet("test_resnet").eval(), 5, 36.0, 4)
+    maps = np.random.default_rng(0).random((1, *size)).astype(np.float32)
+    found = route.spread(np.zeros((*size, 3), np.uint8), maps)
+    assert found.shape == maps.shape
+    assert np.isfinite(found).all()
+
+
+def test_a_kill_and_a_second_start_end_alike(run: Path) -> None:
+    make_pseudo(settings(run, background=0.5))
+    whole = labels(run)
+    for file in (run / "4_pseudo").glob("*"):
+        file.unlink()
+    command = f"""
+import time
+from pathlib import Path
+from tagmask.config import PseudoSettings
+import tagmask.stages.pseudo as stage
+slow, stage.write_mask = stage.write_mask, lambda *a: (time.sleep(0.3), slow(*a))
+stage.make_pseudo(PseudoSettings(out=Path({str(run)!r}), count=6, method="crf", background=0.5))
+"""
+    process = subprocess.Popen([sys.executable, "-c", command], env=ENV, stderr=subprocess.DEVNULL)
+    while len(labels(run)) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 2 <= len(labels(run)) < 6
+    again = make_pseudo(settings(run, background=0.5))
+    assert again.kept >= 2
+    assert labels(run) == whole
+
+
+def test_bad_images_are_listed_and_the_others_done(run: Path) -> None:
+    scene = draw_scene(0)
+    wrong = np.zeros((len(scene.tags), 5, 7), np.float32)
+    write_seeds(seed_file(run / "2_seeds", "scene_000000"), Maps(scene.tags, wrong, wrong), "uint8")
+    seed_file(run / "2_seeds", "scene_000001").unlink()
+    done = make_pseudo(settings(run))
+    assert done.made == 4
+    assert "the maps are 5×7 and the image is" in done.skipped["scene_000000"]
+    assert "scene_000001.npz" in done.skipped["scene_000001"]
+    assert "2 images were skipped" in done.summary()
+
+
+def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match="run `tagmask seeds"):
+        make_pseudo(settings(tmp_path / "empty"))
+    with pytest.raises(TagmaskError, match=r"background 2\.0 must be between"):
+        make_pseudo(settings(run, background=2.0))
+    make_pseudo(settings(run, background=0.5))
+    with pytest.raises(TagmaskError, match=r"pseudo labels made otherwise \(background was 0\.5 and is now 0\.6\)"):
+        make_pseudo(settings(run, background=0.6))
+
+
+def test_scores_of_labels(tmp_path: Path) -> None:
+    scenes = Scenes(3)
+    for i in range(3):
+        mask = scenes.load_mask(i).copy()
+        mask[0, 0] = 255
+        write_mask(tmp_path / f"4_pseudo/{scenes.name(i)}.png", mask)
+    found = score_run(ScoreSettings(out=tmp_path, count=3))
+    assert found.seeds is None
+    assert found.labels["pseudo"].scores.miou_present > 0.99
+    assert found.labels["pseudo"].counts[:, -1].sum() == 3
+    (tmp_path / "4_pseudo/scene_000001.png").unlink()
+    assert list(score_run(ScoreSettings(out=tmp_path, count=3)).labels["pseudo"].missing) == ["scene_000001"]
