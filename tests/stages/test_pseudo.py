@@ -202,7 +202,7 @@ def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
 def test_scores_of_labels(tmp_path: Path) -> None:
     scenes = Scenes(3)
     for i in range(3):
-        mask = scenes.load_mask(i).copy()
+        mask = draw_scene(i).mask.copy()
         mask[0, 0] = 255
         write_mask(tmp_path / f"4_pseudo/{scenes.name(i)}.png", mask)
     found = score_run(ScoreSettings(out=tmp_path, count=3))
