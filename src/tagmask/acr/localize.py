@@ -5,7 +5,8 @@
 
 ReLU comes before the mean over heads. The paper writes the product as a row vector times A (Aᵀg); here each patch
 collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
-takes the affinity of all blocks; ``affinity_blocks`` chooses others.
+takes the affinity of all blocks; ``affinity_blocks`` chooses others. ``compete`` and ``propagation`` are not the
+paper's (see ``tagmask.acr.competition``) and off by default.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tagmask.acr.competition import propagate, share
 from tagmask.errors import TagmaskError
 
 PADDING = -1  # in place of a class where an image has fewer classes than another of its batch
@@ -61,6 +63,8 @@ def localize_both(
     layers: int = 2,
     affinity_blocks: range | None = None,
     transpose: bool = False,
+    compete: bool = False,
+    propagation: float = 0.0,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
     blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
@@ -69,9 +73,15 @@ def localize_both(
     grid = model.grid(*images.shape[-2:])
     found = model.evidence(images, pad_classes(classes).to(images.device), layers, blocks)
     plain = gradient_map(found.gradients)  # (B, K, n)
-    refined = refine(plain, affinity(found.attention), transpose)  # (B, K, n)
-    cut = [[maps[i, : len(one)].unflatten(-1, grid) for i, one in enumerate(classes)] for maps in (plain, refined)]
-    return cut[0], cut[1]
+    pairs = affinity(found.attention)  # (B, n, n)
+    cut, refined = list[Tensor](), list[Tensor]()
+    for one, maps, pair in zip(classes, plain, pairs, strict=True):
+        own = maps[: len(one)]  # (k, n)
+        rivals = share(own) if compete and len(own) else own
+        spread = propagate(rivals, pair, propagation, transpose=transpose) if propagation else None
+        cut.append(own.unflatten(-1, grid))
+        refined.append((refine(rivals, pair, transpose) if spread is None else spread).unflatten(-1, grid))
+    return cut, refined
 
 
 def localize(
@@ -82,6 +92,8 @@ def localize(
     affinity: bool = True,
     affinity_blocks: range | None = None,
     transpose: bool = False,
+    compete: bool = False,
+    propagation: float = 0.0,
 ) -> list[Tensor]:
     """Localisation maps of a batch of images that may carry different classes.
 
@@ -93,13 +105,15 @@ def localize(
         affinity: refine by the patch affinity (ACR) or not (ACR*).
         affinity_blocks: blocks whose attention makes the affinity; default: all.
         transpose: propagate by Aᵀ instead of A.
+        compete: with affinity, weight each class by its softmax share against the others first.
+        propagation: with affinity, a walk with restart of this strength, e.g. 0.8, instead of one product.
 
     Returns:
         For each image (k, h, w) on the token grid, not normalised, values ≥ 0.
     """
     if affinity:
         options: dict[str, Any] = {"layers": layers, "affinity_blocks": affinity_blocks, "transpose": transpose}
-        return localize_both(model, images, classes, **options)[1]
+        return localize_both(model, images, classes, **options, compete=compete, propagation=propagation)[1]
     grid = model.grid(*images.shape[-2:])
     found = model.evidence(images, pad_classes(classes).to(images.device), layers, range(0))
     plain = gradient_map(found.gradients)  # (B, K, n)

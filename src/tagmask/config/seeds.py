@@ -17,6 +17,10 @@ class MapSettings:
     """First and last block (from 0) whose attention refines the maps; default: all."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
+    compete: bool = False
+    """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
+    propagation: float = 0.0
+    """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
     size: int | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
     scales: tuple[float, ...] = (1.0,)
@@ -27,7 +31,10 @@ class MapSettings:
     """Images of equal shape that go through the network together."""
 
     def mistakes(self) -> list[str]:
-        return below(self, layers=1, size=1, batch=1) + check_scales(self.scales)
+        found = below(self, layers=1, size=1, batch=1) + check_scales(self.scales)
+        if not 0 <= self.propagation < 1:
+            found.append(f"--propagation {self.propagation} must be at least 0 and below 1, e.g. 0.8.")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
