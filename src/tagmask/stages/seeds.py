@@ -4,13 +4,11 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 (H, W); no pickle.
 """
 
-import hashlib
-import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tqdm import tqdm
@@ -19,13 +17,13 @@ from tagmask.config import MapSettings, SeedSettings, check, parse_shard, write_
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import read_json, replacing, write_json
+from tagmask.files import replacing, write_json
 from tagmask.models.classifier import Classifier
 from tagmask.stages.maps import Image, Maps, make_maps
+from tagmask.stages.resume import check_identity, file_digest, launched_shard
 from tagmask.training.classifier import FOLDER as CLASSIFIER_FOLDER
 
 FOLDER = "2_seeds"
-IDENTITY = "made_by.json"
 _AT_ONCE = 64  # images held in memory while they are sorted by shape
 
 
@@ -54,8 +52,8 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     model = Classifier.load(model_folder)
     catalog = open_catalog(settings)
     numbers = match_classes(catalog.classes, model)
-    _check_identity(folder, _identity(settings, model_folder), settings.restart)
-    shard = (parse_shard(settings.shard) if settings.shard else None) or _launched_shard()
+    check_identity(folder, _identity(settings, model_folder), settings.restart, "maps")
+    shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
     if shard[0] == 0:
         write_section(settings.out / "config.toml", "seeds", settings)
     own = range(shard[0], len(catalog), shard[1])
@@ -75,7 +73,14 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     return done
 
 
-def match_classes(names: Iterable[str], model: Classifier) -> list[int]:
+class HasClasses(Protocol):
+    """A network that names its classes."""
+
+    @property
+    def classes(self) -> Sequence[str]: ...
+
+
+def match_classes(names: Iterable[str], model: HasClasses) -> list[int]:
     """For each class of a catalog its number in the model, by name."""
     known = {name: number for number, name in enumerate(model.classes)}
     unknown = [name for name in names if name not in known]
@@ -158,27 +163,6 @@ def _groups(
 
 def _identity(settings: SeedSettings, model_folder: Path) -> dict[str, Any]:
     """What makes these maps: the weights and every setting that changes a value."""
-    digest = hashlib.sha256((model_folder / "model.safetensors").read_bytes()).hexdigest()[:16]
     changing = {name: getattr(settings, name) for name in MapSettings.__dataclass_fields__ if name != "batch"}
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changing.items()}
-    return {"model": digest, "dtype": settings.dtype, **listed}
-
-
-def _check_identity(folder: Path, identity: dict[str, Any], restart: bool) -> None:
-    """Refuse to mix maps of two models or settings in one folder."""
-    file = folder / IDENTITY
-    if file.exists() and not restart:
-        before = read_json(file)
-        changed = [f"{k} was {before.get(k)!r} and is now {v!r}" for k, v in identity.items() if before.get(k) != v]
-        if changed:
-            raise TagmaskError(
-                f"{folder} holds maps made otherwise ({', '.join(changed)}); "
-                "choose another --out, or add --restart to make all anew."
-            )
-        return
-    write_json(file, identity)
-
-
-def _launched_shard() -> tuple[int, int]:
-    """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return {"model": file_digest(model_folder / "model.safetensors"), "dtype": settings.dtype, **listed}
