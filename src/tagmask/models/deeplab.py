@@ -113,7 +113,7 @@ class DeepLabV2(nn.Module):
             return [first]
         found = [first]
         for scale in SCALES[1:]:
-            size = [max(1, round(side * scale)) for side in images.shape[-2:]]
+            size = [(side * round(8 * scale) + 4) // 8 for side in images.shape[-2:]]  # whole numbers: ONNX can follow
             small = F.interpolate(images, size, mode="bilinear", align_corners=self.aligned)
             logits = self._one_scale(small)
             found.append(F.interpolate(logits, first.shape[-2:], mode="bilinear", align_corners=self.aligned))
@@ -130,14 +130,10 @@ class DeepLabV2(nn.Module):
         there, and the few pixels beyond the last one repeat it. Cells of patchifying encoders lie in mid-patch.
         """
         rows, columns = logits.shape[-2:]
-        if self.aligned:
-            whole = ((rows - 1) * self.stride + 1, (columns - 1) * self.stride + 1)
-        else:
-            whole = (rows * self.stride, columns * self.stride)
-        pixels = F.interpolate(logits, whole, mode="bilinear", align_corners=self.aligned)
-        lacking = [max(0, wanted - there) for wanted, there in zip(size, whole, strict=True)]
-        if any(lacking):
-            pixels = F.pad(pixels, (0, lacking[1], 0, lacking[0]), mode="replicate")
+        more = 1 if self.aligned else self.stride
+        whole = (rows * self.stride + more, columns * self.stride + more)
+        further = F.pad(logits, (0, 1, 0, 1), mode="replicate")  # (B, K, h+1, w+1): one cell covers what lies beyond
+        pixels = F.interpolate(further, whole, mode="bilinear", align_corners=self.aligned)
         return pixels[..., : size[0], : size[1]]
 
     def train(self, mode: bool = True) -> "DeepLabV2":

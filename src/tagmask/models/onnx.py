@@ -1,0 +1,98 @@
+"""The segmentation network as an ONNX file, checked with onnxruntime before it is handed over.
+
+input   image          (N, 3, H, W) float32 in [0, 1], RGB, of any size
+output  probabilities  (N, K, H, W) float32, background first
+
+Normalisation, upsampling and softmax are inside. The names of the classes are in the file's metadata under
+``classes``, a JSON list without the background.
+"""
+
+import importlib
+import json
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tagmask.errors import TagmaskError
+from tagmask.files import replacing
+from tagmask.models.deeplab import DeepLabV2
+
+TOLERANCE = 1e-4  # of a probability
+_OPSET = 17
+_SIZES = ((97, 129), (80, 66))  # heights and widths that are tried: odd, even, and not the one that is traced
+
+
+class WholeNetwork(nn.Module):
+    """From an image to probabilities."""
+
+    def __init__(self, model: DeepLabV2) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(N, 3, H, W) in [0, 1] to (N, K, H, W)."""
+        logits = self.model(self.model.normalize(image))
+        return self.model.upsample(logits, (image.shape[2], image.shape[3])).softmax(1)
+
+
+def write_onnx(model: DeepLabV2, path: Path) -> None:
+    """Write ``model`` to ``path``; the file appears only if it computes what the model does."""
+    onnx, runtime = _package("onnx"), _package("onnxruntime")
+    network = WholeNetwork(model.cpu().eval()).eval()
+    with replacing(path) as partial:
+        _export(network, partial)
+        file = onnx.load(partial)
+        onnx.checker.check_model(file)
+        onnx.helper.set_model_props(file, {"classes": json.dumps(model.classes), "made_by": "tagmask"})
+        onnx.save(file, partial)
+        worst = largest_difference(network, runtime, partial)
+        if not worst <= TOLERANCE:
+            raise TagmaskError(
+                f"as ONNX, {model.backbone} differs from the network by {worst:.2g}, more than {TOLERANCE}; "
+                "it cannot be exported: train another --backbone, for example resnet50."
+            )
+
+
+def largest_difference(network: WholeNetwork, runtime: Any, path: Path) -> float:
+    """Between the probabilities of network and file over random images of several sizes."""
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    random = torch.Generator().manual_seed(0)
+    worst = 0.0
+    for size in _SIZES:
+        image = torch.rand(2, 3, *size, generator=random)
+        with torch.inference_mode():
+            expected = network(image)
+        (found,) = session.run(None, {"image": image.numpy()})
+        if found.shape != tuple(expected.shape):
+            return float("inf")
+        worst = max(worst, float((torch.from_numpy(found) - expected).abs().max()))
+    return worst
+
+
+def _export(network: WholeNetwork, path: Path) -> None:
+    """By tracing: the newer exporter of torch needs one more package and gives nothing here."""
+    free = {0: "images", 2: "height", 3: "width"}
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # on its age, and on shapes that are checked afterwards
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        torch.onnx.export(
+            network,
+            (torch.rand(1, 3, 65, 73),),
+            str(path),
+            input_names=["image"],
+            output_names=["probabilities"],
+            dynamic_axes={"image": free, "probabilities": free},
+            opset_version=_OPSET,
+            dynamo=False,
+        )
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise TagmaskError(f"--onnx needs the package {name}; install it with: pip install 'tagmask[onnx]'") from None
