@@ -24,7 +24,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert "tagmask train" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "demo"])
+@pytest.mark.parametrize("command", ["train", "demo", "seeds", "score", "segment", "predict", "export"])
 def test_help_of_a_command_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert f"tagmask {command} --" in capsys.readouterr().out
@@ -45,6 +45,15 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--out", "x", "--data", "folder"], "--images is missing; --data folder needs it"),
         (["train", "--out", "x", "--data", "voc", "--root", "nowhere"], "--root nowhere does not exist"),
         (["train", "--out", "x", "--backbone", "resnet18", "--count", "4"], "use a ViT with a class token"),
+        (["score", "--out", "x", "--preset", "scenes"], "there is no preset 'scenes'; tagmask score has none"),
+        (["segment", "--out", "x", "--count", "4"], "x/4_pseudo holds no pseudo label of these images; make them with"),
+        (["segment", "--out", "x", "--backbone", "resnet18", "--crop", "3"], "--crop 3 must be at least 9"),
+        (["predict", "--out", "x"], "x/5_segmenter/config.json does not exist"),
+        (["predict", "photo.jpg", "--model", "m"], "m/config.json does not exist"),
+        (["predict", "photo.jpg", "--model", "m", "--scales", "9"], "--scales 9.0 must be numbers above 0"),
+        (["export", "--out", "x"], "--to is missing; name the file or folder to write, or --onnx FILE"),
+        (["export", "--out", "x", "--to", "y.json"], "x/6_predictions holds no mask of these images; make some with"),
+        (["export", "--out", "x", "--onnx", "y.onnx"], "x/5_segmenter/config.json does not exist"),
     ],
 )
 def test_mistakes_end_with_a_sentence(

@@ -14,9 +14,10 @@ from torch import nn
 from tagmask.config import PredictSettings
 from tagmask.data.scenes import CLASSES, Scenes
 from tagmask.errors import TagmaskError
+from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.models.deeplab import ASPP, DeepLabV2
 from tagmask.stages.predict import predict_catalog, read_probabilities
-from tagmask.stages.probabilities import predict_probabilities
+from tagmask.stages.probabilities import predict_probabilities, sharpen
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (61, 90, 3)).astype(np.uint8)
 
@@ -124,7 +125,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def settings(run: Path, **changes: Any) -> PredictSettings:
-    return PredictSettings(**{"out": run, "count": 5, "scales": (1.0,), **changes})
+    return PredictSettings(**{"out": run, "count": 5, "scales": (1.0,), "crf": False, **changes})
 
 
 def masks(folder: Path) -> dict[str, bytes]:
@@ -146,21 +147,40 @@ def test_files_hold_the_likeliest_class(run: Path) -> None:
     assert "[predict]" in (run / "config.toml").read_text()
 
 
-def test_tags_and_refinement(run: Path) -> None:
+def test_tags_rule_out_classes(run: Path) -> None:
     predict_catalog(settings(run, use_tags=True))
     scenes = Scenes(5, 0)
     for i in range(5):
         labels = set(np.unique(np.array(Image.open(run / f"6_predictions/{scenes.name(i)}.png"))).tolist())
         assert labels <= {0, *(tag + 1 for tag in scenes.tags(i))}
 
-    def only_the_second(image: Any, chances: Any) -> Any:
-        assert chances.shape[1:] == image.shape[:2]
-        return np.where(np.arange(len(chances))[:, None, None] == 2, 1, 0 * chances)
+    with pytest.raises(TagmaskError, match=r"made otherwise \(use_tags was True and is now False.*--restart"):
+        predict_catalog(settings(run))
 
-    with pytest.raises(TagmaskError, match=r"holds masks made otherwise \(refined_by was {} and is now.*--restart"):
-        predict_catalog(settings(run, use_tags=True), only_the_second, {"crf": 10})
-    predict_catalog(settings(run, restart=True), only_the_second, {"crf": 10})
-    assert (np.array(Image.open(run / "6_predictions/scene_000000.png")) == 2).all()
+
+def test_the_crf_sharpens_what_the_network_found(run: Path) -> None:
+    predict_catalog(settings(run, count=1, crf=True))
+    scenes, model = Scenes(1, 0), DeepLabV2.load(run / "5_segmenter")
+    image = scenes.load_image(0)
+    chances = predict_probabilities(model, image)
+    sharp = sharpen(image, chances)
+    np.testing.assert_allclose(sharp.sum(0), 1, atol=1e-5)
+    np.testing.assert_allclose(sharp, dense_crf(image, chances, SEGMENTATION), atol=0.02)  # all classes at once
+    mask = np.array(Image.open(run / "6_predictions/scene_000000.png"))
+    assert np.array_equal(mask, sharp.argmax(0))
+    assert np.abs(sharp - chances).max() > 0.1
+    with pytest.raises(TagmaskError, match=r"crf was {.*} and is now None.*--restart"):
+        predict_catalog(settings(run, count=1))
+
+
+def test_the_crf_leaves_impossible_classes_out() -> None:
+    chances = np.zeros((4, *PHOTO.shape[:2]), np.float32)
+    chances[2] = 1.0
+    assert (sharpen(PHOTO, chances)[2] == 1).all()  # a single class: nothing to decide
+    chances[2], chances[0], chances[3] = 0.6, 0.395, 0.005
+    sharp = sharpen(PHOTO, chances)
+    assert (sharp[[1, 3]] == 0).all()
+    np.testing.assert_allclose(sharp.sum(0), 1, atol=1e-5)
 
 
 def test_resume_and_shards(run: Path) -> None:

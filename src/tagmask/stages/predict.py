@@ -4,17 +4,18 @@ Labels are those of the catalog, 0 for background and c+1 for its class c; for a
 ``probabilities`` a file NAME.npz beside each mask holds ``probabilities`` (K, H, W) as float16; no pickle.
 """
 
+import dataclasses
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from tagmask.config import PredictSettings, check, parse_shard, write_section
+from tagmask.config import MaskSettings, PredictSettings, check, parse_shard, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.listing import strip_suffix, walk
@@ -22,14 +23,12 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing, write_json
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.stages.probabilities import Image, predict_probabilities
+from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.resume import check_identity, file_digest, launched_shard
 from tagmask.stages.seeds import match_classes
 from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
 
 FOLDER = "6_predictions"
-Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
-Refine = Callable[[Image, Probabilities], Probabilities]
 
 
 @dataclass
@@ -51,22 +50,16 @@ class Predicted:
         return "\n".join([*lines, f"masks: {self.made} made, {self.kept} were there already, in {self.folder}"])
 
 
-def predict_catalog(
-    settings: PredictSettings, refine: Refine | None = None, refined_by: Mapping[str, Any] | None = None
-) -> Predicted:
-    """Predict the mask of every image that has none yet.
-
-    ``refine`` may change an image's probabilities before the likeliest class is taken, as the dense CRF does;
-    ``refined_by`` describes it, so that masks made otherwise are not mixed.
-    """
+def predict_catalog(settings: PredictSettings) -> Predicted:
+    """Predict the mask of every image that has none yet."""
     check(settings)
     folder = settings.out / FOLDER
     model_folder = settings.model or settings.out / SEGMENTER_FOLDER
-    model = _on_device(DeepLabV2.load(model_folder))
-    catalog = open_photos(settings.photos, model) if settings.photos is not None else open_catalog(settings)
-    numbers = match_classes(catalog.classes, cast(Any, model))
-    identity = {**_identity(settings, model_folder), "refined_by": dict(refined_by or {})}
-    check_identity(folder, {**identity, "classes": list(catalog.classes)}, settings.restart, "masks")
+    model = on_device(DeepLabV2.load(model_folder))
+    catalog = open_photos(settings.photos, model.classes) if settings.photos is not None else open_catalog(settings)
+    numbers = match_classes(catalog.classes, model)
+    identity = {**_identity(settings, model_folder), "classes": list(catalog.classes)}
+    check_identity(folder, identity, settings.restart, "masks")
     shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
     if shard[0] == 0:
         write_section(settings.out / "config.toml", "predict", settings)
@@ -80,22 +73,22 @@ def predict_catalog(
             done.skipped[catalog.name(i)] = str(error)
             continue
         allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-        chances = predict_probabilities(model, image, tags=allowed, **_views_of(settings))
+        chances = predict_probabilities(model, image, tags=allowed, **views_of(settings))
         chances = chances[[0, *(number + 1 for number in numbers)]]  # in the catalog's order
-        _write(folder, catalog.name(i), refine(image, chances) if refine else chances, settings.probabilities)
+        _write(folder, catalog.name(i), sharpen(image, chances) if settings.crf else chances, settings.probabilities)
         done.made += 1
     if done.skipped:
         write_json(folder / f"skipped_{shard[0]}_of_{shard[1]}.json", done.skipped)
     return done
 
 
-def open_photos(folder: Path, model: DeepLabV2) -> Catalog:
-    """All pictures below a folder as a catalog without tags, with the model's classes."""
+def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
+    """All pictures below a folder as a catalog without tags."""
     files = sorted(path for path in walk(folder) if strip_suffix(path) != path)
     if not files:
         raise TagmaskError(f"{folder} holds no picture; give a folder of photos.")
     return Catalog(
-        model.classes,
+        classes,
         [strip_suffix(path) for path in files],
         [() for _ in files],
         images=[folder / path for path in files],
@@ -114,7 +107,8 @@ def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
         raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask predict` again.") from None
 
 
-def _views_of(settings: PredictSettings) -> dict[str, Any]:
+def views_of(settings: MaskSettings) -> dict[str, Any]:
+    """The settings that ``predict_probabilities`` takes."""
     return {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
 
 
@@ -141,8 +135,11 @@ def _is_whole(folder: Path, catalog: Catalog, i: int, probabilities: bool) -> bo
 
 def _identity(settings: PredictSettings, model_folder: Path) -> dict[str, Any]:
     """What makes these masks: the weights and every setting that changes a value."""
-    views = {**_views_of(settings), "scales": list(settings.scales), "use_tags": settings.use_tags}
-    return {"model": file_digest(model_folder / "model.safetensors"), **views}
+    from tagmask.masks.crf import SEGMENTATION
+
+    views = {**views_of(settings), "scales": list(settings.scales), "use_tags": settings.use_tags}
+    crf = dataclasses.asdict(SEGMENTATION) if settings.crf else None
+    return {"model": file_digest(model_folder / "model.safetensors"), **views, "crf": crf}
 
 
 def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
@@ -152,7 +149,7 @@ def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
     return (told,) if absent else ()
 
 
-def _on_device(model: DeepLabV2) -> DeepLabV2:
+def on_device(model: DeepLabV2) -> DeepLabV2:
     """On the GPU, where there is one."""
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return model.to(device) if device is not None else model

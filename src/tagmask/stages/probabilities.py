@@ -13,7 +13,9 @@ from tagmask.data.dataset import to_tensor
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 
-Image = np.ndarray[Any, np.dtype[np.uint8]]
+Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
+Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
+POSSIBLE = 0.01  # a class that is less likely than this at every pixel is none of the CRF's labels
 
 
 @torch.inference_mode()
@@ -26,7 +28,7 @@ def predict_probabilities(
     tags: Sequence[int] | None = None,
     tile: int | None = None,
     halo: int = HALO,
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+) -> Probabilities:
     """Softmax averaged over the test-time views, shape (K, H, W): background first, adding up to 1 at each pixel.
 
     Args:
@@ -56,6 +58,16 @@ def predict_probabilities(
         total += chances
         count += 1
     return (total / count).numpy()
+
+
+def sharpen(image: Image, chances: Probabilities) -> Probabilities:
+    """Probabilities that follow the edges of the image, by a dense CRF over the classes that are possible in it."""
+    from tagmask.masks.crf import SEGMENTATION, dense_crf
+
+    labels = np.flatnonzero(chances.max(axis=(1, 2)) >= POSSIBLE)
+    found = np.zeros_like(chances)
+    found[labels] = dense_crf(image, chances[labels], SEGMENTATION)
+    return found
 
 
 def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, stride: int) -> None:

@@ -1,0 +1,60 @@
+"""The command line: parse, call, print. Each command imports what it needs when it runs."""
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from tagmask import __version__
+from tagmask.cli.commands import COMMANDS
+from tagmask.cli.examples import USAGE
+from tagmask.errors import TagmaskError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; mistakes of the user end with a sentence, not with a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(arguments)
+    except TagmaskError as error:
+        code = _complain(str(error))
+    except KeyboardInterrupt:
+        print("\nstopped; type the same command again to go on.", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        code = _complain(f"{error.filename or 'the output'}: {_DISK[error.errno]}")
+    sys.exit(code)
+
+
+_DISK = {
+    errno.ENOSPC: "the disk is full; free some space and type the same command again to go on.",
+    errno.EDQUOT: "the disk quota is used up; free some space and type the same command again to go on.",
+    errno.EROFS: "the disk is read-only; choose another --out.",
+    errno.EACCES: "permission denied; choose another path or change its permissions.",
+    errno.ENOTDIR: "a file is where a folder is needed; choose another path.",
+    errno.EEXIST: "a file is where a folder is needed; choose another path.",
+    errno.EISDIR: "a folder is where a file is needed; choose another path.",
+}
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if arguments[0] == "--version":
+        print(f"tagmask {__version__}")
+        return 0
+    if arguments[0] not in COMMANDS:
+        raise TagmaskError(f"there is no command {arguments[0]!r}; choose from {', '.join(COMMANDS)}.")
+    COMMANDS[arguments[0]](arguments[1:])
+    return 0
+
+
+def _complain(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 1
