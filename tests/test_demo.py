@@ -1,4 +1,4 @@
-"""The demo from end to end, at one step."""
+"""The demo from end to end, at two steps."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,16 @@ from tagmask.demo import DemoSettings, run_demo
 
 
 def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    small = {"batch": 4, "count": 40, "workers": 0}
-    monkeypatch.setattr(demo, "SCENES", {**SCENES, **small})
-    monkeypatch.setattr(demo, "SCORED", {**demo.SCORED, "count": 30})
+    monkeypatch.setattr(demo, "SCENES", {**SCENES, "batch": 4, "count": 40})
+    monkeypatch.setattr(demo, "LABELLED", {**demo.LABELLED, "count": 30})
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))
     told = capsys.readouterr().out
-    assert "validation mAP" in told
-    assert "with affinity (ACR)" in told
+    assert told.count("validation mAP") == 2
+    for row in ("baseline seeds", "ACR seeds", "pseudo labels  ", "30 pictures not trained on"):
+        assert row in told
     assert Image.open(tmp_path / "demo/seeds.png").size[0] > 400
-    assert json.loads((tmp_path / "demo/scores.json").read_text())["seeds"]["images"] == 30
+    scores = json.loads((tmp_path / "demo/scores.json").read_text())
+    assert scores["seeds"]["images"] == scores["pseudo"]["images"] == 30
+    assert "<html" in (tmp_path / "demo/report.html").read_text()
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))  # typed again, it finds everything done
     assert "is trained already" in capsys.readouterr().out

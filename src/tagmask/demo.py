@@ -5,15 +5,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config import SCENE_MAPS, SCENES, ScoreSettings, SeedSettings, TrainSettings
+from tagmask.config import (
+    SCENE_MAPS,
+    SCENE_PSEUDO,
+    SCENES,
+    PseudoSettings,
+    ReportSettings,
+    ScoreSettings,
+    SeedSettings,
+    TrainSettings,
+)
 
-SCORED: dict[str, Any] = {"data": "scenes", "count": 150, "scene_seed": 1}  # other pictures than those trained on
+LABELLED: dict[str, Any] = {"data": "scenes", "count": 300, "scene_seed": 1}  # other pictures than those trained on
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
+RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """Learn from tags on built-in pictures and find the objects: minutes on two cores, no download, no GPU.
+    """From tags to labels of every pixel, on built-in pictures: minutes on two cores, no download, no GPU.
 
     example:
       tagmask demo --out demo
@@ -27,16 +37,23 @@ class DemoSettings:
 
 
 def run_demo(settings: DemoSettings) -> None:
-    """Train on scenes, make localisation maps of others, and tell how good both are and where the files are."""
-    began = time.monotonic()
-    print("A vision transformer learns from pictures and tags; it never sees a mask.", flush=True)
-    found = {"ACR": _train_and_seed(settings, settings.out, {})}
-    print("\nThe same without consistency between two views, to compare:", flush=True)
-    found["baseline"] = _train_and_seed(settings, settings.out / "baseline", BASELINE)
-    print("\n" + comparison(found))
-    _show_examples(settings.out)
-    print(f"\npicture: {settings.out / 'seeds.png'}\nscores: {settings.out / 'scores.json'}")
+    """All stages on scenes, with the baseline beside ACR; tells how good each is and where the files are."""
+    began, out = time.monotonic(), settings.out
+    _say("A vision transformer learns from pictures and tags; it never sees a mask.")
+    _train_and_seed(settings, out, {})
+    _say("The same without consistency between two views, to compare.")
+    baseline = _train_and_seed(settings, out / "baseline", BASELINE)
+    _say("From the maps to a label for every pixel, along the edges of the pictures.")
+    found = _label_and_score(out)
+    _show_examples(out)
+    print("\n" + table(baseline, found) + "\n")
+    for name, file in {"picture": "seeds.png", "report": "report.html", "scores": "scores.json"}.items():
+        print(f"{name}: {out / file}")
     print(f"the demo took {time.monotonic() - began:.0f} s.")
+
+
+def _say(sentence: str) -> None:
+    print(f"\n{sentence}", flush=True)
 
 
 def _train_and_seed(settings: DemoSettings, out: Path, changes: dict[str, float]) -> Any:
@@ -47,47 +64,67 @@ def _train_and_seed(settings: DemoSettings, out: Path, changes: dict[str, float]
 
     options = {**SCENES, **changes, "steps": settings.steps, "seed": settings.seed, "out": out}
     print(train(TrainSettings(**options)).summary())
-    print(seed_catalog(SeedSettings(out=out, **SCENE_MAPS, **SCORED)).summary(), flush=True)
-    return score_seeds(ScoreSettings(out=out, **SCORED))
+    print(seed_catalog(SeedSettings(out=out, **SCENE_MAPS, **LABELLED)).summary(), flush=True)
+    return score_seeds(ScoreSettings(out=out, **LABELLED)) if changes else None
 
 
-def comparison(found: dict[str, Any]) -> str:
-    """Baseline beside ACR, maps without and with affinity: mIoU where no mask chose the threshold, and oracle."""
-    rule = "otsu"
-    head = f"{'mIoU of localisation maps':26} {'without affinity':>18} {'with affinity':>18}"
+def _label_and_score(out: Path) -> Any:
+    """Pseudo labels, the scores of every stage, and the report."""
+    from tagmask.config import read_values
+    from tagmask.stages.pseudo import make_pseudo
+    from tagmask.stages.report import write_report
+    from tagmask.stages.score_run import score_run
+
+    options = {**read_values(PseudoSettings, SCENE_PSEUDO, "preset scenes"), "rule": RULE, **LABELLED}
+    print(make_pseudo(PseudoSettings(out=out, **options)).summary())
+    found = score_run(ScoreSettings(out=out, **LABELLED))
+    write_report(ReportSettings(out=out, **LABELLED))
+    return found
+
+
+def table(baseline: Any, found: Any) -> str:
+    """mIoU from stage to stage; no threshold has seen a mask."""
+    head = f"{'mIoU':28} {'without affinity':>18} {'with affinity':>15}"
     lines = [head, "-" * len(head)]
-    for name, title in (("baseline", "baseline (α = β = 0)"), ("ACR", "ACR")):
-        cells = []
-        for kind in ("plain", "refined"):
-            curve, threshold = found[name].curves[kind], found[name].chosen[kind].get(rule)
-            blind = f"{100 * curve.at(threshold).miou_present:.1f}" if threshold is not None else "–"
-            cells.append(f"{blind} ({100 * curve.best.miou_present:.1f})")
-        lines.append(f"{title:26} {cells[0]:>18} {cells[1]:>18}")
-    images = found["ACR"].images
-    lines.append(
-        f"{images} unseen pictures; threshold by {rule}, without masks (in brackets: oracle, tuned on the masks)"
-    )
-    return "\n".join(lines)
+    for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", found.seeds)):
+        plain, refined = (_percent(_blind(scores, kind)) for kind in ("plain", "refined"))
+        lines.append(f"{title:28} {plain:>18} {refined:>15}")
+    lines.append(f"{'pseudo labels':28} {'':>18} {_percent(found.labels['pseudo'].scores.miou_present):>15}")
+    told = f"{found.seeds.images} pictures not trained on; thresholds by {RULE}, chosen without masks."
+    return "\n".join([*lines, told])
+
+
+def _blind(scores: Any, kind: str) -> float:
+    """mIoU at the threshold that the rule chose; nan where it could not."""
+    threshold = scores.chosen[kind].get(RULE)
+    return float("nan") if threshold is None else float(scores.curves[kind].at(threshold).miou_present)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
 
 
 def _show_examples(out: Path) -> None:
-    """One sheet: pictures, maps without and with affinity, and truth of a few scenes with two classes."""
+    """One sheet of a few pictures with two classes: maps without and with affinity, pseudo label and truth."""
     import numpy as np
 
-    from tagmask.data.scenes import Scenes
+    from tagmask.data.images import read_mask
+    from tagmask.data.scenes import CLASSES, Scenes
     from tagmask.show.overlay import heat_overlay, mask_overlay
     from tagmask.show.sheet import save_picture, sheet
     from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
 
-    scenes = Scenes(30, seed=SCORED["scene_seed"])
+    scenes = Scenes(min(30, LABELLED["count"]), seed=LABELLED["scene_seed"])
     rows: list[list[tuple[str, Any]]] = []
     for i in [i for i in range(len(scenes)) if len(scenes.tags(i)) == 2][:3]:
-        scene = scenes.scene(i)
-        seeds = read_seeds(seed_file(out / FOLDER, scenes.name(i)))
+        scene, name = scenes.scene(i), scenes.name(i)
+        seeds = read_seeds(seed_file(out / FOLDER, name))
         cells = [("picture", scene.image)]
         for place, number in enumerate(seeds["classes"].tolist()):
             for kind, title in (("plain", ""), ("refined", " + affinity")):
                 heat = heat_overlay(scene.image, seeds[kind][place] / np.float32(255))
                 cells.append((f"{scenes.classes[number]}{title}", heat))
-        rows.append([*cells, ("truth", mask_overlay(scene.image, scene.mask))])
+        labels = read_mask(out / "4_pseudo" / f"{name}.png", len(CLASSES))
+        cells += [("pseudo label", mask_overlay(scene.image, labels)), ("truth", mask_overlay(scene.image, scene.mask))]
+        rows.append(cells)
     save_picture(out / "seeds.png", sheet(rows))

@@ -7,6 +7,7 @@ from tagmask.cli import examples
 from tagmask.cli.parse import parse
 from tagmask.config import (
     PREDICT_PRESETS,
+    PSEUDO_PRESETS,
     SEED_PRESETS,
     SEGMENT_PRESETS,
     TRAIN_PRESETS,
@@ -14,6 +15,8 @@ from tagmask.config import (
     PhotoSettings,
     PredictPhotoSettings,
     PredictSettings,
+    PseudoSettings,
+    ReportSettings,
     ScoreSettings,
     SeedSettings,
     SegmentSettings,
@@ -65,9 +68,17 @@ def seeds(arguments: list[str]) -> None:
 
 def score(arguments: list[str]) -> None:
     settings = parse(ScoreSettings, arguments, "score", examples.SCORE_EXAMPLES, {})
-    from tagmask.stages.score import score_seeds
+    from tagmask.stages.score_run import score_run
 
-    print(score_seeds(settings).summary(settings.out))
+    print(score_run(settings).summary(settings.out))
+
+
+def pseudo(arguments: list[str]) -> None:
+    settings = parse(PseudoSettings, arguments, "pseudo", examples.PSEUDO_EXAMPLES, PSEUDO_PRESETS)
+    _calm_libraries()
+    from tagmask.stages.pseudo import make_pseudo
+
+    print(make_pseudo(settings).summary())
 
 
 def segment(arguments: list[str]) -> None:
@@ -101,6 +112,13 @@ def predict(arguments: list[str]) -> None:
     print(predict_catalog(settings).summary())
 
 
+def report(arguments: list[str]) -> None:
+    settings = parse(ReportSettings, arguments, "report", examples.REPORT_EXAMPLES, {})
+    from tagmask.stages.report import write_report
+
+    print(f"report: {write_report(settings)}")
+
+
 def export(arguments: list[str]) -> None:
     settings = parse(ExportSettings, arguments, "export", examples.EXPORT_EXAMPLES, {})
     from tagmask.stages.export import export_run
@@ -113,8 +131,10 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "train": train,
     "seeds": seeds,
     "score": score,
+    "pseudo": pseudo,
     "segment": segment,
     "predict": predict,
+    "report": report,
     "export": export,
 }
 

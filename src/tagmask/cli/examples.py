@@ -6,9 +6,11 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask demo      everything on built-in pictures, in minutes on a laptop
   tagmask train     train a tag classifier with all-pairs consistency
   tagmask seeds     localisation maps of tagged images, or of one photo
-  tagmask score     how well the maps agree with masks
+  tagmask score     how well maps, labels and masks agree with true masks
+  tagmask pseudo    pixel labels from the maps, by random walk, dense CRF or attention
   tagmask segment   train a segmentation network on pseudo labels
   tagmask predict   masks of a catalog, a folder of photos, or one photo
+  tagmask report    one page on a run: scores, curves, pictures, and how all was made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT; the network as ONNX
 
   tagmask COMMAND --help    settings and examples of one command
@@ -43,11 +45,34 @@ also: --preset scenes  the blocks whose affinity is object-like in the small bac
 """
 
 SCORE_EXAMPLES = """\
-Compare the maps of a run with masks: IoU over all thresholds in one reading, and thresholds chosen without masks.
+Compare what a run has made with true masks: maps at all thresholds (and at thresholds chosen without masks), pseudo
+labels, predictions. Every file is read once.
 
 examples:
   tagmask score --out run
   tagmask score --out run --data voc --root VOC2012 --split val --processes 4
+"""
+
+PSEUDO_EXAMPLES = """\
+Turn the seeds of a run into pixel labels (palette PNG, 255 = unsure). Stopped anywhere and typed again, it goes on.
+
+examples:
+  tagmask pseudo --out run --affinity.pretrained           the paper's way: AffinityNet and random walk
+  tagmask pseudo --out run --method crf --processes 4      only the dense CRF, nothing to train
+  tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
+  tagmask pseudo --out run --background 0.55 --no-crf      the paper's settings
+  tagmask pseudo --preset scenes --out run
+
+also: --preset NAME   start from a named recipe: scenes, voc, coco
+      --config FILE   start from the [pseudo] section of a run's config.toml
+"""
+
+REPORT_EXAMPLES = """\
+Write run/report.html: what was run, scores, curves, and a gallery; one file, to be opened in any browser.
+
+examples:
+  tagmask report --out run
+  tagmask report --out run --data voc --root VOC2012 --split val --rows 24
 """
 
 SEGMENT_EXAMPLES = """\

@@ -18,6 +18,7 @@ from tagmask.config.presets import (
     Preset,
 )
 from tagmask.config.pseudo import PseudoSettings
+from tagmask.config.report import ReportSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
 from tagmask.config.segment import (
     HALO,
@@ -46,6 +47,7 @@ __all__ = [
     "PredictPhotoSettings",
     "PredictSettings",
     "Preset",
+    "ReportSettings",
     "SCENES",
     "SCENE_MAPS",
     "SCENE_MASKS",

@@ -57,10 +57,10 @@ SCENE_PSEUDO: Preset = {
 VOC_PSEUDO: Preset = {"affinity": {"pretrained": True}}
 PSEUDO_PRESETS: Mapping[str, Preset] = {"scenes": SCENE_PSEUDO, "voc": VOC_PSEUDO, "coco": VOC_PSEUDO}
 
-SCENE_SEGMENTER: Preset = {
-    "backbone": "resnet10t",
+SCENE_SEGMENTER: Preset = {  # a minute on one core; on true masks of 480 scenes mIoU 54 (resnet10t: 58 in four times that)
+    "backbone": "test_resnet",
     "optimizer": "adamw",
-    "lr": 2e-3,
+    "lr": 5e-3,
     "weight_decay": 0.01,
     "head_lr": 1.0,
     "warmup": 20,

@@ -1,0 +1,251 @@
+"""The report of a run folder: right numbers, any stage missing, with and without truth."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tagmask.data.images import write_mask
+from tagmask.data.scenes import CLASSES, Scenes
+from tagmask.errors import TagmaskError
+from tagmask.stages.maps import Maps
+from tagmask.stages.report import ReportSettings, gather, write_report
+from tagmask.stages.report_survey import Files, evenly, found_classes
+from tagmask.stages.seeds import write_seeds
+from tests.show.test_report import check_page
+
+COUNT = 5
+SCENES = Scenes(COUNT, 0)
+
+
+def settings(run: Path, **changes: Any) -> ReportSettings:
+    return ReportSettings(**{"out": run, "count": COUNT, "rows": 3, **changes})
+
+
+def add_seeds(run: Path) -> None:
+    for i in range(COUNT):
+        mask = SCENES.load_mask(i)
+        maps = np.stack([np.where(mask == c + 1, 0.8, 0.1) for c in SCENES.tags(i)]).astype(np.float32)
+        write_seeds(run / "2_seeds" / f"{SCENES.name(i)}.npz", Maps(SCENES.tags(i), maps, maps), "uint8")
+
+
+def add_labels(run: Path, folder: str, shift: int) -> dict[int, Any]:
+    """Labels that are the truth, moved the farther the higher the index."""
+    made = {}
+    for i in range(COUNT):
+        mask = SCENES.load_mask(i)
+        assert mask is not None
+        made[i] = np.roll(mask, shift * i, 1)
+        write_mask(run / folder / f"{SCENES.name(i)}.png", made[i])
+    return made
+
+
+def plain_iou(guess: Any, truth: Any) -> dict[int, float]:
+    """IoU of each class that occurs, by sets of pixels."""
+    kept = truth != 255
+    guess, truth = guess[kept], truth[kept]
+    found = {}
+    for label in sorted({*guess.tolist(), *truth.tolist()}):
+        found[label] = ((guess == label) & (truth == label)).sum() / ((guess == label) | (truth == label)).sum()
+    return found
+
+
+def test_whole_run_in_one_page(tmp_path: Path) -> None:
+    add_seeds(tmp_path)
+    add_labels(tmp_path, "4_pseudo", 2)
+    guesses = add_labels(tmp_path, "6_predictions", 1)
+    (tmp_path / "1_classifier").mkdir()
+    (tmp_path / "1_classifier" / "model.safetensors").write_bytes(b"weights")
+    log = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 2, "map": 0.625}]
+    (tmp_path / "1_classifier" / "log.jsonl").write_text("\n".join(map(json.dumps, log)) + '\n{"step": 3, "lo')
+    (tmp_path / "config.toml").write_text('[train]\nseed = 41\nout = "x"\n')
+    file = write_report(settings(tmp_path))
+    text = file.read_text(encoding="utf-8")
+    assert file == tmp_path / "report.html"
+    check_page(text)
+    assert text.count("<img") == 15  # image, map, pseudo label, prediction, truth in three rows
+    assert "<b>62.5</b>" in text
+    assert "train: 41" in text
+    assert f"<code>{hashlib.sha256(b'weights').hexdigest()}</code>" in text
+    truths = [truth for i in range(COUNT) if (truth := SCENES.load_mask(i)) is not None]
+    whole = plain_iou(
+        np.concatenate([g.ravel() for g in guesses.values()]), np.concatenate([t.ravel() for t in truths])
+    )
+    assert f"<b>{100 * np.mean(list(whole.values())):.1f}</b>" in text
+    assert file.stat().st_size < 3_000_000
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_cases_are_ranked_by_the_last_stage(tmp_path: Path) -> None:
+    add_labels(tmp_path, "4_pseudo", 0)
+    guesses = add_labels(tmp_path, "6_predictions", 3)
+    report = gather(settings(tmp_path))
+    expected = {}
+    for i, guess in guesses.items():
+        expected[SCENES.name(i)] = float(np.mean(list(plain_iou(guess, SCENES.load_mask(i)).values())))
+    assert {f.name: f.iou for f in report.facts} == pytest.approx(expected)
+    ranked = sorted(expected, key=lambda name: expected[name])
+    assert {case.group: case.name for case in report.cases} == {
+        "worst": ranked[0],
+        "median": ranked[COUNT // 2],
+        "best": ranked[-1],
+    }
+    assert [s.stage for s in report.scores] == ["pseudo labels", "predictions"]
+    assert report.scores[0].miou_present == 1
+    names = [caption for caption, _ in report.cases[0].pictures]
+    assert names == ["image", "pseudo labels", "predictions", "truth"]
+    assert "seeds" in report.missing["gallery"]
+
+
+def test_seeds_alone_and_their_threshold(tmp_path: Path) -> None:
+    add_seeds(tmp_path)
+    report = gather(settings(tmp_path))
+    assert all(f.iou == 1 for f in report.facts)  # Otsu's threshold lies between 0.1 and 0.8
+    assert [caption for caption, _ in report.cases[0].pictures] == ["image", "map", "seeds", "truth"]
+    assert "tagmask score" in report.missing["threshold"]
+    text = write_report(settings(tmp_path)).read_text()
+    assert "by otsu, chosen for this page" in text
+
+
+def test_only_a_training(tmp_path: Path) -> None:
+    (tmp_path / "5_segmenter").mkdir()
+    (tmp_path / "5_segmenter" / "log.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    text = write_report(settings(tmp_path)).read_text()
+    check_page(text)
+    assert "Segmenter" in text
+    assert "No training log yet in 1_classifier (<code>tagmask train</code>), 3_affinity" in text
+    assert "There are no maps, pseudo labels or predictions of these images" in text
+    assert "<img" not in text
+
+
+def scored(stage: dict[str, Any]) -> dict[str, Any]:
+    names = ["background", *CLASSES]
+    values = {"miou_present": 0.5, "miou_all": 0.5, "fp": 0.1, "fn": None, "iou": dict.fromkeys(names, 0.25)}
+    rule = {"threshold": 0.31, **values}
+    kind: dict[str, Any] = {"thresholds": {"oracle": rule, "otsu": {**rule, "threshold": 0.9}}, "curve": {}}
+    kind["curve"] = {name: [0.1, None, 0.3, 0.2] for name in ("miou_present", "fp", "fn")}
+    return {"seeds": {"images": 9, "plain": kind, "refined": kind}, "predictions": {"images": 9, **values, **stage}}
+
+
+def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
+    add_seeds(tmp_path)
+    add_labels(tmp_path, "6_predictions", 1)
+    matrix = np.eye(len(CLASSES) + 1, len(CLASSES) + 2, dtype=int).tolist()
+    (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": matrix})))
+    report = gather(settings(tmp_path))
+    assert [(s.rule, s.threshold, s.images) for s in report.scores] == [
+        *[("oracle", 0.31, 9), ("otsu", 0.9, 9)] * 2,
+        ("", None, 9),
+    ]
+    assert report.curves[0].thresholds == [0, 0.25, 0.5, 0.75]
+    assert report.notes == []
+    seen = Files(tmp_path, SCENES, 0.9)
+    assert not seen.labels("seeds", 0).any()  # 0.8 does not exceed the threshold that the file holds
+    text = write_report(settings(tmp_path)).read_text()
+    check_page(text)
+    assert "0.90 by otsu, from scores.json" in text
+
+
+def test_old_scores_and_foreign_weights_are_pointed_out(tmp_path: Path) -> None:
+    add_labels(tmp_path, "6_predictions", 1)
+    (tmp_path / "6_predictions" / "made_by.json").write_text('{"model": "0123456789abcdef"}')
+    (tmp_path / "6_predictions" / f"{SCENES.name(2)}.png").write_bytes(b"")
+    (tmp_path / "scores.json").write_text(json.dumps(scored({})).replace(CLASSES[0], "yak"))
+    os.utime(tmp_path / "scores.json", (1, 1))
+    notes = " ".join(gather(settings(tmp_path)).notes)
+    assert "made by weights (0123456789abcdef) that are not in this run folder" in notes
+    assert "older than files in 6_predictions" in notes
+    assert "other classes" in notes
+    assert "1 images could not be looked at" in notes
+    assert f"{SCENES.name(2)}.png is empty" in notes
+
+
+def photos(tmp_path: Path) -> dict[str, Any]:
+    """The scenes as photos with tags and without masks."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rows = ["file," + ",".join(CLASSES)]
+    for i in range(COUNT):
+        Image.fromarray(SCENES.load_image(i)).save(folder / f"{SCENES.name(i)}.png")
+        rows.append(f"{SCENES.name(i)}.png," + ",".join("01"[c in SCENES.tags(i)] for c in range(len(CLASSES))))
+    (tmp_path / "tags.csv").write_text("\n".join(rows))
+    return {"data": "folder", "images": folder, "tags": tmp_path / "tags.csv"}
+
+
+def test_without_truth_stages_are_compared(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    pseudo = add_labels(run, "4_pseudo", 1)
+    guesses = add_labels(run, "6_predictions", -1)
+    guesses[3][:] = 0
+    write_mask(run / "6_predictions" / f"{SCENES.name(3)}.png", guesses[3])
+    chances = np.full((2, 4, 4), 0.25, np.float16)
+    chances[1] = 0.75
+    np.savez(run / "6_predictions" / f"{SCENES.name(0)}.npz", probabilities=chances)
+    given = settings(run, **photos(tmp_path))
+    report = gather(given)
+    assert not report.truth
+    assert report.classes == tuple(sorted(CLASSES))
+    facts = {f.name: f for f in report.facts}
+    for i in (0, 3, 4):
+        expected = np.mean(list(plain_iou(guesses[i], pseudo[i]).values()))
+        assert facts[SCENES.name(i)].agreement == pytest.approx(expected)
+    assert facts[SCENES.name(0)].confidence == 0.75
+    assert facts[SCENES.name(3)].lacking == tuple(sorted(CLASSES[c] for c in SCENES.tags(3)))
+    first = min(facts.values(), key=lambda f: f.agreement or 0)
+    assert next(case.name for case in report.cases if case.group == "worst") == first.name
+    shown = write_report(given).read_text()
+    check_page(shown)
+    assert "Check first" in shown
+    assert "These data have no masks" in shown
+    assert 'id="confusion"' not in shown
+
+
+def test_confidence_of_maps_by_hand(tmp_path: Path) -> None:
+    add_seeds(tmp_path / "run")
+    report = gather(settings(tmp_path / "run", **photos(tmp_path)))
+    limit = float(next(value for name, value in report.provenance.facts if name.startswith("threshold"))[:4])
+    mask = SCENES.load_mask(1)
+    assert mask is not None
+    inside = np.isin(mask, [c + 1 for c in SCENES.tags(1)]).mean()
+    high, low = (0.8 - limit) / (1 - limit), (limit - 26 / 255) / limit  # 0.1 is stored as 26/255
+    assert report.facts[1].confidence == pytest.approx(inside * high + (1 - inside) * low, abs=1e-6)
+    assert report.before == ""
+
+
+def test_specks_do_not_count_as_found() -> None:
+    labels = np.zeros((100, 100), np.uint8)
+    labels[0, :9] = 3
+    labels[1, :10] = 4
+    labels[2:4] = 255
+    assert found_classes(labels) == {3}
+
+
+def test_evenly_spread() -> None:
+    assert evenly([3, 4, 5], 5) == [3, 4, 5]
+    assert evenly(list(range(10)), 4) == [0, 2, 5, 7]
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match="rows 99 must be from 0 to 24"):
+        write_report(settings(tmp_path, rows=99))
+    with pytest.raises(TagmaskError, match="does not exist; give the folder of a run"):
+        write_report(settings(tmp_path / "none"))
+    with pytest.raises(TagmaskError, match="holds no training, maps or masks"):
+        write_report(settings(tmp_path))
+    add_labels(tmp_path, "6_predictions", 0)
+    (tmp_path / "scores.json").write_text('{"predictions": {"iou": {}}}')
+    with pytest.raises(TagmaskError, match="not as `tagmask score` writes it"):
+        write_report(settings(tmp_path))
+    (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": [[1, 2]]})))
+    with pytest.raises(TagmaskError, match=r"confusion matrix \(1, 2\) for 11 classes"):
+        write_report(settings(tmp_path))
+    (tmp_path / "scores.json").unlink()
+    (tmp_path / "6_predictions" / "made_by.json").write_text('{"classes": ["yak", "emu"]}')
+    with pytest.raises(TagmaskError, match="was made for the classes yak, emu, the data have cow"):
+        write_report(settings(tmp_path))
+    assert not (tmp_path / "report.html").exists()
