@@ -46,6 +46,10 @@ def test_commands_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "tagmask.stages.seeds.seed_catalog",
         "tagmask.stages.photo.seed_photo",
         "tagmask.stages.score.score_seeds",
+        "tagmask.training.segmenter.train_segmenter",
+        "tagmask.stages.predict.predict_catalog",
+        "tagmask.stages.predict_photo.predict_photo",
+        "tagmask.stages.export.export_run",
         "tagmask.demo.run_demo",
     ):
         monkeypatch.setattr(place, stop)
