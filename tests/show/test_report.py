@@ -60,13 +60,11 @@ def made(**changes: Any) -> Report:
         [("data", "scenes")],
         {"tagmask": "1.2.3"},
         [("1_classifier/model.safetensors", 2_500_000, "ab" * 32)],
-        {"2_seeds": {"model": "ab" * 8, "flip": True}, "6_predictions": {"model": "cd" * 8}},
+        {"2_seeds": {"model": "ab" * 8, "flip": True}, "4_pseudo": {"network": "cd" * 8}},
         {"train": {"seed": 7, "lr": 0.01}, "note": "mine"},
     )
-    return Report(
-        **{"name": "Run x", "subtitle": "", "classes": ("cat", "dog"), "provenance": provenance, "truth": True}
-        | changes
-    )
+    values: dict[str, Any] = {"name": "Run x", "subtitle": "", "classes": ("cat", "dog"), "truth": True}
+    return Report(**{**values, "provenance": provenance, **changes})
 
 
 def test_axis_has_round_ticks_that_cover_the_values() -> None:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tagmask.config import ReportSettings
 from tagmask.data.images import write_mask
 from tagmask.data.scenes import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.stages.maps import Maps
-from tagmask.stages.report import ReportSettings, gather, write_report
+from tagmask.stages.report import gather, write_report
 from tagmask.stages.report_survey import Files, evenly, found_classes
 from tagmask.stages.seeds import write_seeds
 from tests.show.test_report import check_page
@@ -161,7 +162,7 @@ def test_old_scores_and_foreign_weights_are_pointed_out(tmp_path: Path) -> None:
     assert "made by weights (0123456789abcdef) that are not in this run folder" in notes
     assert "older than files in 6_predictions" in notes
     assert "other classes" in notes
-    assert "1 images could not be looked at" in notes
+    assert "1 images could not be used in full" in notes
     assert f"{SCENES.name(2)}.png is empty" in notes
 
 
@@ -249,3 +250,11 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match="was made for the classes yak, emu, the data have cow"):
         write_report(settings(tmp_path))
     assert not (tmp_path / "report.html").exists()
+
+
+def test_pseudo_labels_need_no_affinity_network(tmp_path: Path) -> None:
+    add_labels(tmp_path, "4_pseudo", 0)
+    (tmp_path / "4_pseudo" / "made_by.json").write_text('{"method": "crf", "network": "0123456789abcdef"}')
+    report = gather(settings(tmp_path))
+    assert "3_affinity" not in report.missing["training"]
+    assert "4_pseudo was made by weights (0123456789abcdef)" in report.notes[0]

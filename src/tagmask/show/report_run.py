@@ -9,6 +9,7 @@ from tagmask.show.html import Cell, details, escape, section, table, text_cell
 from tagmask.show.report_data import Provenance
 
 SHORT = 16  # digits of a sha256 that the stages note down
+NETWORKS = ("model", "network")  # entries of made_by.json that are hashes of weights
 
 
 def run_section(made: Provenance, title: str) -> str:
@@ -30,20 +31,18 @@ def run_section(made: Provenance, title: str) -> str:
     return section("run", title, *parts)
 
 
-def weights_of(values: Mapping[str, Any], weights: Sequence[tuple[str, int, str]]) -> str | None:
-    """The weights file whose hash a made_by.json names as its model; None where it is not in the run."""
-    model = values.get("model")
-    if not isinstance(model, str) or len(model) < SHORT:
+def weights_of(digest: Any, weights: Sequence[tuple[str, int, str]]) -> str | None:
+    """The weights file whose sha256 begins with ``digest``; None where it is not in the run."""
+    if not isinstance(digest, str) or len(digest) < SHORT:
         return None
-    return next((file for file, _, sha in weights if sha.startswith(model)), None)
+    return next((file for file, _, sha in weights if sha.startswith(digest)), None)
 
 
 def _maker(values: Mapping[str, Any], made: Provenance) -> str:
-    file = weights_of(values, made.weights)
-    told = [f"{name} = {_plain(value)}" for name, value in values.items() if name != "model"]
-    if "model" in values:
-        told.insert(0, f"weights {values['model']} ({file or 'not in this run folder'})")
-    return "; ".join(told)
+    told = [f"{name} = {_plain(value)}" for name, value in values.items() if name not in NETWORKS]
+    named = [values[name] for name in NETWORKS if name in values]
+    files = [f"weights {digest} ({weights_of(digest, made.weights) or 'not in this run folder'})" for digest in named]
+    return "; ".join([*files, *told])
 
 
 def _sections(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -18,10 +18,11 @@ from tagmask.show.html import percent
 from tagmask.show.report import doubt, report_page
 from tagmask.show.report_data import Case, ImageFacts, LabelScores, Report
 from tagmask.show.report_gallery import pick
-from tagmask.show.report_run import weights_of
+from tagmask.show.report_run import NETWORKS, weights_of
 from tagmask.stages.report_files import (
     LABELS,
     Scored,
+    label_scores,
     older_than_files,
     read_provenance,
     read_scores,
@@ -33,11 +34,11 @@ from tagmask.stages.report_survey import (
     TITLES,
     Files,
     choose_threshold,
-    count_labels,
     evenly,
     look_at,
     make_case,
 )
+from tagmask.stages.score_labels import score_labels
 
 FILE = "report.html"
 
@@ -127,8 +128,9 @@ def _scores(files: Files, scored: Scored, having: dict[str, list[int]]) -> list[
         if stage in scored.labels:
             found.append(scored.labels[stage])
         elif stage in having and files.catalog.has_masks:
-            counted = count_labels(files, stage, having[stage])
-            found += [counted] if counted else []
+            counted = score_labels(files.catalog.subset(having[stage]), files.run / FOLDERS[stage], processes=1)
+            files.problems |= counted.missing
+            found += [label_scores(stage, counted.to_json())] if counted.images else []
     return found
 
 
@@ -186,10 +188,11 @@ def _strangers(report: Report) -> list[str]:
     """A sentence for each folder made by weights that are not, or no longer, in the run."""
     made = report.provenance
     return [
-        f"{folder} was made by weights ({values['model']}) that are not in this run folder: they were given by "
+        f"{folder} was made by weights ({values[name]}) that are not in this run folder: they were given by "
         "--model, or have been trained anew since."
         for folder, values in made.makers.items()
-        if isinstance(values.get("model"), str) and weights_of(values, made.weights) is None
+        for name in NETWORKS
+        if name in values and weights_of(values[name], made.weights) is None
     ]
 
 
@@ -200,7 +203,7 @@ def _notes(report: Report, files: Files, scored: Scored) -> list[str]:
         notes.append(f"scores.json is of other classes than these data; run `tagmask score --out {files.run}` again.")
     if files.problems:
         first = next(iter(files.problems.values()))
-        notes.append(f"{len(files.problems)} images could not be looked at; the first because: {first}")
+        notes.append(f"{len(files.problems)} images could not be used in full; the first because: {first}")
     return notes
 
 

@@ -58,13 +58,18 @@ def read_scores(run: Path) -> Scored:
     found: Any = read_json(file)
     try:
         seeds = found.get("seeds", {})
-        labels = {stage: _scores(title, found[stage]) for stage, title in LABELS.items() if stage in found}
+        labels = {stage: label_scores(stage, found[stage]) for stage in LABELS if stage in found}
         return Scored(_seed_scores(seeds), _seed_curves(seeds), labels)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
             f"{file} is not as `tagmask score` writes it ({type(error).__name__}: {error}); "
             f"make it anew with `tagmask score --out {run}`."
         ) from None
+
+
+def label_scores(stage: str, found: Mapping[str, Any]) -> LabelScores:
+    """Scores of pseudo labels or predictions as scores.json holds them."""
+    return _scores(LABELS[stage], found)
 
 
 def _seed_scores(seeds: Mapping[str, Any]) -> list[LabelScores]:
@@ -120,7 +125,8 @@ def read_trainings(run: Path) -> tuple[list[Training], str]:
         files = sorted((run / folder).glob("**/log.jsonl"))
         logs = [Training(title, str(file.relative_to(run)), read_log(file)) for file in files]
         found += [log for log in logs if log.rows]
-        if not any(log.rows for log in logs):
+        needless = folder == "3_affinity" and (run / "4_pseudo").is_dir()  # not every route has a network
+        if not any(log.rows for log in logs) and not needless:
             lacking.append(f"{folder} (`tagmask {command}`)")
     return found, f"No training log yet in {', '.join(lacking)}." if lacking else ""
 

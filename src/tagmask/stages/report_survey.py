@@ -13,7 +13,7 @@ from tagmask.data.images import check_same_size, read_mask
 from tagmask.errors import TagmaskError
 from tagmask.scoring import choosers, confusion, iou
 from tagmask.show.overlay import UNSURE, Mask, check_map
-from tagmask.show.report_data import Case, ImageFacts, LabelScores
+from tagmask.show.report_data import Case, ImageFacts
 from tagmask.show.report_gallery import heat_picture, mask_picture, plain_picture
 from tagmask.show.seeds import label_at
 from tagmask.show.sheet import Picture
@@ -81,27 +81,6 @@ def evenly(indices: list[int], most: int) -> list[int]:
     if len(indices) <= most:
         return indices
     return [indices[place * len(indices) // most] for place in range(most)]
-
-
-def count_labels(files: Files, stage: str, indices: list[int]) -> LabelScores | None:
-    """The scores of all labels of a stage; None if no image has a mask to compare with."""
-    names = ("background", *files.catalog.classes)
-    counts = np.zeros((len(names), len(names) + 1), np.int64)
-    images = 0
-    for i in tqdm(indices, desc=f"score {TITLES[stage]}", unit="image"):
-        try:
-            truth = files.catalog.load_mask(i)
-            if truth is not None:
-                counts += confusion(files.labels(stage, i), truth, len(names))
-                images += 1
-        except TagmaskError as error:
-            files.problems[files.catalog.name(i)] = str(error)
-    if not counts.any():
-        return None
-    scores = iou(counts)
-    values = (scores.miou_present, scores.miou_all, scores.fp, scores.fn)
-    ious = dict(zip(names, scores.class_iou.tolist(), strict=True))
-    return LabelScores(TITLES[stage], images, *values, iou=ious, confusion=counts)
 
 
 def look_at(files: Files, indices: list[int], last: str, before: str | None, truth: bool) -> list[ImageFacts]:
