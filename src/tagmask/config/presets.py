@@ -16,7 +16,7 @@ SCENES: Preset = {
     "clip": 0.0,
     "batch": 32,
     "count": 4000,
-    "steps": 450,
+    "steps": 380,
     "size": 64,
     "crop_scale": 0.8,
     "workers": 0,
