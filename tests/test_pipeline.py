@@ -1,0 +1,262 @@
+"""The whole run: end to end, again, with a change, and killed."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tagmask.config.run import RUN_PRESETS, RunSettings, run_values
+from tagmask.errors import TagmaskError
+from tagmask.pipeline import RunSummary, record_of, run
+from tagmask.pipeline_command import parse_run
+from tagmask.pipeline_plan import duration, logged_rate
+from tagmask.pipeline_record import Record, differences, standing
+
+STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
+IMAGES, STEPS = 12, 6
+TOLD = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors"}  # hold paths or times
+
+
+def tiny_run(out: Path, **changes: Any) -> RunSettings:
+    """A run of a few steps on a few scenes."""
+    loop: dict[str, Any] = {
+        "steps": STEPS,
+        "batch": 2,
+        "warmup": 1,
+        "log_every": 1,
+        "save_every": 2,
+        "workers": 0,
+        "val_every": 100.0,
+    }
+    values = run_values("scenes", None)
+    sections: dict[str, dict[str, Any]] = {
+        "train": {**loop, "size": 32},
+        "seeds": {"size": 32},
+        "segment": {**loop, "backbone": "test_resnet", "crop": 33, "lr": 0.002},
+        "predict": {"crf": False, "flip": False},
+    }
+    for name, small in sections.items():
+        values[name] = dataclasses.replace(values[name], **small)
+    return RunSettings(**{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes})
+
+
+def products(out: Path) -> dict[str, bytes]:
+    files = [file for file in out.rglob("*") if file.is_file() and file.name not in TOLD]
+    return {file.relative_to(out).as_posix(): file.read_bytes() for file in files}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSummary]:
+    """An undisturbed run."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    return out, run(tiny_run(out))
+
+
+def test_from_images_and_tags_to_masks(finished: tuple[Path, RunSummary]) -> None:
+    out, done = finished
+    assert done.made == STAGES
+    for folder, pattern in (("2_seeds", "*.npz"), ("4_pseudo", "*.png"), ("6_predictions", "*.png")):
+        assert len(list((out / folder).glob(pattern))) == IMAGES
+    for folder in ("1_classifier", "5_segmenter"):
+        assert (out / folder / "model.safetensors").is_file()
+    scores = json.loads((out / "scores.json").read_text())
+    told = done.summary().splitlines()
+    for title, value in (
+        ("pseudo labels", scores["pseudo"]["miou_present"]),
+        ("predictions", scores["predictions"]["miou_present"]),
+        ("seeds with affinity", scores["seeds"]["refined"]["thresholds"]["cross_entropy"]["miou_present"]),
+    ):
+        row = next(line for line in told if line.startswith(title))
+        assert row.removeprefix(title).split()[0] == f"{100 * value:.1f}"
+    assert f"masks: {out / '6_predictions'}" in told
+
+
+def test_a_second_start_does_nothing(finished: tuple[Path, RunSummary], capsys: pytest.CaptureFixture[str]) -> None:
+    out = finished[0]
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("*") if file.is_file() and file.name != "config.toml"}
+    again = run(parse_run(["--config", str(out / "config.toml"), "--no-estimate"]))
+    assert again.made == ()
+    assert again.summary().splitlines()[1:7] == finished[1].summary().splitlines()[1:7]
+    assert "nothing to do" in again.summary()
+    assert capsys.readouterr().out.count("done before") == len(STAGES)
+    after = {file: file.stat().st_mtime_ns for file in out.rglob("*") if file.is_file() and file.name != "config.toml"}
+    assert after == before
+
+
+def test_a_change_is_told_and_done_anew_with_all_that_follows(
+    finished: tuple[Path, RunSummary], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(finished[0], out)  # a run may be moved
+    old = products(out)
+    settings = tiny_run(out, estimate=True)
+    segment = dataclasses.replace(settings.segment, lr=0.5, log_every=3)
+    done = run(dataclasses.replace(settings, segment=segment))
+    assert done.made == ("segment", "predict", "score", "report")
+    told = capsys.readouterr().out
+    assert "[4/7] segment: anew (lr was 0.002 and is now 0.5)" in told  # log_every makes no difference
+    assert "[5/7] predict: anew (segmenter changed)" in told
+    assert "train    done, nothing has changed" in told
+    assert "6 steps        about " in told  # the plan
+    new = products(out)
+    assert new["5_segmenter/model.safetensors"] != old["5_segmenter/model.safetensors"]
+    assert new["4_pseudo/scene_000003.png"] == old["4_pseudo/scene_000003.png"]
+
+    (out / "6_predictions" / "scene_000003.png").unlink()  # only what is missing is made again
+    assert run(dataclasses.replace(settings, segment=segment, estimate=False)).stages["predict"].state == "goes on"
+    assert products(out)["6_predictions/scene_000003.png"] == new["6_predictions/scene_000003.png"]
+
+
+def test_affinity_net_outlives_a_change_of_what_comes_after_it(tmp_path: Path) -> None:
+    settings, net = tiny_run(tmp_path), tmp_path / "3_affinity" / "model.safetensors"
+    affinity = dataclasses.replace(settings.pseudo.affinity, steps=2, batch=2, size=32)
+    walk = dataclasses.replace(settings.pseudo, method="walk", crf=False, affinity=affinity)
+    assert run(dataclasses.replace(settings, pseudo=walk)).made == STAGES
+    trained = net.stat().st_mtime_ns
+    done = run(dataclasses.replace(settings, pseudo=dataclasses.replace(walk, background=0.3)))
+    assert done.stages["pseudo"].why == ("background was None and is now 0.3",)
+    assert net.stat().st_mtime_ns == trained
+    longer = dataclasses.replace(walk, affinity=dataclasses.replace(affinity, steps=3))
+    assert "affinity.steps was 2 and is now 3" in run(dataclasses.replace(settings, pseudo=longer)).stages["pseudo"].why
+    assert net.stat().st_mtime_ns > trained
+
+
+def start(settings: RunSettings) -> None:
+    """In a process of its own, silent."""
+    torch.set_num_threads(1)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    run(settings)
+
+
+def far_enough(out: Path, stage: str, amount: int) -> bool:
+    """Whether a stage has made as many steps or files."""
+    folder = {"train": "1_classifier", "seeds": "2_seeds", "pseudo": "4_pseudo", "segment": "5_segmenter"}.get(stage)
+    place = out / (folder or "6_predictions")
+    if stage in ("train", "segment"):
+        log = place / "log.jsonl"
+        return log.is_file() and log.read_bytes().count(b"\n") >= amount
+    return sum(1 for _ in place.glob("scene_*")) >= amount
+
+
+def test_killed_five_times_it_ends_with_the_same_files(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+    out, chance = tmp_path / "killed", random.Random(0)
+    context = multiprocessing.get_context("forkserver")  # the libraries are imported once
+    context.set_forkserver_preload(["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"])
+    amidst = []
+    for stage in STAGES[:5]:
+        amount = chance.randint(1, STEPS - 2)
+        process = context.Process(target=start, args=(tiny_run(out),))
+        process.start()
+        while process.is_alive() and not far_enough(out, stage, amount):
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.02))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, stage
+        amidst += [] if record_of(out, stage).done.exists() else [stage]
+    assert len(amidst) >= 2  # on a busy machine the kill may come after the end of a short stage
+    assert not (out / "report.html").exists()
+    last = context.Process(target=start, args=(tiny_run(out),))
+    last.start()
+    last.join()
+    assert last.exitcode == 0
+    expected, found = products(finished[0]), products(out)
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
+    record = Record(tmp_path / "2_seeds", "**/*.npz")
+    record.begin({"size": 32})
+    (record.folder / "a.npz").write_bytes(b"12")
+    (record.folder / "b.npz.77.partial").write_bytes(b"1")
+    (record.folder / ".tmpa1B2c3").write_bytes(b"1")
+    record.finish({"size": 32})
+    assert standing(record, {"size": 32}, {}).state == "done"
+    assert standing(record, {"size": 64}, {}).why == ("size was 32 and is now 64",)
+    (record.folder / "a.npz").write_bytes(b"123")
+    assert standing(record, {"size": 32}, {}).state == "goes on"
+    record.clean()
+    assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
+    record.discard()
+    assert list(tmp_path.iterdir()) == []
+    assert standing(record, {"size": 32}, {}).state == "new"
+
+
+def test_where_things_are_counts_only_until_a_stage_is_done(tmp_path: Path) -> None:
+    record = Record(tmp_path / "1_classifier", "model.safetensors")
+    record.begin({"lr": 1, "root": "here"})
+    assert standing(record, {"lr": 1}, {"root": "here"}).state == "goes on"
+    assert standing(record, {"lr": 1}, {"root": "there"}).why == ("root was here and is now there",)
+    (record.folder / "model.safetensors").write_bytes(b"1")
+    record.finish({"lr": 1})
+    assert standing(record, {"lr": 1}, {"root": "there"}).state == "done"
+    (record.folder / "model.safetensors").unlink()  # a finished training does not write it again
+    assert standing(record, {"lr": 1}, {"root": "there"}).state == "anew"
+
+
+def test_differences_name_inputs_and_settings() -> None:
+    before = {"lr": 0.1, "input seeds": "a", "old": 1}
+    told = ("lr was 0.1 and is now 0.2", "seeds changed", "old was 1 and is now None")
+    assert differences(before, {"lr": 0.2, "input seeds": "b"}) == told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_durations(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
+
+
+def test_rate_from_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    assert logged_rate(log) is None
+    rows = [{"step": 20, "seconds": 50.0}, {"step": 40, "seconds": 10.0}, {"step": 60, "map": 1}]  # resumed at 20
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert logged_rate(log) is None
+    with log.open("a") as file:
+        file.write(json.dumps({"step": 60, "seconds": 15.0}) + '\n{"step": 8')
+    assert logged_rate(log) == 0.25
+
+
+@pytest.mark.parametrize("name", RUN_PRESETS)
+def test_presets_can_be_used(name: str, tmp_path: Path) -> None:
+    paths = {"images": tmp_path, "annotations": tmp_path, "root": tmp_path}
+    assert RunSettings(**{**run_values(name, None), "out": tmp_path, **paths}).mistakes() == []
+
+
+def test_flags_reach_the_stages(tmp_path: Path) -> None:
+    found = parse_run(["--preset", "scenes", "--out", str(tmp_path), "--count", "5", "--train.steps", "9"])
+    assert (found.for_train().steps, found.for_train().count, found.for_predict().out) == (9, 5, tmp_path)
+    assert found.for_pseudo().affinity.backbone == "test_resnet"
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    values = run_values("own-photos", None)
+    values["train"] = dataclasses.replace(values["train"], count=5, lr=0.0)
+    found = RunSettings(out=tmp_path, **values).mistakes()
+    assert found == [
+        "--images is missing; --data folder needs it.",
+        "--train.count has no place in a run; give --count once, for the whole run.",
+        "train: --lr 0.0 must be above 0.",
+    ]
+    with pytest.raises(TagmaskError, match="there is no preset 'paper'; choose from scenes, voc"):
+        run_values("paper", None)
+    config = tmp_path / "config.toml"
+    config.write_text("[train]\nstepz = 4\n[seeds]\nsize = 'big'\n")
+    with pytest.raises(TagmaskError, match=r"did you mean 'steps'\?\n.*seeds: size = 'big' is not of the form"):
+        run_values(None, config)
+
+
+def test_one_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TagmaskError, match="start the stages one by one"):
+        run(tiny_run(tmp_path))
