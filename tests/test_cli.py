@@ -38,7 +38,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fly"], "there is no command 'fly'; choose from demo, train"),
+        (["fly"], "there is no command 'fly'; choose from demo, run, train"),
         (["train", "--preset", "paper", "--out", "x"], "there is no preset 'paper'; choose from scenes"),
         (["train", "--out", "x", "--preset"], "--preset needs a value"),
         (["train", "--config", "no.toml", "--out", "x"], "no.toml does not exist"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tagmask.errors import TagmaskError
-from tagmask.masks.crf import SEEDS, dense_crf
+from tagmask.masks.crf import LABELS, SEEDS, dense_crf
 from tagmask.masks.labels import agreement, confident_regions, label_pixels
 
 GREY = np.full((2, 3, 3), 128, np.uint8)
@@ -28,6 +28,16 @@ def test_the_crf_moves_a_border_to_the_edge_of_the_image() -> None:
     maps[:, :, 15:] = 0.9  # three columns short of the edge
     assert (label_pixels(image, [0], maps, 0.5)[:, 12:15] == 0).all()
     assert (label_pixels(image, [0], maps, 0.5, SEEDS) == np.repeat([[0] * 12 + [1] * 18], 20, axis=0)).all()
+
+
+def test_the_crf_starts_from_labels_trusted_alike() -> None:
+    rng = np.random.default_rng(0)
+    image, maps = rng.integers(0, 256, (9, 11, 3), dtype=np.uint8), rng.random((2, 9, 11))
+    first = label_pixels(image, [0, 1], maps, 0.4)
+    chances = np.where(first[None] == np.arange(3)[:, None, None], 0.7, 0.15)
+    expected = dense_crf(image, chances, LABELS).argmax(axis=0)
+    assert (label_pixels(image, [0, 1], maps, 0.4, LABELS) == expected).all()
+    assert (first != expected).any()
 
 
 def test_confident_regions_follow_their_definition() -> None:

@@ -36,6 +36,12 @@ def demo(arguments: list[str]) -> None:
     run_demo(settings)
 
 
+def run(arguments: list[str]) -> None:
+    from tagmask.pipeline_command import run_command
+
+    run_command(arguments)
+
+
 def train(arguments: list[str]) -> None:
     settings = parse(TrainSettings, arguments, "train", examples.TRAIN_EXAMPLES, TRAIN_PRESETS)
     _calm_libraries()
@@ -128,6 +134,7 @@ def export(arguments: list[str]) -> None:
 
 COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "demo": demo,
+    "run": run,
     "train": train,
     "seeds": seeds,
     "score": score,

@@ -4,6 +4,7 @@ USAGE = """\
 tagmask: images that carry only tags go in, segmentation masks come out.
 
   tagmask demo      everything on built-in pictures, in minutes on a laptop
+  tagmask run       all stages, from images and tags to masks
   tagmask train     train a tag classifier with all-pairs consistency
   tagmask seeds     localisation maps of tagged images, or of one photo
   tagmask score     how well maps, labels and masks agree with true masks

@@ -25,7 +25,7 @@ class PseudoSettings(DataSettings):
     """How the background's score is chosen from the histogram of the maps."""
     crf: bool = True
     """Sharpen the labels by a dense CRF."""
-    crf_preset: Literal["seeds", "segmentation", "fine"] = "seeds"
+    crf_preset: Literal["labels", "seeds", "segmentation", "fine"] = "labels"
     unsure: bool = False
     """Leave pixels open (255) where maps without affinity would be labelled otherwise."""
     alpha_low: float = 4.0

@@ -57,7 +57,9 @@ SEGMENTATION = CrfSettings(bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=
 """For a segmenter's scores, as DeepLabV2 has it: only pixels of nearly the same colour pull each other."""
 FINE = CrfSettings(gaussian_sxy=1, bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
 """SEGMENTATION with a smoothness of one pixel, which keeps thin parts."""
-PRESETS = {"seeds": SEEDS, "segmentation": SEGMENTATION, "fine": FINE}
+LABELS = CrfSettings(bilateral_weight=4)
+"""For labels that are mostly right: SEEDS with less pull by colour, which would wipe out small objects."""
+PRESETS = {"labels": LABELS, "seeds": SEEDS, "segmentation": SEGMENTATION, "fine": FINE}
 
 
 def dense_crf(

@@ -14,6 +14,7 @@ from tagmask.masks.crf import SEEDS, CrfSettings, dense_crf
 
 UNSURE = 255
 ALPHA_LOW, ALPHA_HIGH = 4.0, 32.0
+TRUST = 0.7  # probability that a label is right, before the CRF sees the image
 
 Image = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.uint8]
@@ -48,12 +49,16 @@ def confident_regions(
 def label_pixels(
     image: Image, classes: Sequence[int], maps: Maps, background: float, crf: CrfSettings | None = None
 ) -> Labels:
-    """Labels (H, W): the class of the highest map where it exceeds ``background``; by the CRF where one is given."""
+    """Labels (H, W): the class of the highest map where it exceeds ``background``, then mended by the CRF if given.
+
+    The CRF starts from the labels, each trusted alike: heights of maps are no probabilities, and where they are flat a
+    CRF that took them as such would hand small objects to their surroundings.
+    """
     if not 0 <= background <= 1:
         raise TagmaskError(f"the background's score is {background}; maps lie between 0 and 1, and so must it.")
     check_maps(image, classes, maps)
-    constant = np.full(image.shape[:2], background, np.float32)
-    return _winners(image, classes, _with_background(maps, constant), crf)
+    scores = _with_background(maps, np.full(image.shape[:2], background, np.float32))  # (k + 1, H, W)
+    return _winners(image, classes, scores if crf is None else _trusted(scores.argmax(axis=0), len(scores)), crf)
 
 
 def agreement(first: Labels, second: Labels) -> Labels:
@@ -77,6 +82,13 @@ def check_maps(image: Image, classes: Sequence[int], maps: Maps) -> None:
 def _with_background(maps: Maps, background: Maps) -> npt.NDArray[np.float32]:
     """(k + 1, H, W), the background first."""
     return np.concatenate([background[None], maps]).astype(np.float32)
+
+
+def _trusted(winners: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.float32]:
+    """Places (H, W) of the winners among ``count`` labels to probabilities (count, H, W)."""
+    chances = np.full((count, *winners.shape), (1 - TRUST) / max(1, count - 1), np.float32)
+    np.put_along_axis(chances, winners[None], TRUST, axis=0)
+    return chances
 
 
 def _winners(image: Image, classes: Sequence[int], scores: npt.NDArray[np.float32], crf: CrfSettings | None) -> Labels:
