@@ -7,13 +7,15 @@ import pytest
 from PIL import Image
 
 import tagmask.demo as demo
-from tagmask.config import SCENES
+from tagmask.config import SCENE_PSEUDO, SCENES
 from tagmask.demo import DemoSettings, run_demo
 
 
 def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(demo, "SCENES", {**SCENES, "batch": 4, "count": 40})
     monkeypatch.setattr(demo, "LABELLED", {**demo.LABELLED, "count": 30})
+    network = {**SCENE_PSEUDO["affinity"], "steps": 2}
+    monkeypatch.setattr(demo, "SCENE_PSEUDO", {**SCENE_PSEUDO, "affinity": network})
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))
     told = capsys.readouterr().out
     assert told.count("validation mAP") == 2

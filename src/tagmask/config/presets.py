@@ -40,7 +40,6 @@ TRAIN_PRESETS: Mapping[str, Preset] = {
 SEED_PRESETS: Mapping[str, Preset] = {"scenes": SCENE_MAPS}
 
 SCENE_PSEUDO: Preset = {
-    "method": "crf",
     "affinity_blocks": (0, 1),
     "affinity": {
         "backbone": "test_resnet",

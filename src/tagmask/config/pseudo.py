@@ -17,8 +17,8 @@ class PseudoSettings(DataSettings):
     """Folder of the run; the labels go into its 4_pseudo."""
     method: Literal["walk", "crf", "attention"] = "walk"
     """walk: AffinityNet and random walk, as in the paper; crf: only the dense CRF; attention: walk on the ViT's own."""
-    maps: Literal["refined", "plain"] = "refined"
-    """The seeds that are labelled: with or without affinity."""
+    maps: Literal["refined", "plain"] | None = None
+    """The seeds that are labelled: with affinity or without; default: without for attention, which adds its own."""
     background: float | None = None
     """Score of the background, 0 to 1; the paper's is 0.55; default: chosen by --rule, without masks."""
     rule: Literal["cross_entropy", "otsu"] = "cross_entropy"
@@ -33,7 +33,7 @@ class PseudoSettings(DataSettings):
     alpha_high: float = 32.0
     """walk: the weaker background; what is background against it surely is."""
     steps: int | None = None
-    """Steps of the random walk; default: 64 for walk, 4 for attention."""
+    """Steps of the random walk; default: 64 for walk, 2 for attention."""
     beta: float | None = None
     """Power of the affinity; default: 36 for walk (PSA: 8), 1 for attention."""
     model: Path | None = None
@@ -66,6 +66,10 @@ class PseudoSettings(DataSettings):
         if self.shard is not None and parse_shard(self.shard) is None:
             found.append(f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4.")
         return found
+
+    def source(self) -> str:
+        """The kind of maps that are labelled."""
+        return self.maps or ("plain" if self.method == "attention" else "refined")
 
     def map_settings(self) -> MapSettings:
         """How the classifier sees an image, for its own affinity."""

@@ -102,7 +102,7 @@ def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i
     """Write the pseudo label of item ``i``."""
     image, seeds = _read(catalog, settings, i)
     classes, crf = seeds["classes"].tolist(), PRESETS[settings.crf_preset] if settings.crf else None
-    maps = _route(settings).spread(image, _float(seeds[settings.maps]))
+    maps = _route(settings).spread(image, _float(seeds[settings.source()]))
     labels = label_pixels(image, classes, maps, background, crf)
     if settings.unsure:
         labels = agreement(labels, label_pixels(image, classes, _float(seeds["plain"]), background, crf))
@@ -147,7 +147,7 @@ def _route(settings: PseudoSettings) -> Route:
         net = AffinityNet.load(settings.out / AFFINITY_FOLDER)
         return NetWalk(net, settings.affinity.radius, settings.beta or 36.0, settings.steps or 64)
     model = Classifier.load(settings.model or settings.out / CLASSIFIER_FOLDER)
-    return AttentionWalk(model, settings.map_settings(), settings.beta or 1.0, settings.steps or 4)
+    return AttentionWalk(model, settings.map_settings(), settings.beta or 1.0, settings.steps or 2)
 
 
 def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float:
@@ -164,7 +164,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
             continue  # told when its turn to be labelled comes
-        chooser.add(image, np.clip(_route(settings).spread(image, _float(seeds[settings.maps])), 0, 1))
+        chooser.add(image, np.clip(_route(settings).spread(image, _float(seeds[settings.source()])), 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen

@@ -57,17 +57,18 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     if shard[0] == 0:
         write_section(settings.out / "config.toml", "seeds", settings)
     own = range(shard[0], len(catalog), shard[1])
-    todo = [i for i in own if settings.restart or not _is_whole(seed_file(folder, catalog.name(i)))]
+    todo = {i for i in own if settings.restart or not _is_whole(seed_file(folder, catalog.name(i)))}
     done = Seeded(folder, 0, len(own) - len(todo), {})
     with tqdm(total=len(own), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for group in _groups(catalog, todo, done.skipped, settings.batch, bar):
+        for group in _groups(catalog, own, todo, done.skipped, settings.batch):
             images = [image for _, image in group]
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
             for (i, _), maps in zip(group, make_maps(model, images, classes, settings), strict=True):
                 own_classes = Maps(catalog.tags(i), maps.plain, maps.refined)
                 write_seeds(seed_file(folder, catalog.name(i)), own_classes, settings.dtype)
-            done.made += len(group)
-            bar.update(len(group))
+            made = sum(i in todo for i, _ in group)
+            done.made += made
+            bar.update(made)
     if done.skipped:
         write_json(folder / f"skipped_{shard[0]}_of_{shard[1]}.json", done.skipped)
     return done
@@ -142,23 +143,30 @@ def _is_whole(path: Path) -> bool:
 
 
 def _groups(
-    catalog: Catalog, todo: list[int], skipped: dict[str, str], batch: int, bar: Any
+    catalog: Catalog, own: range, todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Image]]]:
-    """Readable, tagged images in groups of equal shape, at most ``batch`` each; few are in memory at a time."""
-    for start in range(0, len(todo), _AT_ONCE):
+    """Readable, tagged images in groups of equal shape, at most ``batch`` each; few are in memory at a time.
+
+    The groups do not depend on what is still to do: the last digits of a map depend on the images beside it, and a
+    stage that was stopped must end with the same files. A group with something to do is made whole.
+    """
+    for start in range(0, len(own), _AT_ONCE):
+        together = own[start : start + _AT_ONCE]
+        if todo.isdisjoint(together):
+            continue
         shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
-        for i in todo[start : start + _AT_ONCE]:
+        for i in together:
             try:
                 if not catalog.tags(i):
                     raise ImageError("it has no tags; add some to make maps of.")
                 image = catalog.load_image(i)
             except ImageError as error:
                 skipped[catalog.name(i)] = str(error)
-                bar.update()
                 continue
             shapes.setdefault(image.shape, []).append((i, image))
-        for group in shapes.values():
-            yield from (group[first : first + batch] for first in range(0, len(group), batch))
+        for same in shapes.values():
+            groups = (same[first : first + batch] for first in range(0, len(same), batch))
+            yield from (group for group in groups if not todo.isdisjoint(i for i, _ in group))
 
 
 def _identity(settings: SeedSettings, model_folder: Path) -> dict[str, Any]:
