@@ -151,7 +151,7 @@ def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
     seeds = [f"{name}: {part['seed']}" for name, part in settings.items() if isinstance(part, dict) and "seed" in part]
     files = [file for folder in TRAININGS for file in _weights(run / folder)]
     weights = [(file.relative_to(run).as_posix(), file.stat().st_size, _sha256(file)) for file in files]
-    makers = {f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"*/**/{IDENTITY}"))}
+    makers = {f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"[0-9]_*/**/{IDENTITY}"))}
     told = [*facts, ("random seeds", ", ".join(seeds) or "none noted")]
     return Provenance(told, _versions(), weights, makers, settings)
 
