@@ -16,7 +16,7 @@ from tagmask.config import (
     TrainSettings,
 )
 
-LABELLED: dict[str, Any] = {"data": "scenes", "count": 200, "scene_seed": 1}  # other pictures than those trained on
+LABELLED: dict[str, Any] = {"data": "scenes", "count": 150, "scene_seed": 1}  # other pictures than those trained on
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
 RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 

@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tagmask.config import AffinitySettings, PseudoSettings, ScoreSettings
 from tagmask.data.images import read_mask, write_mask
+from tagmask.data.open import open_catalog
 from tagmask.data.scenes import CLASSES, Scenes, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.masks.labels import label_pixels
 from tagmask.masks.walk import from_attention
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.stages.maps import Maps
-from tagmask.stages.pseudo import label_file, make_pseudo
+from tagmask.stages.pseudo import label_file, label_image, make_pseudo
 from tagmask.stages.score_run import score_run
 from tagmask.stages.seeds import seed_file, write_seeds
 from tagmask.stages.spread import AttentionWalk, NetWalk
@@ -187,6 +189,22 @@ def test_bad_images_are_listed_and_the_others_done(run: Path) -> None:
     assert "the maps are 5×7 and the image is" in done.skipped["scene_000000"]
     assert "scene_000001.npz" in done.skipped["scene_000001"]
     assert "2 images were skipped" in done.summary()
+
+
+def test_an_image_missing_since_the_seeds_were_made(tmp_path: Path) -> None:
+    (tmp_path / "tags.csv").write_text("file,tags\na.png,cow\nb.png,cow\ngrey.png,cow\n")
+    for name, mode in (("a", "RGB"), ("b", "RGB"), ("grey", "L")):
+        Image.new(mode, (30, 1 if name == "grey" else 20), 90).save(tmp_path / f"{name}.png")
+        maps = np.random.default_rng(0).random((1, 1 if name == "grey" else 20, 30)).astype(np.float32)
+        write_seeds(seed_file(tmp_path / "run/2_seeds", name), Maps((0,), maps, maps), "uint8")
+    options: dict[str, Any] = {"data": "folder", "images": tmp_path, "tags": tmp_path / "tags.csv", "method": "crf"}
+    whole = PseudoSettings(out=tmp_path / "run", background=0.5, **options)
+    assert make_pseudo(whole).made == 3  # also the grey one, a single row of pixels
+    (tmp_path / "run/4_pseudo/a.png").unlink()
+    catalog = open_catalog(whole)
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(TagmaskError, match=r"a\.png"):
+        label_image(catalog, whole, 0.5, 0)
 
 
 def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
