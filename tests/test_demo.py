@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 import tagmask.demo as demo
 from tagmask.config import SCENE_PSEUDO, SCENES
 from tagmask.demo import DemoSettings, run_demo
+from tests.helpers import tiny_settings
 
 
 def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,3 +29,17 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "<html" in (tmp_path / "demo/report.html").read_text()
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))  # typed again, it finds everything done
     assert "is trained already" in capsys.readouterr().out
+
+
+def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with demo._beside(tiny_settings(tmp_path / "beside", steps=2)):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    demo._train_quietly(tiny_settings(tmp_path / "alone", steps=2))
+    beside, alone = (tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone"))
+    assert beside.read_bytes() == alone.read_bytes()

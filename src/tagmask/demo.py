@@ -1,6 +1,10 @@
 """Everything on built-in scenes, at a size that fits a laptop."""
 
+import multiprocessing
+import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from tagmask.config import (
     TrainSettings,
 )
 
-LABELLED: dict[str, Any] = {"data": "scenes", "count": 150, "scene_seed": 1}  # other pictures than those trained on
+LABELLED: dict[str, Any] = {"data": "scenes", "count": 200, "scene_seed": 1}  # other pictures than those trained on
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
 RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 
@@ -39,8 +43,11 @@ class DemoSettings:
 def run_demo(settings: DemoSettings) -> None:
     """All stages on scenes, with the baseline beside ACR; tells how good each is and where the files are."""
     began, out = time.monotonic(), settings.out
-    _say("A vision transformer learns from pictures and tags; it never sees a mask.")
-    _train_and_seed(settings, out, {})
+    _say(
+        "A vision transformer learns from pictures and tags; it never sees a mask. Beside it, unseen, a baseline learns too."
+    )
+    with _beside(_training(settings, out / "baseline", BASELINE)):
+        _train_and_seed(settings, out, {})
     _say("The same without consistency between two views, to compare.")
     baseline = _train_and_seed(settings, out / "baseline", BASELINE)
     _say("From the maps to a label for every pixel, along the edges of the pictures.")
@@ -56,14 +63,51 @@ def _say(sentence: str) -> None:
     print(f"\n{sentence}", flush=True)
 
 
+def _training(settings: DemoSettings, out: Path, changes: dict[str, float]) -> TrainSettings:
+    return TrainSettings(**{**SCENES, **changes, "steps": settings.steps, "seed": settings.seed, "out": out})
+
+
+@contextmanager
+def _beside(training: TrainSettings) -> Iterator[None]:
+    """Another training goes on in a process of its own meanwhile; two single threads get more done than one pair.
+
+    It is only a head start: whatever it leaves undone is done by whoever asks for that training afterwards.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    if threads < 2:
+        yield
+        return
+    process = multiprocessing.get_context("spawn").Process(target=_train_quietly, args=(training,), daemon=True)
+    process.start()
+    torch.set_num_threads(threads // 2)
+    try:
+        yield
+        process.join()
+    finally:
+        process.terminate()  # where this one was stopped; a training can be
+        torch.set_num_threads(threads)
+
+
+def _train_quietly(training: TrainSettings) -> None:
+    """Train on half of the cores; what it says is thrown away."""
+    import torch
+
+    from tagmask.training.classifier import train
+
+    torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        train(training)
+
+
 def _train_and_seed(settings: DemoSettings, out: Path, changes: dict[str, float]) -> Any:
     """The scores of the maps of a classifier trained as the scenes preset says, with ``changes``."""
     from tagmask.stages.score import score_seeds
     from tagmask.stages.seeds import seed_catalog
     from tagmask.training.classifier import train
 
-    options = {**SCENES, **changes, "steps": settings.steps, "seed": settings.seed, "out": out}
-    print(train(TrainSettings(**options)).summary())
+    print(train(_training(settings, out, changes)).summary())
     print(seed_catalog(SeedSettings(out=out, **SCENE_MAPS, **LABELLED)).summary(), flush=True)
     return score_seeds(ScoreSettings(out=out, **LABELLED)) if changes else None
 
