@@ -43,9 +43,7 @@ class DemoSettings:
 def run_demo(settings: DemoSettings) -> None:
     """All stages on scenes, with the baseline beside ACR; tells how good each is and where the files are."""
     began, out = time.monotonic(), settings.out
-    _say(
-        "A vision transformer learns from pictures and tags; it never sees a mask. Beside it, unseen, a baseline learns too."
-    )
+    _say("A vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
     with _beside(_training(settings, out / "baseline", BASELINE)):
         _train_and_seed(settings, out, {})
     _say("The same without consistency between two views, to compare.")
