@@ -6,20 +6,18 @@ joined by another to 448, all with ELU. The affinity of two positions is exp(−
 """
 
 import difflib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import timm
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json, replacing, write_json
 from tagmask.models.resnet38 import MEAN, STD, ResNet38
+from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -91,34 +89,18 @@ class AffinityNet(nn.Module):
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        folder = Path(path)
-        with replacing(folder / "model.safetensors") as partial:
-            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, partial)
         options = {"backbone": self.backbone, "caffe": self.caffe, "freeze_norm": self.freeze_norm}
-        write_json(folder / "config.json", {"model": "affinity", **options})
+        save_model(Path(path), self, {"model": "affinity", **options})
 
     @classmethod
     def load(cls, path: Path | str) -> "AffinityNet":
         """Read what ``save`` wrote."""
         folder = Path(path)
-        config = _checked_config(folder)
+        otherwise = "an affinity network; give the folder that its training wrote."
+        config = read_config(folder, "affinity", ("backbone", "caffe", "freeze_norm"), otherwise)
         model = cls(config["backbone"], caffe=config["caffe"], freeze_norm=config["freeze_norm"])
-        file = folder / "model.safetensors"
-        if not file.is_file():
-            raise TagmaskError(f"{file} does not exist; train an affinity network into {folder} first.")
-        try:
-            model.load_state_dict(load_file(file))
-        except Exception as error:
-            raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        load_weights(folder, model, "an affinity network")
         return model.eval()
-
-
-def _checked_config(folder: Path) -> Mapping[str, Any]:
-    config = read_json(folder / "config.json")
-    needed = {"backbone", "caffe", "freeze_norm"}
-    if not isinstance(config, dict) or config.get("model") != "affinity" or not needed <= config.keys():
-        raise TagmaskError(f"{folder} does not hold an affinity network; give the folder that its training wrote.")
-    return config
 
 
 def _create(name: str, pretrained: bool) -> tuple[Any, tuple[int, ...], tuple[float, ...], tuple[float, ...]]:

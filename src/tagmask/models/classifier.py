@@ -1,26 +1,26 @@
 """The tag classifier: any timm vision transformer with a class token, with its attention exposed."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
-from safetensors.torch import load_file, save_file
 from timm.data import resolve_model_data_config
 from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json, replacing, write_json
 from tagmask.models.attention import record_attention
 from tagmask.models.gradients import Evidence, class_evidence
+from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.trace import Trace, class_trace
 from tagmask.models.weights import fit_weights
 
 _ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"
+_CONFIG = ("backbone", "classes", "img_size", "crop_size")
 _HEADS = ("head.", "head_dist.", "fc_norm.")
 
 
@@ -148,18 +148,15 @@ class Classifier(nn.Module):
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        folder = Path(path)
-        with replacing(folder / "model.safetensors") as partial:
-            save_file({name: value.contiguous() for name, value in self.vit.state_dict().items()}, partial)
         sizes = {"img_size": self.img_size, "crop_size": self.crop_size}
         config = {"model": "classifier", "backbone": self.backbone, **sizes, "classes": list(self.classes)}
-        write_json(folder / "config.json", config)
+        save_model(Path(path), self.vit, config)
 
     @classmethod
     def load(cls, path: Path | str) -> "Classifier":
         """Read what ``save`` wrote."""
         folder = Path(path)
-        config = _checked_config(folder)
+        config = read_config(folder, "classifier", _CONFIG, "a classifier; give the folder that `tagmask train` wrote.")
         size = config["img_size"]
         model = cls(
             config["backbone"],
@@ -168,22 +165,8 @@ class Classifier(nn.Module):
             classes=config["classes"],
         )
         model.crop_size = config["crop_size"]
-        file = folder / "model.safetensors"
-        if not file.is_file():
-            raise TagmaskError(f"{file} does not exist; train a classifier into {folder} first.")
-        try:
-            model.vit.load_state_dict(load_file(file))
-        except Exception as error:
-            raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        load_weights(folder, model.vit, "a classifier")
         return model.eval()
-
-
-def _checked_config(folder: Path) -> Mapping[str, Any]:
-    config = read_json(folder / "config.json")
-    needed = {"backbone", "classes", "img_size", "crop_size"}
-    if not isinstance(config, dict) or config.get("model") != "classifier" or not needed <= config.keys():
-        raise TagmaskError(f"{folder} does not hold a classifier; give the folder that `tagmask train` wrote.")
-    return config
 
 
 def _create(

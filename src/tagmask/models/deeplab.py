@@ -6,20 +6,19 @@ layers twice their learning rate, here they learn as the other new weights do.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from timm.data import resolve_model_data_config
 from timm.models.resnet import Bottleneck
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json, replacing, write_json
+from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -29,6 +28,8 @@ _PROBE = 65  # pixels: one more than a multiple of every stride
 _ADVICE = "use a convolutional encoder such as resnet101, resnet50 or convnext_tiny"
 _HEADS = ("fc.", "head.", "classifier.", "pre_logits.")
 _SEGMENTERS = ("aspp", "decode_head", "auxiliary_head", "aux_classifier", "conv2d_list", "segmentation_head")
+
+_CONFIG = ("backbone", "classes", "multi_scale", "frozen_norm", "caffe", "crop_size")
 
 
 class ASPP(nn.Module):
@@ -152,29 +153,20 @@ class DeepLabV2(nn.Module):
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        folder = Path(path)
-        with replacing(folder / "model.safetensors") as partial:
-            save_file({name: value.contiguous() for name, value in self.state_dict().items()}, partial)
         switches = {name: getattr(self, name) for name in ("multi_scale", "frozen_norm", "caffe", "crop_size")}
         config = {"model": "segmenter", "backbone": self.backbone, **switches, "classes": list(self.classes)}
-        write_json(folder / "config.json", config)
+        save_model(Path(path), self, config)
 
     @classmethod
     def load(cls, path: Path | str) -> "DeepLabV2":
         """Read what ``save`` wrote."""
         folder = Path(path)
-        config = _checked_config(folder)
+        config = read_config(folder, "segmenter", _CONFIG, "a segmenter; give the folder that `tagmask segment` wrote.")
         names = config["classes"]
         switches = {name: config[name] for name in ("multi_scale", "frozen_norm", "caffe")}
         model = cls(config["backbone"], len(names) + 1, classes=names, **switches)
         model.crop_size, model.notes = config["crop_size"], ()
-        file = folder / "model.safetensors"
-        if not file.is_file():
-            raise TagmaskError(f"{file} does not exist; train a segmenter into {folder} first.")
-        try:
-            model.load_state_dict(load_file(file))
-        except Exception as error:
-            raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        load_weights(folder, model, "a segmenter")
         return model.eval()
 
 
@@ -192,14 +184,6 @@ def _check_arguments(
         raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
     if pretrained and caffe:
         raise TagmaskError("timm's published weights do not stride as Caffe's do; leave out caffe or pretrained.")
-
-
-def _checked_config(folder: Path) -> Mapping[str, Any]:
-    config = read_json(folder / "config.json")
-    needed = {"backbone", "classes", "multi_scale", "frozen_norm", "caffe", "crop_size"}
-    if not isinstance(config, dict) or config.get("model") != "segmenter" or not needed <= config.keys():
-        raise TagmaskError(f"{folder} does not hold a segmenter; give the folder that `tagmask segment` wrote.")
-    return config
 
 
 def _create(name: str, pretrained: bool) -> Any:

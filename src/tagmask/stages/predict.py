@@ -24,7 +24,7 @@ from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing, write_json
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
-from tagmask.stages.resume import check_identity, file_digest, launched_shard
+from tagmask.stages.resume import check_identity, file_digest, launched_shard, told_skipped
 from tagmask.stages.seeds import match_classes
 from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
 
@@ -42,11 +42,7 @@ class Predicted:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        lines = [*self.notes]
-        lines += [f"{len(self.skipped)} images were skipped:"] if self.skipped else []
-        lines += [f"  {name}: {why}" for name, why in list(self.skipped.items())[:10]]
-        if len(self.skipped) > 10:
-            lines.append(f"  … and {len(self.skipped) - 10} more")
+        lines = [*self.notes, *told_skipped(self.skipped)]
         return "\n".join([*lines, f"masks: {self.made} made, {self.kept} were there already, in {self.folder}"])
 
 

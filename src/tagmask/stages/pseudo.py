@@ -31,7 +31,7 @@ from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.maps import Image
-from tagmask.stages.resume import check_identity, file_digest, launched_shard, maker
+from tagmask.stages.resume import check_identity, file_digest, launched_shard, maker, told_skipped
 from tagmask.stages.seeds import FOLDER as SEED_FOLDER
 from tagmask.stages.seeds import read_seeds, seed_file
 from tagmask.stages.spread import AttentionWalk, Maps, NetWalk, Route, Unchanged
@@ -57,11 +57,7 @@ class Pseudo:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        lines = [*self.notes]
-        lines += [f"{len(self.skipped)} images were skipped:"] if self.skipped else []
-        lines += [f"  {name}: {why}" for name, why in list(self.skipped.items())[:10]]
-        if len(self.skipped) > 10:
-            lines.append(f"  … and {len(self.skipped) - 10} more")
+        lines = [*self.notes, *told_skipped(self.skipped)]
         lines.append(f"score of the background: {self.background:.2f}")
         return "\n".join([*lines, f"pseudo labels: {self.made} made, {self.kept} were there already, in {self.folder}"])
 

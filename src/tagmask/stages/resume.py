@@ -45,6 +45,13 @@ def file_digest(path: Path) -> str:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
 
 
+def told_skipped(skipped: Mapping[str, str]) -> list[str]:
+    """Lines on the images that were skipped and why, the first ten of them."""
+    lines = [f"{len(skipped)} images were skipped:"] if skipped else []
+    lines += [f"  {name}: {why}" for name, why in list(skipped.items())[:10]]
+    return lines + ([f"  … and {len(skipped) - 10} more"] if len(skipped) > 10 else [])
+
+
 def launched_shard() -> tuple[int, int]:
     """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

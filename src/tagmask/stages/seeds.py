@@ -20,7 +20,7 @@ from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing, write_json
 from tagmask.models.classifier import Classifier
 from tagmask.stages.maps import Image, Maps, make_maps
-from tagmask.stages.resume import check_identity, file_digest, launched_shard
+from tagmask.stages.resume import check_identity, file_digest, launched_shard, told_skipped
 from tagmask.training.classifier import FOLDER as CLASSIFIER_FOLDER
 
 FOLDER = "2_seeds"
@@ -37,11 +37,9 @@ class Seeded:
     skipped: dict[str, str]  # name: why
 
     def summary(self) -> str:
-        lines = [f"{len(self.skipped)} images were skipped:"] if self.skipped else []
-        lines += [f"  {name}: {why}" for name, why in list(self.skipped.items())[:10]]
-        if len(self.skipped) > 10:
-            lines.append(f"  … and {len(self.skipped) - 10} more")
-        return "\n".join([*lines, f"seeds: {self.made} made, {self.kept} were there already, in {self.folder}"])
+        return "\n".join(
+            [*told_skipped(self.skipped), f"seeds: {self.made} made, {self.kept} were there already, in {self.folder}"]
+        )
 
 
 def seed_catalog(settings: SeedSettings) -> Seeded:

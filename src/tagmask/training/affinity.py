@@ -27,9 +27,8 @@ from tagmask.files import write_json
 from tagmask.masks.pairs import affinity_losses
 from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.compat import v2
-from tagmask.training.loop import Loop, Outcome
+from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
 
-BROKEN = "broken_images.json"
 _TRIES = 100  # images tried in place of a broken one before giving up
 _NOT_IDENTITY = {"workers", "log_every", "save_every", "restart", "tensorboard"}  # may change on resuming
 
@@ -167,13 +166,7 @@ class TrainedAffinity:
 
     def summary(self) -> str:
         """What a user wants to know at the end."""
-        lines = [*self.notes]
-        if self.broken:
-            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
-            lines.append(
-                f"{len(self.broken)} images could not be used and were skipped: {shown} "
-                f"(all in {self.folder / BROKEN})."
-            )
+        lines = [*self.notes, *told_broken(self.folder, self.broken, "could not be used")]
         return "\n".join([*lines, f"affinity network: {self.folder / 'model.safetensors'}"])
 
 

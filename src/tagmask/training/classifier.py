@@ -22,10 +22,9 @@ from tagmask.errors import TagmaskError
 from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
 from tagmask.scoring.average_precision import mean_average_precision
-from tagmask.training.loop import Loop, Outcome
+from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
 
 FOLDER = "1_classifier"
-BROKEN = "broken_images.json"
 _NOT_IDENTITY = {"out", "workers", "log_every", "save_every", "restart", "tensorboard"}  # may change on resuming
 
 
@@ -169,13 +168,7 @@ class Trained:
 
     def summary(self) -> str:
         """What a user wants to know at the end."""
-        lines = [*self.notes]
-        if self.broken:
-            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
-            lines.append(
-                f"{len(self.broken)} images could not be read and were skipped: {shown} "
-                f"(all in {self.folder / BROKEN})."
-            )
+        lines = [*self.notes, *told_broken(self.folder, self.broken, "could not be read")]
         if "map" in self.outcome.metrics:
             best = self.outcome.best
             lines.append(

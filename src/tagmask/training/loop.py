@@ -56,6 +56,15 @@ class Outcome:
     broken: list[int]
 
 
+BROKEN = "broken_images.json"
+
+
+def told_broken(folder: Path, broken: list[str], why: str) -> list[str]:
+    """A line on the images that ``why`` tells of and were skipped; none where all were good."""
+    shown = ", ".join(broken[:5]) + (" …" if len(broken) > 5 else "")
+    return [f"{len(broken)} images {why} and were skipped: {shown} (all in {folder / BROKEN})."] if broken else []
+
+
 def total_steps(settings: LoopSettings, images: int) -> int:
     return settings.steps or max(1, round(settings.epochs * images / settings.batch))
 
@@ -299,4 +308,15 @@ def _step_of(row: str) -> float:
         return np.inf  # a line cut off by a kill
 
 
-__all__ = ["Batch", "Draw", "Loop", "Outcome", "Task", "make_accelerator", "step_seed", "total_steps"]
+__all__ = [
+    "BROKEN",
+    "Batch",
+    "Draw",
+    "Loop",
+    "Outcome",
+    "Task",
+    "make_accelerator",
+    "step_seed",
+    "told_broken",
+    "total_steps",
+]

@@ -23,11 +23,10 @@ from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import write_json
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.training.loop import Loop, Outcome
+from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
 
 FOLDER = "5_segmenter"
 PSEUDO_FOLDER = "4_pseudo"
-BROKEN = "broken_images.json"
 _NOT_IDENTITY = {"out", "pseudo", "workers", "log_every", "save_every", "restart", "tensorboard"}
 
 
@@ -119,13 +118,7 @@ class Segmented:
 
     def summary(self) -> str:
         """What a user wants to know at the end."""
-        lines = [*self.notes]
-        if self.broken:
-            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
-            lines.append(
-                f"{len(self.broken)} images could not be read or are unsure (255) all over and were skipped: {shown} "
-                f"(all in {self.folder / BROKEN})."
-            )
+        lines = [*self.notes, *told_broken(self.folder, self.broken, "could not be read or are unsure (255) all over")]
         if "miou" in self.outcome.metrics:
             best = self.outcome.best
             lines.append(

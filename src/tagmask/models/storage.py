@@ -1,0 +1,39 @@
+"""A network on disk: ``model.safetensors`` and a ``config.json`` that says which kind it is and how to build it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json, replacing, write_json
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def save_model(folder: Path, module: nn.Module, config: Mapping[str, Any]) -> None:
+    """Write the weights of ``module`` and its ``config``, each whole or not at all."""
+    with replacing(folder / WEIGHTS) as partial:
+        save_file({name: value.contiguous() for name, value in module.state_dict().items()}, partial)
+    write_json(folder / CONFIG, dict(config))
+
+
+def read_config(folder: Path, kind: str, needed: Iterable[str], otherwise: str) -> Mapping[str, Any]:
+    """The config of a network of ``kind`` that holds all ``needed``; ``otherwise`` says what the folder should be."""
+    config = read_json(folder / CONFIG)
+    if not isinstance(config, dict) or config.get("model") != kind or not set(needed) <= config.keys():
+        raise TagmaskError(f"{folder} does not hold {otherwise}")
+    return config
+
+
+def load_weights(folder: Path, module: nn.Module, what: str) -> None:
+    """Put the weights of ``folder`` into ``module``; ``what`` is its name with an article."""
+    file = folder / WEIGHTS
+    if not file.is_file():
+        raise TagmaskError(f"{file} does not exist; train {what} into {folder} first.")
+    try:
+        module.load_state_dict(load_file(file))
+    except Exception as error:
+        raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
