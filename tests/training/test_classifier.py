@@ -176,7 +176,8 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", *command, str(tmp_path / "one")], env=ENV, check=True, capture_output=True)
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    done = subprocess.run([*launch, "-m", *command, str(tmp_path / "two")], env=ENV, capture_output=True, text=True)
+    launch += ["-m", *command, str(tmp_path / "two")]
+    done = subprocess.run(launch, env=ENV, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("classifier:") == 1  # one of the processes speaks
     one, two = final(tmp_path / "one"), final(tmp_path / "two")

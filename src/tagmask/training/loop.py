@@ -4,6 +4,7 @@ Each step's randomness is seeded from (seed, step, part, process) and each image
 stream, so a training stopped anywhere and started again ends with the same weights.
 """
 
+import gc
 import json
 import os
 import time
@@ -121,8 +122,19 @@ class Loop:
             metrics = self._train()
         elif self.accelerator.is_main_process:
             tqdm.write(f"{self.folder} is trained already ({self.total} steps); nothing to do.")
-        self.accelerator.end_training()
+        self._part()
         return Outcome(self.total, metrics, self.best, sorted(self.broken))
+
+    def _part(self) -> None:
+        """Leave the other processes, the wrapped network first.
+
+        If the wrapper held the process group last, its end would wait, with Python locked, for the group's thread, and
+        that for Python: a deadlock about once in a hundred trainings (torch 2.13).
+        """
+        self.module = self.task.module
+        self.accelerator.free_memory()
+        gc.collect()  # the wrapper refers to itself
+        self.accelerator.end_training()
 
     def _train(self) -> dict[str, float]:
         settings, metrics = self.settings, {}
