@@ -24,7 +24,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert "tagmask train" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "demo", "seeds", "score", "segment", "predict", "export"])
+@pytest.mark.parametrize("command", ["train", "demo", "seeds", "score", "segment", "predict", "export", "paper"])
 def test_help_of_a_command_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert f"tagmask {command} --" in capsys.readouterr().out

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import tagmask.demo as demo
-from tagmask.config import SCENE_PSEUDO, SCENES
+from tagmask.config import SCENE_PSEUDO, SCENE_SEGMENTER, SCENES
 from tagmask.demo import DemoSettings, run_demo
 from tests.helpers import tiny_settings
 
@@ -18,14 +18,16 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(demo, "LABELLED", {**demo.LABELLED, "count": 30})
     network = {**SCENE_PSEUDO["affinity"], "steps": 2}
     monkeypatch.setattr(demo, "SCENE_PSEUDO", {**SCENE_PSEUDO, "affinity": network})
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # no further processes to start
+    monkeypatch.setattr(demo, "SCENE_SEGMENTER", {**SCENE_SEGMENTER, "steps": 2, "batch": 4, "workers": 0})
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))
     told = capsys.readouterr().out
     assert told.count("validation mAP") == 2
-    for row in ("baseline seeds", "ACR seeds", "pseudo labels  ", "30 pictures not trained on"):
+    for row in ("baseline seeds", "ACR seeds", "pseudo labels  ", "predictions  ", "30 pictures with tags"):
         assert row in told
     assert Image.open(tmp_path / "demo/seeds.png").size[0] > 400
     scores = json.loads((tmp_path / "demo/scores.json").read_text())
-    assert scores["seeds"]["images"] == scores["pseudo"]["images"] == 30
+    assert scores["seeds"]["images"] == scores["pseudo"]["images"] == scores["predictions"]["images"] == 30
     assert "<html" in (tmp_path / "demo/report.html").read_text()
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))  # typed again, it finds everything done
     assert "is trained already" in capsys.readouterr().out

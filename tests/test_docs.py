@@ -1,4 +1,4 @@
-"""Code in the README and the docs runs; commands shown there exist with those flags."""
+"""Code in the README and the docs runs; commands shown there exist with those flags; links and pictures are there."""
 
 import re
 import shlex
@@ -6,36 +6,44 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+import tagmask.acr.baselines
 import tagmask.cli as cli
+from tagmask.data.scenes import Scenes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LARGEST = 150_000  # bytes of a picture
+ELSEWHERE = re.compile(r"does not exist; check the path|is not a folder; check the path")  # the reader's own files
 
 
-def blocks(language: str) -> list[Any]:
-    found = []
-    for page in PAGES:
-        for i, block in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)):
-            found.append(pytest.param(block, id=f"{page.name}-{i}"))
-    return found
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page one after the other: a later one may use names of an earlier one."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "docs", "exec"), {"__name__": "docs"})
+    monkeypatch.setattr("tagmask.acr.baselines.METHODS", dict(tagmask.acr.baselines.METHODS))
+    names: dict[str, Any] = {"__name__": "docs"}
+    for number, code in enumerate(blocks(page, "python"), 1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
 
 
-def commands() -> list[str]:
-    lines = [line for block in blocks("bash") for line in str(block.values[0]).replace("\\\n", " ").splitlines()]
-    return sorted({line[line.index("tagmask ") :] for line in lines if re.search(r"(^|-m )tagmask ", line)})
+def commands(page: Path) -> list[str]:
+    """The tagmask commands of a page; of a shell loop its first turn."""
+    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    found = [re.search(r"(?:^|-m |[A-Z]=\S+ )(tagmask [^&]*)", line) for line in lines]
+    return [one[1].replace("$i", "0") for one in found if one]
 
 
-@pytest.mark.parametrize("line", commands())
-def test_commands_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("line", sorted({line for page in PAGES for line in commands(page)}))
+def test_commands_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(line, comments=True)[1:]
     asked: list[Any] = []
+    monkeypatch.chdir(tmp_path)
 
     def stop(settings: Any) -> Any:
         asked.append(settings)
@@ -54,13 +62,66 @@ def test_commands_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         "tagmask.stages.predict_photo.predict_photo",
         "tagmask.stages.export.export_run",
         "tagmask.demo.run_demo",
+        "tagmask.paper.command.run_paper",
     ):
         monkeypatch.setattr(place, stop)
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
     assert ended.value.code in (0, None)
+    mistakes = asked[0].mistakes() if asked and hasattr(asked[0], "mistakes") else []
+    from_the_run = words[0] not in ("train", "run") and "--data" not in words
+    known = [one for one in mistakes if ELSEWHERE.search(one) or (from_the_run and "is missing; --data" in one)]
+    assert mistakes == known
 
 
 def test_there_are_commands_and_code() -> None:
-    assert len(commands()) >= 4
-    assert len(blocks("python")) >= 2
+    assert sum(len(commands(page)) for page in PAGES) >= 40
+    assert sum(len(blocks(page, "python")) for page in PAGES) >= 8
+    assert "seeds --out voc --shard 0/8 " in " ".join(commands(ROOT / "docs/voc.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#]+)", text)
+    here = [link for link in links if not re.match(r"https?:", link)]
+    assert [link for link in here if not (page.parent / link).is_file()] == []
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pictures = sorted((ROOT / "docs/pictures").iterdir())
+    shown = " ".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in pictures:
+        assert f"](pictures/{picture.name})" in shown, picture.name
+        assert picture.stat().st_size <= LARGEST, picture.name
+        with Image.open(picture) as image:
+            assert image.format == "PNG"
+
+
+def test_your_own_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a newcomer types: the small trial, a look at the masks, the export, masks of other photos."""
+    scenes, rows = Scenes(8, seed=5), ["file,tags"]
+    for i in range(len(scenes)):
+        file = tmp_path / "photos" / f"day {i % 2}" / f"{i}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(scenes.load_image(i)).save(file)
+        rows.append(f"day {i % 2}/{i}.jpg,{';'.join(scenes.classes[c] for c in scenes.tags(i))}")
+    (tmp_path / "tags.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "holiday").mkdir()
+    Image.fromarray(scenes.load_image(0)).save(tmp_path / "holiday/new.png")
+    monkeypatch.chdir(tmp_path)
+    lines = [line for line in commands(ROOT / "docs/own-photos.md") if "tagmask run" not in line or "trial" in line]
+    typed = [line.replace("run/", "trial/").replace("--out run", "--out trial") for line in lines]
+    assert len(typed) == 7
+    for line in typed:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(shlex.split(line.replace("photo.jpg", "holiday/new.png"))[1:])
+        assert ended.value.code == 0, capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert "plan for trial: 8 images" in told
+    assert "score    left out, these data have no masks" in told
+    assert (tmp_path / "trial/6_predictions/day 1/1.png").is_file()
+    assert (tmp_path / "pictures/day 1/1.png").is_file()
+    assert (tmp_path / "new/6_predictions/new.png").is_file()
+    assert {"masks.json", "tasks.json", "masks.zip", "out.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert "check first" in (tmp_path / "trial/report.html").read_text(encoding="utf-8")

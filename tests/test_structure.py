@@ -31,6 +31,7 @@ FORBIDDEN = {  # room: what it must not know
     "masks": {"tagmask.data", "tagmask.training", "tagmask.cli", "tagmask.config", "tagmask.files"},
     "models": {"tagmask.training", "tagmask.data", "tagmask.cli", "tagmask.show", "tagmask.config"},
     "data": {"tagmask.training", "tagmask.cli", "tagmask.acr", "tagmask.show"},
+    "paper": {"tagmask.cli"},
 }
 
 

@@ -11,23 +11,27 @@ from typing import Any
 
 from tagmask.config import (
     SCENE_MAPS,
+    SCENE_MASKS,
     SCENE_PSEUDO,
+    SCENE_SEGMENTER,
     SCENES,
+    PredictSettings,
     PseudoSettings,
     ReportSettings,
     ScoreSettings,
     SeedSettings,
+    SegmentSettings,
     TrainSettings,
 )
 
-LABELLED: dict[str, Any] = {"data": "scenes", "count": 200, "scene_seed": 1}  # other pictures than those trained on
+LABELLED: dict[str, Any] = {"data": "scenes", "count": 500, "scene_seed": 1}  # others than the classifier learns from
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
 RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """From tags to labels of every pixel, on built-in pictures: minutes on two cores, no download, no GPU.
+    """From tags to masks, on built-in pictures: minutes on two cores, no download, no GPU.
 
     example:
       tagmask demo --out demo
@@ -49,7 +53,10 @@ def run_demo(settings: DemoSettings) -> None:
     _say("The same without consistency between two views, to compare.")
     baseline = _train_and_seed(settings, out / "baseline", BASELINE)
     _say("From the maps to a label for every pixel, along the edges of the pictures.")
-    found = _label_and_score(out)
+    _label(out)
+    _say("A segmentation network learns from these labels, and predicts the masks.")
+    _segment(settings, out)
+    found = _score(out)
     _show_examples(out)
     print("\n" + table(baseline, found) + "\n")
     for name, file in {"picture": "seeds.png", "report": "report.html", "scores": "scores.json"}.items():
@@ -73,12 +80,15 @@ def _beside(training: TrainSettings) -> Iterator[None]:
     """
     import torch
 
+    from tagmask.stages.pool import deaf_to_ctrl_c
+
     threads = torch.get_num_threads()
     if threads < 2:
         yield
         return
     process = multiprocessing.get_context("spawn").Process(target=_train_quietly, args=(training,), daemon=True)
-    process.start()
+    with deaf_to_ctrl_c():  # this process ends it
+        process.start()
     torch.set_num_threads(threads // 2)
     try:
         yield
@@ -110,15 +120,31 @@ def _train_and_seed(settings: DemoSettings, out: Path, changes: dict[str, float]
     return score_seeds(ScoreSettings(out=out, **LABELLED)) if changes else None
 
 
-def _label_and_score(out: Path) -> Any:
-    """Pseudo labels, the scores of every stage, and the report."""
+def _label(out: Path) -> None:
+    """Pseudo labels."""
     from tagmask.config import read_values
     from tagmask.stages.pseudo import make_pseudo
+
+    options = {**read_values(PseudoSettings, SCENE_PSEUDO, "preset scenes"), "rule": RULE, **LABELLED}
+    options["processes"] = min(4, os.cpu_count() or 1)
+    print(make_pseudo(PseudoSettings(out=out, **options)).summary())
+
+
+def _segment(settings: DemoSettings, out: Path) -> None:
+    """The segmentation network and the masks it predicts; of a picture's tags it is told."""
+    from tagmask.stages.predict import predict_catalog
+    from tagmask.training.segmenter import train_segmenter
+
+    network = {**SCENE_SEGMENTER, "seed": settings.seed, **LABELLED}
+    print(train_segmenter(SegmentSettings(out=out, **network)).summary())
+    print(predict_catalog(PredictSettings(out=out, use_tags=True, **SCENE_MASKS, **LABELLED)).summary())
+
+
+def _score(out: Path) -> Any:
+    """The scores of every stage, and the report."""
     from tagmask.stages.report import write_report
     from tagmask.stages.score_run import score_run
 
-    options = {**read_values(PseudoSettings, SCENE_PSEUDO, "preset scenes"), "rule": RULE, **LABELLED}
-    print(make_pseudo(PseudoSettings(out=out, **options)).summary())
     found = score_run(ScoreSettings(out=out, **LABELLED))
     write_report(ReportSettings(out=out, **LABELLED))
     return found
@@ -131,8 +157,9 @@ def table(baseline: Any, found: Any) -> str:
     for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", found.seeds)):
         plain, refined = (_percent(_blind(scores, kind)) for kind in ("plain", "refined"))
         lines.append(f"{title:28} {plain:>18} {refined:>15}")
-    lines.append(f"{'pseudo labels':28} {'':>18} {_percent(found.labels['pseudo'].scores.miou_present):>15}")
-    told = f"{found.seeds.images} pictures not trained on; thresholds by {RULE}, chosen without masks."
+    for title, stage in (("pseudo labels", "pseudo"), ("predictions", "predictions")):
+        lines.append(f"{title:28} {'':>18} {_percent(found.labels[stage].scores.miou_present):>15}")
+    told = f"{found.seeds.images} pictures with tags, their masks unseen; thresholds by {RULE}, chosen without masks."
     return "\n".join([*lines, told])
 
 
@@ -147,7 +174,7 @@ def _percent(share: float) -> str:
 
 
 def _show_examples(out: Path) -> None:
-    """One sheet of a few pictures with two classes: maps without and with affinity, pseudo label and truth."""
+    """One sheet of a few pictures with two classes: maps without and with affinity, pseudo label, mask and truth."""
     import numpy as np
 
     from tagmask.data.images import read_mask
@@ -166,7 +193,9 @@ def _show_examples(out: Path) -> None:
             for kind, title in (("plain", ""), ("refined", " + affinity")):
                 heat = heat_overlay(scene.image, seeds[kind][place] / np.float32(255))
                 cells.append((f"{scenes.classes[number]}{title}", heat))
-        labels = read_mask(out / "4_pseudo" / f"{name}.png", len(CLASSES))
-        cells += [("pseudo label", mask_overlay(scene.image, labels)), ("truth", mask_overlay(scene.image, scene.mask))]
+        for title, folder in (("pseudo label", "4_pseudo"), ("prediction", "6_predictions")):
+            labels = read_mask(out / folder / f"{name}.png", len(CLASSES))
+            cells.append((title, mask_overlay(scene.image, labels)))
+        cells.append(("truth", mask_overlay(scene.image, scene.mask)))
         rows.append(cells)
     save_picture(out / "seeds.png", sheet(rows))

@@ -1,7 +1,8 @@
-"""Writing files so that a killed process leaves no half file."""
+"""Writing files so that a killed process or a full disk leaves no half file."""
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,14 +15,38 @@ PARTIAL = ".partial"  # suffix of a file that is still being written
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``path``; rename it to ``path`` on success, remove it on failure."""
+    """Yield a temporary name beside ``path``; rename it to ``path`` on success, remove it on failure.
+
+    Where the disk refuses, the OSError names ``path``: a failed write itself tells of no file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
         yield partial
+        partial.chmod(0o666 & ~_umask())  # safetensors would keep its files to their owner
         os.replace(partial, path)
+    except Exception as error:
+        number = _system_error(error)
+        if number is None or getattr(error, "filename", None) not in (None, str(partial)):
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The permission bits that new files go without; reading them means setting them for a moment."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _system_error(error: Exception) -> int | None:
+    """The system's number of an error; safetensors tells it in words only: "… (os error 28)"."""
+    if isinstance(error, OSError):
+        return error.errno
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    return int(told[1]) if told else None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -206,7 +206,8 @@ class Probes:
         return _timed(lambda: _learn(module, batch), module) * settings.accumulate
 
     def predict(self) -> float:
-        from tagmask.stages.predict import on_device, views_of
+        from tagmask.models.device import on_device
+        from tagmask.stages.predict import views_of
         from tagmask.stages.probabilities import predict_probabilities, sharpen
 
         settings, model = self.settings.for_predict(), on_device(self._net()).eval()

@@ -100,7 +100,7 @@ def test_every_view_trains(view: str, tmp_path: Path) -> None:
 
 def test_no_attention_is_recorded_without_consistency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_classifier()
-    monkeypatch.setattr(type(model), "attend", None)
+    monkeypatch.setattr(type(model), "attend_branches", None)
     losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=0, beta=0))(
         torch.rand(1, 3, 32, 32), torch.ones(1, 3)
     )

@@ -159,7 +159,7 @@ def acr(
     affinity_blocks: range | None = None,
     transpose: bool = False,
 ) -> list[Tensor]:
-    """ACR: ``localize`` with the last two blocks."""
+    """ACR: ``localize`` with the last two blocks. Of a model with a class token per class its own maps."""
     options: dict[str, Any] = {"affinity_blocks": affinity_blocks, "transpose": transpose}
     return localize(model, images, classes, affinity=affinity, **options)
 

@@ -22,10 +22,19 @@ PADDING = -1  # in place of a class where an image has fewer classes than anothe
 
 
 class Localizable(Protocol):
-    """What a model must offer: its blocks, the grid of an image, and class gradients with attention."""
+    """What a model must offer: its blocks, the grid of an image, and maps without affinity together with attention.
+
+    ``evidence`` gives an object with ``plain_maps()`` (B, K, n) and ``attention``, a list of (B, T+n, T+n); T is
+    ``class_tokens``. How plain maps are made is the model's own: class gradients here, see ``tagmask.acr.fusion`` for
+    models with a class token per class.
+    """
 
     @property
     def blocks(self) -> Any: ...
+    @property
+    def class_tokens(self) -> int: ...
+    @property
+    def map_layers(self) -> int: ...
     def grid(self, height: int, width: int) -> tuple[int, int]: ...
     def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Any: ...
 
@@ -36,9 +45,9 @@ def gradient_map(gradients: Sequence[Tensor], layers: int | None = None) -> Tens
     return torch.stack([gradient.relu().mean(dim=-2) for gradient in chosen]).sum(0)
 
 
-def affinity(attention: Sequence[Tensor]) -> Tensor:
-    """Sum over blocks of the patch-to-patch part: each attention is (…, n+1, n+1), the result (…, n, n)."""
-    return torch.stack([one[..., 1:, 1:] for one in attention]).sum(0)
+def affinity(attention: Sequence[Tensor], class_tokens: int = 1) -> Tensor:
+    """Sum over blocks of the patch-to-patch part: each attention is (…, T+n, T+n), the result (…, n, n)."""
+    return torch.stack([one[..., class_tokens:, class_tokens:] for one in attention]).sum(0)
 
 
 def refine(maps: Tensor, affinity: Tensor, transpose: bool = False) -> Tensor:
@@ -60,7 +69,7 @@ def localize_both(
     images: Tensor,
     classes: Sequence[Sequence[int]],
     *,
-    layers: int = 2,
+    layers: int | None = None,
     affinity_blocks: range | None = None,
     transpose: bool = False,
     compete: bool = False,
@@ -71,9 +80,9 @@ def localize_both(
     if not blocks:
         raise TagmaskError("affinity_blocks is empty; name at least one block, or ask for maps without affinity.")
     grid = model.grid(*images.shape[-2:])
-    found = model.evidence(images, pad_classes(classes).to(images.device), layers, blocks)
-    plain = gradient_map(found.gradients)  # (B, K, n)
-    pairs = affinity(found.attention)  # (B, n, n)
+    found = _evidence(model, images, classes, layers, blocks)
+    plain = found.plain_maps()  # (B, K, n)
+    pairs = affinity(found.attention, model.class_tokens)  # (B, n, n)
     cut, refined = list[Tensor](), list[Tensor]()
     for one, maps, pair in zip(classes, plain, pairs, strict=True):
         own = maps[: len(one)]  # (k, n)
@@ -88,7 +97,7 @@ def localize(
     model: Localizable,
     images: Tensor,
     classes: Sequence[Sequence[int]],
-    layers: int = 2,
+    layers: int | None = None,
     affinity: bool = True,
     affinity_blocks: range | None = None,
     transpose: bool = False,
@@ -98,10 +107,11 @@ def localize(
     """Localisation maps of a batch of images that may carry different classes.
 
     Args:
-        model: a ``tagmask.Classifier``.
+        model: a ``tagmask.Classifier``, or one with a class token per class.
         images: normalised, (B, 3, H, W), H and W multiples of the patch size.
         classes: for each image the classes to localise.
-        layers: how many last blocks give gradients; two are best and fast.
+        layers: how many last blocks give gradients, by default two, best and fast; with a class token per class, how
+            many give attention, by default three.
         affinity: refine by the patch affinity (ACR) or not (ACR*).
         affinity_blocks: blocks whose attention makes the affinity; default: all.
         transpose: propagate by Aᵀ instead of A.
@@ -115,6 +125,12 @@ def localize(
         options: dict[str, Any] = {"layers": layers, "affinity_blocks": affinity_blocks, "transpose": transpose}
         return localize_both(model, images, classes, **options, compete=compete, propagation=propagation)[1]
     grid = model.grid(*images.shape[-2:])
-    found = model.evidence(images, pad_classes(classes).to(images.device), layers, range(0))
-    plain = gradient_map(found.gradients)  # (B, K, n)
+    plain = _evidence(model, images, classes, layers, range(0)).plain_maps()  # (B, K, n)
     return [plain[i, : len(one)].unflatten(-1, grid) for i, one in enumerate(classes)]
+
+
+def _evidence(
+    model: Localizable, images: Tensor, classes: Sequence[Sequence[int]], layers: int | None, blocks: range
+) -> Any:
+    chosen = model.map_layers if layers is None else layers
+    return model.evidence(images, pad_classes(classes).to(images.device), chosen, blocks)

@@ -1,7 +1,8 @@
 """Views of an image and their inverses on attention (paper §3.2, Eq. 3–5).
 
 A view f changes the image; ``restore`` is f⁻¹ on the attention matrix of the changed image, class token at
-index 0, so that it can be compared with the attention of the original image.
+index 0, so that it can be compared with the attention of the original image. Of a model with T class tokens
+(``class_tokens``) these stand first, and all stay in place.
 
 The paper writes f⁻¹ for flips and rotations as products with P_w ⊗ P_h and a commutation matrix. That is one
 permutation π of the patch tokens applied to rows and columns, so here it is an index: ``A'[..., π, :][..., :, π]``.
@@ -36,9 +37,9 @@ class View:
         """Token grid of the view of an image whose own token grid is ``grid``."""
         return grid
 
-    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
-        """Attention of the view (…, n'+1, n'+1) to (…, n+1, n+1) on the original ``grid`` (h, w), n = h·w."""
-        _check(attention, self.grid(grid))
+    def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
+        """Attention of the view (…, T+n', T+n') to (…, T+n, T+n) on the original ``grid`` (h, w), n = h·w."""
+        _check(attention, self.grid(grid), class_tokens)
         return attention
 
 
@@ -57,9 +58,9 @@ class Permutation(View):
         rows, columns = self.grid(grid)
         return self.undo(torch.arange(rows * columns).view(rows, columns)).flatten()
 
-    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
-        _check(attention, self.grid(grid))
-        index = _with_class_token(self, grid).to(attention.device)
+    def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
+        _check(attention, self.grid(grid), class_tokens)
+        index = _with_class_tokens(self, grid, class_tokens).to(attention.device)
         entries = (index[:, None] * len(index) + index).flatten()  # one flat index is far faster than a pair
         return attention.flatten(-2).index_select(-1, entries).view(attention.shape)
 
@@ -121,9 +122,9 @@ class Resize(View):
         size = (rows * self.patch, columns * self.patch)
         return F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
 
-    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
-        _check(attention, self.grid(grid))
-        return _interpolate(attention, self.grid(grid), grid)
+    def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
+        _check(attention, self.grid(grid), class_tokens)
+        return _interpolate(attention, self.grid(grid), grid, class_tokens)
 
 
 class HidePatches(View):
@@ -167,12 +168,12 @@ class Compose(View):
             grid = view.grid(grid)
         return grid
 
-    def restore(self, attention: Tensor, grid: Grid) -> Tensor:
+    def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
         grids = [grid]  # the grid before each view
         for view in self.views:
             grids.append(view.grid(grids[-1]))
         for view, before in zip(reversed(self.views), reversed(grids[:-1]), strict=True):
-            attention = view.restore(attention, before)
+            attention = view.restore(attention, before, class_tokens)
         return attention
 
 
@@ -208,27 +209,28 @@ def _parse_one(name: str, patch: int) -> View:
     raise ValueError(f"there is no view {name!r}; choose from {NAMES}, joined by +")
 
 
-def _check(attention: Tensor, grid: Grid) -> None:
-    tokens = grid[0] * grid[1] + 1
+def _check(attention: Tensor, grid: Grid, class_tokens: int) -> None:
+    tokens = grid[0] * grid[1] + class_tokens
     if attention.shape[-2:] != (tokens, tokens):
+        first = "a class token" if class_tokens == 1 else f"{class_tokens} class tokens"
         raise ValueError(
             f"attention is {tuple(attention.shape[-2:])}, but the view of this grid has {grid[0]}×{grid[1]} patches "
-            f"and a class token: ({tokens}, {tokens}) was expected"
+            f"and {first}: ({tokens}, {tokens}) was expected"
         )
 
 
-def _with_class_token(view: Permutation, grid: Grid) -> Tensor:
-    """π shifted by one, with the class token left in place: (n+1,)."""
-    return torch.cat([torch.zeros(1, dtype=torch.long), view.index(grid) + 1])
+def _with_class_tokens(view: Permutation, grid: Grid, count: int) -> Tensor:
+    """π shifted by the class tokens, which are left in place: (T+n,)."""
+    return torch.cat([torch.arange(count), view.index(grid) + count])
 
 
-def _interpolate(attention: Tensor, source: Grid, target: Grid) -> Tensor:
-    """W A' Wᵀ with W the interpolation between patch centres, class token kept, row sums of A' kept."""
-    weights = _grid_weights(source, target).to(attention)  # (n, n')
-    weights = torch.block_diag(torch.ones(1, 1).to(weights), weights)  # (n+1, n'+1)
-    rows = _rescaled(weights @ attention, attention.sum(-1) @ weights.T)  # (…, n+1, n'+1): queries moved
-    patches = _rescaled(rows[..., 1:] @ weights[1:, 1:].T, rows[..., 1:].sum(-1))  # (…, n+1, n): keys moved
-    return torch.cat([rows[..., :1], patches], dim=-1)
+def _interpolate(attention: Tensor, source: Grid, target: Grid, kept: int) -> Tensor:
+    """W A' Wᵀ with W the interpolation between patch centres, T class tokens ``kept``, row sums of A' kept."""
+    patch_weights = _grid_weights(source, target).to(attention)  # (n, n')
+    weights = torch.block_diag(torch.eye(kept).to(patch_weights), patch_weights)  # (T+n, T+n')
+    rows = _rescaled(weights @ attention, attention.sum(-1) @ weights.T)  # (…, T+n, T+n'): queries moved
+    patches = _rescaled(rows[..., kept:] @ patch_weights.T, rows[..., kept:].sum(-1))  # (…, T+n, n): keys moved
+    return torch.cat([rows[..., :kept], patches], dim=-1)
 
 
 def _rescaled(rows: Tensor, sums: Tensor) -> Tensor:

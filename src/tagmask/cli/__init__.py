@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except TagmaskError as error:
         code = _complain(str(error))
     except KeyboardInterrupt:
+        _close_bars()
         print("\nstopped; type the same command again to go on.", file=sys.stderr)
         code = 130
     except BrokenPipeError:  # the reader of our output (head, less) has gone
@@ -27,15 +28,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.errno not in _DISK:
             raise
-        code = _complain(f"{error.filename or 'the output'}: {_DISK[error.errno]}")
+        code = _complain(f"{error.filename or _written(arguments)}: {_DISK[error.errno]}")
     sys.exit(code)
 
 
 _DISK = {
     errno.ENOSPC: "the disk is full; free some space and type the same command again to go on.",
     errno.EDQUOT: "the disk quota is used up; free some space and type the same command again to go on.",
+    errno.EFBIG: "a file of this size is not allowed there; choose another disk or a higher limit.",
+    errno.EIO: "the disk cannot be read or written; check it.",
     errno.EROFS: "the disk is read-only; choose another --out.",
     errno.EACCES: "permission denied; choose another path or change its permissions.",
+    errno.EPERM: "permission denied; choose another path or change its permissions.",
+    errno.ENAMETOOLONG: "this name is too long for the disk; choose a shorter one.",
     errno.ENOTDIR: "a file is where a folder is needed; choose another path.",
     errno.EEXIST: "a file is where a folder is needed; choose another path.",
     errno.EISDIR: "a folder is where a file is needed; choose another path.",
@@ -55,6 +60,27 @@ def _dispatch(arguments: list[str]) -> int:
     return 0
 
 
+def _written(arguments: Sequence[str]) -> str:
+    """What a command writes, where the system does not say which file it could not write."""
+    for flag in ("--to", "--onnx", "--out"):
+        for place, argument in enumerate(arguments):
+            if argument.startswith(f"{flag}="):
+                return argument.removeprefix(f"{flag}=")
+            if argument == flag and place + 1 < len(arguments):
+                return arguments[place + 1]
+    return "the output"
+
+
 def _complain(message: str) -> int:
+    _close_bars()
     print(f"error: {message}", file=sys.stderr)
     return 1
+
+
+def _close_bars() -> None:
+    """End progress bars that an exception has left open: what comes next begins on a line of its own."""
+    if "tqdm" in sys.modules:
+        from tqdm import tqdm
+
+        for bar in list(getattr(tqdm, "_instances", ())):
+            bar.close()

@@ -132,6 +132,13 @@ def export(arguments: list[str]) -> None:
     print(export_run(settings))
 
 
+def paper(arguments: list[str]) -> None:
+    from tagmask.cli.paper import paper as run_table
+
+    _calm_libraries()
+    run_table(arguments)
+
+
 COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "demo": demo,
     "run": run,
@@ -143,6 +150,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
     "predict": predict,
     "report": report,
     "export": export,
+    "paper": paper,
 }
 
 

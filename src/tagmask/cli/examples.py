@@ -13,6 +13,7 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask predict   masks of a catalog, a folder of photos, or one photo
   tagmask report    one page on a run: scores, curves, pictures, and how all was made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT; the network as ONNX
+  tagmask paper     each table and figure of the ACR paper, ours beside theirs
 
   tagmask COMMAND --help    settings and examples of one command
   tagmask --version
@@ -26,9 +27,12 @@ examples:
   tagmask train --data folder --images photos --tags tags.csv --backbone deit_small_patch16_224 --pretrained --out run
   tagmask train --preset voc --root VOCdevkit/VOC2012 --out run
   tagmask train --preset coco --images train2014 --annotations annotations/instances_train2014.json --out run
+  tagmask train --preset scenes-seam --out seam            SEAM*: activation consistency alone
+  tagmask train --preset scenes-mct --out mct              MCTformer with ACR; without: --alpha 0 --beta 0
   accelerate launch --num_processes 8 -m tagmask train --preset voc --root VOCdevkit/VOC2012 --batch 8 --out run
 
-also: --preset NAME   start from a named recipe: scenes, voc, voc-deit-s, coco
+also: --preset NAME   start from a named recipe: scenes, voc, voc-deit-s, coco, scenes-seam, voc-seam, scenes-mct,
+                      voc-mct
       --config FILE   start from the [train] section of a run's config.toml
 """
 
@@ -119,4 +123,21 @@ examples:
   tagmask export --out run --format overlays --to pictures
   tagmask export --out run --labels run/4_pseudo --format voc --to folder
   tagmask export --out run --onnx segmenter.onnx
+"""
+
+PAPER_EXAMPLES = """\
+Each table and figure of the ACR paper by one command, ours beside theirs. Trainings are shared by all tables in the
+same --out. Stopped anywhere and typed again, it goes on.
+
+examples:
+  tagmask paper --list                                     every table and figure, and what it needs
+  tagmask paper ablation --out paper                       on built-in scenes
+  tagmask paper methods --out paper --seeds 3              three random seeds: mean ± standard deviation
+  tagmask paper ablation --preset voc --root VOCdevkit/VOC2012 --score-split train --out paper
+  tagmask paper layers --config paper/ablation.toml --out paper    with the settings of another table
+  tagmask paper maps --out paper --train.steps 200 --seeds.size 96 --pictures 6
+
+also: --preset NAME   start from a named recipe: those of `tagmask run`; default: scenes, where --data is not given
+      --config FILE   start from the settings of another table, or a run's config.toml
+      --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help` lists them
 """

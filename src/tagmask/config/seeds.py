@@ -11,8 +11,8 @@ from tagmask.config.base import DataSettings, below, check_scales, check_shard
 class MapSettings:
     """How localisation maps are made; the defaults are the paper's."""
 
-    layers: int = 2
-    """How many last blocks give class gradients."""
+    layers: int | None = None
+    """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: tuple[int, int] | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
     transpose: bool = False

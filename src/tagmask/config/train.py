@@ -13,6 +13,8 @@ class TrainSettings(LoopSettings, DataSettings):
 
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
+    model: Literal["acr", "mct"] = "acr"
+    """acr: one class token, as in the paper; mct: a class token for each class and a patch branch (MCTformer)."""
     backbone: str = "deit_small_patch16_224"
     """Any timm ViT with a class token; the paper's are vit_base_r50_s16_384 and deit_small_patch16_224."""
     pretrained: bool = False

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import timm
 import torch
@@ -32,6 +32,8 @@ class Classifier(nn.Module):
     ``weights`` a local file. ``classes`` are the names of the logits, kept with the saved model.
     """
 
+    kind: ClassVar[str] = "classifier"  # as config.json names it
+    has_head: ClassVar[bool] = True  # timm's linear head gives the logits
     mean: Tensor
     std: Tensor
 
@@ -56,7 +58,7 @@ class Classifier(nn.Module):
         self.backbone = backbone
         self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes))
         self.img_size = img_size
-        self.vit: Any = _create(backbone, num_classes, img_size, pretrained, drop_path)
+        self.vit: Any = _create(backbone, num_classes if self.has_head else 0, img_size, pretrained, drop_path)
         if weights is not None:
             fit_weights(self.vit, Path(weights), checkpoint_filter_fn, optional=_HEADS)
         config = resolve_model_data_config(self.vit)
@@ -75,8 +77,18 @@ class Classifier(nn.Module):
         return int(self.vit.patch_embed.feat_ratio())
 
     @property
+    def class_tokens(self) -> int:
+        """How many class tokens stand first."""
+        return 1
+
+    @property
+    def map_layers(self) -> int:
+        """How many last blocks make a map where nothing else is asked for."""
+        return 2
+
+    @property
     def prefix(self) -> int:
-        """Tokens before the patches: the class token first, then distillation or register tokens."""
+        """Tokens before the patches: the class tokens first, then distillation or register tokens."""
         return int(self.vit.num_prefix_tokens)
 
     @property
@@ -110,21 +122,32 @@ class Classifier(nn.Module):
             logits, attention = self.attend(images)
             return logits, torch.stack(attention, dim=1)
         self.grid(*images.shape[-2:])
-        plain: Tensor = self.vit(images)
-        return plain
+        return self.branches(images).mean(dim=1)
+
+    def branches(self, images: Tensor) -> Tensor:
+        """Logits (B, S, C) of the S branches that are each trained on the tags; here one, the class token's."""
+        logits: Tensor = self.vit(images)
+        return logits.unsqueeze(1)
 
     def attend(
         self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Logits (B, C) and Ā (B, N+1, N+1) of the chosen blocks (default: all), in order.
+        """Logits (B, C) and Ā (B, T+n, T+n) of the chosen blocks (default: all), in order.
 
-        Token 0 is the class token, 1.. are the patches in row-major order; distillation and register tokens are
-        left out. ``checkpoint`` recomputes each block in the backward pass: less memory, about a third more time.
+        First come the T class tokens (here one), then the patches in row-major order; distillation and register tokens
+        are left out. ``checkpoint`` recomputes each block in the backward pass: less memory, about a third more time.
         """
+        logits, attention = self.attend_branches(images, blocks, checkpoint)
+        return logits.mean(dim=1), attention
+
+    def attend_branches(
+        self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As ``attend``, with the logits (B, S, C) of all branches."""
         height, width = self.grid(*images.shape[-2:])
         chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
         with record_attention(chosen, checkpoint=checkpoint) as found:
-            logits: Tensor = self.vit(images)
+            logits = self.branches(images)
         tokens = self.prefix + height * width
         if len(found) != len(chosen) or any(attention.shape[-1] != tokens for attention in found):
             raise TagmaskError(f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}.")
@@ -139,24 +162,30 @@ class Classifier(nn.Module):
         return class_trace(self, images, classes, gradients)
 
     def without_extra_tokens(self, attention: Tensor) -> Tensor:
-        """(…, prefix+n, prefix+n) to (…, n+1, n+1): class token and patches only."""
-        if self.prefix == 1:
+        """(…, prefix+n, prefix+n) to (…, T+n, T+n): class tokens and patches only."""
+        if self.prefix == self.class_tokens:
             return attention
-        keep = [0, *range(self.prefix, attention.shape[-1])]
+        keep = [*range(self.class_tokens), *range(self.prefix, attention.shape[-1])]
         index = torch.tensor(keep, device=attention.device)
         return attention.index_select(-2, index).index_select(-1, index)
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
         sizes = {"img_size": self.img_size, "crop_size": self.crop_size}
-        config = {"model": "classifier", "backbone": self.backbone, **sizes, "classes": list(self.classes)}
-        save_model(Path(path), self.vit, config)
+        config = {"model": self.kind, "backbone": self.backbone, **sizes, "classes": list(self.classes)}
+        save_model(Path(path), self.stored(), config)
+
+    def stored(self) -> nn.Module:
+        """The part whose weights are written."""
+        vit: nn.Module = self.vit
+        return vit
 
     @classmethod
-    def load(cls, path: Path | str) -> "Classifier":
-        """Read what ``save`` wrote."""
+    def load(cls, path: Path | str) -> Self:
+        """Read what ``save`` wrote; ``tagmask.models.kinds.load_classifier`` reads a classifier of any kind."""
         folder = Path(path)
-        config = read_config(folder, "classifier", _CONFIG, "a classifier; give the folder that `tagmask train` wrote.")
+        expected = f"a classifier that {cls.__name__} can read; tagmask.models.kinds.load_classifier reads any kind."
+        config = read_config(folder, cls.kind, _CONFIG, expected)
         size = config["img_size"]
         model = cls(
             config["backbone"],
@@ -165,7 +194,7 @@ class Classifier(nn.Module):
             classes=config["classes"],
         )
         model.crop_size = config["crop_size"]
-        load_weights(folder, model.vit, "a classifier")
+        load_weights(folder, model.stored(), "a classifier")
         return model.eval()
 
 

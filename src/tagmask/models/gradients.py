@@ -24,6 +24,7 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
+from tagmask.acr.localize import gradient_map
 from tagmask.errors import TagmaskError
 from tagmask.models.attention import probabilities, record_attention
 
@@ -41,6 +42,10 @@ class Evidence:
     gradients: list[Tensor]  # of the chosen last blocks, in order, each (B, K, heads, n)
     attention: list[Tensor]  # Ā of the blocks chosen for affinity, in order, each (B, n+1, n+1)
 
+    def plain_maps(self) -> Tensor:
+        """Maps (B, K, n) without affinity, ACR*."""
+        return gradient_map(self.gradients)
+
 
 def class_evidence(
     model: "Classifier", images: Tensor, classes: Tensor, layers: int, affinity_blocks: range, exact_graph: bool = False
@@ -49,12 +54,9 @@ def class_evidence(
 
     Takes the shortcut where it holds; ``exact_graph`` forces plain autograd.
     """
-    depth = len(model.blocks)
-    if not 1 <= layers <= depth:
-        raise TagmaskError(f"layers is {layers}; {model.backbone} has {depth} blocks, choose 1 to {depth}.")
-    if affinity_blocks and not 0 <= affinity_blocks[0] <= affinity_blocks[-1] < depth:
-        raise TagmaskError(f"blocks {affinity_blocks} do not exist; {model.backbone} has blocks 0 to {depth - 1}.")
+    check_blocks(model, layers, affinity_blocks)
     check_request(model, images, classes)
+    depth = len(model.blocks)
     with evaluating(model), torch.inference_mode(False):
         if exact_graph or layers > SHORTCUT_LAYERS or depth < SHORTCUT_LAYERS:
             return _by_autograd(model, images, classes, layers, affinity_blocks)
@@ -63,6 +65,15 @@ def class_evidence(
             warnings.warn(f"{model.backbone}: {reason}; plain autograd is used, exact but slower.", stacklevel=2)
             return _by_autograd(model, images, classes, layers, affinity_blocks)
         return _by_shortcut(model, images, classes, layers, affinity_blocks)
+
+
+def check_blocks(model: "Classifier", layers: int, affinity_blocks: range) -> None:
+    """Refuse more blocks than there are."""
+    depth = len(model.blocks)
+    if not 1 <= layers <= depth:
+        raise TagmaskError(f"layers is {layers}; {model.backbone} has {depth} blocks, choose 1 to {depth}.")
+    if affinity_blocks and not 0 <= affinity_blocks[0] <= affinity_blocks[-1] < depth:
+        raise TagmaskError(f"blocks {affinity_blocks} do not exist; {model.backbone} has blocks 0 to {depth - 1}.")
 
 
 def check_request(model: "Classifier", images: Tensor, classes: Tensor) -> None:

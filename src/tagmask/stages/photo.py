@@ -15,6 +15,8 @@ from tagmask.data.dataset import to_tensor
 from tagmask.data.images import read_image
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
+from tagmask.models.device import on_device
+from tagmask.models.kinds import load_classifier
 from tagmask.stages.maps import Image, Maps, make_maps, predicted_classes
 from tagmask.stages.seeds import match_classes, write_seeds
 
@@ -48,7 +50,7 @@ def seed_photo(settings: PhotoSettings) -> str:
     mistakes = settings.mistakes()
     if mistakes:
         raise TagmaskError("\n".join(mistakes))
-    model = Classifier.load(settings.model)
+    model = on_device(load_classifier(settings.model))
     image = read_image(settings.photo)
     names = [tag.strip() for tag in settings.tags.split(",")] if settings.tags is not None else None
     if names is not None and not all(names):
@@ -94,7 +96,7 @@ def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, sett
     chosen = range(blocks[0], blocks[1] + 1) if blocks else None
     with torch.no_grad():
         _, attention = model.attend(model.normalize(picture.to(model.mean.device)), chosen)
-    matrix = affinity(attention)[0].cpu().numpy()  # (n, n)
+    matrix = affinity(attention, model.class_tokens)[0].cpu().numpy()  # (n, n)
     sources = affinity_of_pixels(image, matrix, model.grid(*size), default_points(maps.refined))
     save_picture(
         path, sheet([[("affinity of source pixels", sources)], [("affinity matrix", affinity_matrix(matrix))]])

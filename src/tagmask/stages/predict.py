@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 from tagmask.config import MaskSettings, PredictSettings, check, parse_shard, write_section
@@ -23,6 +22,7 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing, write_json
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.device import on_device
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.resume import check_identity, file_digest, launched_shard, told_skipped
 from tagmask.stages.seeds import match_classes
@@ -143,9 +143,3 @@ def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
     shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
     told = f"{len(absent)} classes of the model are not among those of the images and were ruled out: {shown}"
     return (told,) if absent else ()
-
-
-def on_device(model: DeepLabV2) -> DeepLabV2:
-    """On the GPU, where there is one."""
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return model.to(device) if device is not None else model

@@ -9,7 +9,8 @@ from tagmask.data.export.items import Mask
 from tagmask.data.images import read_image, write_mask
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.stages.predict import on_device, views_of
+from tagmask.models.device import on_device
+from tagmask.stages.predict import views_of
 from tagmask.stages.probabilities import Image, predict_probabilities, sharpen
 from tagmask.stages.seeds import match_classes
 

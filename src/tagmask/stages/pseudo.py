@@ -8,10 +8,8 @@ The background's score is constant. The paper sets it to 0.55; by default it is 
 histogram of the maps that are labelled. Every step can be stopped and goes on when it is started again.
 """
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +26,10 @@ from tagmask.files import read_json, write_json
 from tagmask.masks.crf import PRESETS
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.models.classifier import Classifier
+from tagmask.models.kinds import load_classifier
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.maps import Image
+from tagmask.stages.pool import pool
 from tagmask.stages.resume import check_identity, file_digest, launched_shard, maker, told_skipped
 from tagmask.stages.seeds import FOLDER as SEED_FOLDER
 from tagmask.stages.seeds import read_seeds, seed_file
@@ -142,7 +141,7 @@ def _route(settings: PseudoSettings) -> Route:
     if settings.method == "walk":
         net = AffinityNet.load(settings.out / AFFINITY_FOLDER)
         return NetWalk(net, settings.affinity.radius, settings.beta or 36.0, settings.steps or 64)
-    model = Classifier.load(settings.model or settings.out / CLASSIFIER_FOLDER)
+    model = load_classifier(settings.model or settings.out / CLASSIFIER_FOLDER)
     return AttentionWalk(model, settings.map_settings(), settings.beta or 1.0, settings.steps or 2)
 
 
@@ -189,8 +188,8 @@ def _each(work: Any, catalog: Catalog, todo: list[int], processes: int, name: st
                 skipped |= {catalog.name(i): why} if why else {}
                 bar.update()
             return skipped
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-            for i, why in zip(todo, pool.map(partial(_attempt, work), todo, chunksize=8), strict=True):
+        with pool(processes, _one_thread) as each:
+            for i, why in zip(todo, each(partial(_attempt, work), todo, chunksize=8), strict=True):
                 skipped |= {catalog.name(i): why} if why else {}
                 bar.update()
     return skipped

@@ -1,10 +1,8 @@
 """Scores of seeds: the whole threshold curve in one reading, and thresholds chosen without ground truth."""
 
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_json, write_json
 from tagmask.scoring import Curve, Sweep, choosers
+from tagmask.stages.pool import pool
 from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
 
 KINDS = ("plain", "refined")  # maps without and with affinity
@@ -167,8 +166,8 @@ def _count(catalog: Catalog, folder: Path, processes: int) -> Tally:
                 total.merge(count_piece(catalog, folder, piece))
                 bar.update(len(piece))
             return total
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            for piece, tally in zip(pieces, pool.map(partial(count_piece, catalog, folder), pieces), strict=True):
+        with pool(processes) as each:
+            for piece, tally in zip(pieces, each(partial(count_piece, catalog, folder), pieces), strict=True):
                 total.merge(tally)
                 bar.update(len(piece))
     return total

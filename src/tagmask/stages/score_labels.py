@@ -1,9 +1,7 @@
 """Scores of label masks, pseudo labels and predictions: one confusion matrix over all images."""
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.scoring.confusion import Scores, confusion, iou
+from tagmask.stages.pool import pool
 
 LABEL_FOLDERS = {"pseudo": "4_pseudo", "predictions": "6_predictions"}
 
@@ -72,8 +71,8 @@ def score_labels(catalog: Catalog, folder: Path, processes: int) -> LabelScores:
             for piece in pieces:
                 _merge(total, count_labels(catalog, folder, piece), bar)
         else:
-            with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-                for found in pool.map(partial(count_labels, catalog, folder), pieces):
+            with pool(processes) as each:
+                for found in each(partial(count_labels, catalog, folder), pieces):
                     _merge(total, found, bar)
     if not total.images:
         why = next(iter(total.missing.values()), "the catalog is empty")

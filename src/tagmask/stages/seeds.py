@@ -19,6 +19,8 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing, write_json
 from tagmask.models.classifier import Classifier
+from tagmask.models.device import on_device
+from tagmask.models.kinds import load_classifier
 from tagmask.stages.maps import Image, Maps, make_maps
 from tagmask.stages.resume import check_identity, file_digest, launched_shard, told_skipped
 from tagmask.training.classifier import FOLDER as CLASSIFIER_FOLDER
@@ -47,10 +49,10 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     check(settings)
     folder = settings.out / FOLDER
     model_folder = settings.model or settings.out / CLASSIFIER_FOLDER
-    model = Classifier.load(model_folder)
+    model = on_device(load_classifier(model_folder))
     catalog = open_catalog(settings)
     numbers = match_classes(catalog.classes, model)
-    check_identity(folder, _identity(settings, model_folder), settings.restart, "maps")
+    check_identity(folder, _identity(settings, model, model_folder), settings.restart, "maps")
     shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
     if shard[0] == 0:
         write_section(settings.out / "config.toml", "seeds", settings)
@@ -167,8 +169,9 @@ def _groups(
             yield from (group for group in groups if not todo.isdisjoint(i for i, _ in group))
 
 
-def _identity(settings: SeedSettings, model_folder: Path) -> dict[str, Any]:
+def _identity(settings: SeedSettings, model: Classifier, model_folder: Path) -> dict[str, Any]:
     """What makes these maps: the weights and every setting that changes a value."""
     changing = {name: getattr(settings, name) for name in MapSettings.__dataclass_fields__ if name != "batch"}
+    changing["layers"] = settings.layers or model.map_layers
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changing.items()}
     return {"model": file_digest(model_folder / "model.safetensors"), "dtype": settings.dtype, **listed}

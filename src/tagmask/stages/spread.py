@@ -68,7 +68,7 @@ class AttentionWalk:
         blocks = self.settings.affinity_blocks
         with torch.inference_mode():
             _, attention = self.model.attend(first.images, range(blocks[0], blocks[1] + 1) if blocks else None)
-        pairs = affinity(attention)[0].numpy()  # (n, n)
+        pairs = affinity(attention, self.model.class_tokens)[0].numpy()  # (n, n)
         patch, size = self.model.patch_size, first.images.shape[-2:]
         resized = F.interpolate(torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True)[0]
         padded = F.pad(resized, (0, size[1] - first.inner[1], 0, size[0] - first.inner[0]))

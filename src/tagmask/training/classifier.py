@@ -21,6 +21,7 @@ from tagmask.data.open import open_train_and_val
 from tagmask.errors import TagmaskError
 from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
+from tagmask.models.kinds import KINDS
 from tagmask.scoring.average_precision import mean_average_precision
 from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
 
@@ -45,18 +46,17 @@ class TwoViews(nn.Module):
         normalize = self.classifier.normalize
         passes = self._both(normalize(images), normalize(view.apply(images)), bool(alpha or beta))
         (logits, attention), (other_logits, other_attention) = passes
-        classes = F.multilabel_soft_margin_loss(logits, targets)
-        classes = classes + F.multilabel_soft_margin_loss(other_logits, targets)
+        classes = torch.stack([_class_loss(one, targets) for one in (logits, other_logits)]).sum()
         activation, affinity = logits.new_zeros(()), logits.new_zeros(())
         for one, other in zip(attention, other_attention, strict=True):
-            restored = view.restore(other, grid)  # (B, n+1, n+1)
-            both = consistency_losses(one, restored, settings.distance)
+            restored = view.restore(other, grid, self.classifier.class_tokens)  # (B, T+n, T+n)
+            both = consistency_losses(one, restored, settings.distance, self.classifier.class_tokens)
             activation, affinity = activation + both[0] / len(attention), affinity + both[1] / len(attention)
         loss = classes + alpha * activation + beta * affinity
         return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
 
     def _both(self, first: Tensor, second: Tensor, attend: bool) -> list[tuple[Tensor, list[Tensor]]]:
-        """Logits and attentions of both views, in one batch where their sizes agree."""
+        """Logits (B, S, C) and attentions of both views, in one batch where their sizes agree."""
         if first.shape != second.shape:
             return [self._one(first, attend), self._one(second, attend)]
         logits, attention = self._one(torch.cat([first, second]), attend)
@@ -65,8 +65,13 @@ class TwoViews(nn.Module):
 
     def _one(self, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
         if not attend:
-            return self.classifier(images), []
-        return self.classifier.attend(images, self.blocks, self.settings.checkpoint_attention)
+            return self.classifier.branches(images), []
+        return self.classifier.attend_branches(images, self.blocks, self.settings.checkpoint_attention)
+
+
+def _class_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum over the branches of logits (B, S, C)."""
+    return torch.stack([F.multilabel_soft_margin_loss(one, targets) for one in logits.unbind(1)]).sum()
 
 
 def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
@@ -136,7 +141,7 @@ def _predict(
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
     """The classifier to start from, its first blocks frozen where asked for."""
     torch.manual_seed(settings.seed)
-    classifier = Classifier(
+    classifier = KINDS[settings.model](
         settings.backbone,
         len(catalog.classes),
         pretrained=settings.pretrained,
@@ -152,7 +157,10 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
         first = tuple(f"blocks.{i}." for i in range(settings.freeze))
         for name, parameter in classifier.vit.named_parameters():
             early = name.startswith(first) or name.startswith(("patch_embed", "norm_pre", "pos_embed"))
-            parameter.requires_grad_(not (early or "token" in name))
+            learns = (
+                name == "cls_token" and settings.model == "mct"
+            )  # its tokens are the classes: alike until they learn
+            parameter.requires_grad_(learns or not (early or "token" in name))
     return classifier
 
 

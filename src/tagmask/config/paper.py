@@ -1,0 +1,112 @@
+"""Settings of the paper's tables and figures: the data, what to score on, and a section for each stage."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tagmask.config.base import DataSettings, below, flag
+from tagmask.config.pseudo import PseudoSettings
+from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop
+from tagmask.config.seeds import SeedSettings
+from tagmask.config.segment import PredictSettings, SegmentSettings
+from tagmask.config.toml import write_section
+from tagmask.config.train import TrainSettings
+
+_NOWHERE = Path()  # stages write where the cache says
+BELONGS = {  # setting of what is scored: the kinds of data that have it
+    "score_split": ("voc",),
+    "score_images": ("folder", "coco"),
+    "score_tags": ("folder",),
+    "score_masks": ("folder",),
+    "score_annotations": ("coco",),
+    "score_count": ("scenes",),
+    "score_scene_seed": ("scenes",),
+}
+SCENES_SCORED = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTop(DataSettings):
+    """What the paper's tables have of their own; the [paper] table of their config.toml."""
+
+    table: str
+    """The table or figure; may also stand first, without --table. `tagmask paper --list` names all."""
+    out: Path
+    """Folder of the tables; trainings are shared by all tables in it."""
+    random_seeds: int = 1
+    """How many times each row is trained, each time with another seed; also --seeds."""
+    only: tuple[str, ...] = ()
+    """Also report the mean over the background and these classes, e.g. dog person."""
+    pictures: int = 4
+    """Images in a figure."""
+    keep_maps: bool = False
+    """Keep the maps of every image once they are scored; they may take gigabytes."""
+    score_split: str | None = None
+    """voc: the list whose images are scored; default: the one that is trained on, as in the paper."""
+    score_images: Path | None = None
+    """folder, coco: the images that are scored; default: those trained on. So for the next three."""
+    score_tags: Path | None = None
+    score_masks: Path | None = None
+    score_annotations: Path | None = None
+    score_count: int | None = None
+    """scenes: how many pictures are scored; default: 200."""
+    score_scene_seed: int | None = None
+    """scenes: seed of the pictures that are scored; default: one more than --scene-seed, so none was trained on."""
+
+    def score_data(self) -> dict[str, Any]:
+        """The data settings of the images that are scored."""
+        values = {name: getattr(self, name) for name in DATA}
+        values |= {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
+        if self.data == "scenes":
+            values["count"] = SCENES_SCORED if self.score_count is None else self.score_count
+            values["scene_seed"] = self.scene_seed + 1 if self.score_scene_seed is None else self.score_scene_seed
+        return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings(PaperTop):
+    """One table or figure of the paper, ours beside theirs."""
+
+    train: TrainSettings = field(default_factory=lambda: TrainSettings(out=_NOWHERE))
+    seeds: SeedSettings = field(default_factory=lambda: SeedSettings(out=_NOWHERE))
+    pseudo: PseudoSettings = field(default_factory=lambda: PseudoSettings(out=_NOWHERE))
+    segment: SegmentSettings = field(default_factory=lambda: SegmentSettings(out=_NOWHERE))
+    predict: PredictSettings = field(default_factory=lambda: PredictSettings(out=_NOWHERE))
+
+    def mistakes(self) -> list[str]:
+        """One sentence for every setting that cannot be used."""
+        found = self.run(self.out).mistakes() + below(self, random_seeds=1, pictures=1, score_count=1)
+        for name, kinds in BELONGS.items():
+            if getattr(self, name) is not None and self.data not in kinds:
+                found.append(f"--{flag(name)} belongs to --data {' or '.join(kinds)}; leave it out.")
+        scored = DataSettings(**self.score_data()).mistakes()
+        return found + [one.replace("--", "--score-", 1) for one in scored if one not in found]
+
+    def run(self, out: Path, place: int = 0, changes: Mapping[str, Any] | None = None) -> RunSettings:
+        """The settings of the run in ``out``: the ``place``-th random seed, the training changed by ``changes``."""
+        train = dataclasses.replace(self.train, **{"seed": self.train.seed + place, **(changes or {})})
+        affinity = dataclasses.replace(self.pseudo.affinity, seed=self.pseudo.affinity.seed + place)
+        return RunSettings(
+            out=out,
+            train=train,
+            seeds=self.seeds,
+            pseudo=dataclasses.replace(self.pseudo, affinity=affinity),
+            segment=dataclasses.replace(self.segment, seed=self.segment.seed + place),
+            predict=self.predict,
+            **{name: getattr(self, name) for name in DATA},
+        )
+
+
+OWN = tuple(one.name for one in dataclasses.fields(PaperTop) if one.name not in (*DATA, "table", "out"))
+
+
+def write_paper_config(path: Path, settings: PaperSettings) -> None:
+    """Every setting of a table, as `tagmask paper --config` reads them."""
+    own = {name: getattr(settings, name) for name in (*OWN, *DATA)}
+    write_section(path, "paper", PaperTop(table=settings.table, out=settings.out, **own))
+    run = settings.run(settings.out)
+    write_section(path, "run", RunTop(out=settings.out, **run.data_settings()))
+    for name in SECTIONS:
+        write_section(path, name, getattr(run, f"for_{name}")())

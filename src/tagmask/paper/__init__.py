@@ -1,0 +1,1 @@
+"""The tables and figures of the ACR paper, each by one command: ours beside theirs."""

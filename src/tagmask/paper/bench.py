@@ -1,0 +1,251 @@
+"""Trainings, seeds, labels and their scores for the tables, each made once by the ordinary stages.
+
+OUT/runs/KEY/                       a training; KEY is a hash of its settings and images
+  1_classifier/  trained.json
+  maps-KEY/      scored.json        seeds of the scored images by a method, and their score
+  labels-KEY/    2_seeds 3_affinity 4_pseudo   of the images trained on; labelled.json, scored.json
+    segment-KEY/ 5_segmenter 6_predictions     of the scored images; segmented.json, scored.json
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from tagmask.config import ScoreSettings, SeedSettings, to_plain
+from tagmask.config.paper import PaperSettings
+from tagmask.config.run import RunSettings
+from tagmask.data.catalog import Catalog
+from tagmask.data.open import open_catalog
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json
+from tagmask.paper.cache import key, once, seconds_of
+from tagmask.pipeline_plan import duration
+
+CLASSIFIER = Path("1_classifier")
+MODEL = CLASSIFIER / "model.safetensors"
+_NOT_IDENTITY = {"out", "workers", "processes", "log_every", "save_every", "restart", "tensorboard", "shard"}
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of the cache."""
+
+    folder: Path
+    settings: RunSettings
+    place: int  # which of the random seeds
+    key: str
+
+    @property
+    def classifier(self) -> Path:
+        return self.folder / CLASSIFIER
+
+
+class Bench:
+    """What the tables of one folder share."""
+
+    def __init__(self, settings: PaperSettings) -> None:
+        self.settings = settings
+        self.score_data = settings.score_data()
+
+    @cached_property
+    def training_images(self) -> Catalog:
+        return open_catalog(self.settings)
+
+    @cached_property
+    def scored_images(self) -> Catalog:
+        return open_catalog(self._scoring(Path()))
+
+    def check_masks(self, which: str) -> None:
+        """Refuse before the first training what could not be scored after the last."""
+        if which == "scored" and not self.scored_images.has_masks:
+            raise TagmaskError(
+                "the images to score have no masks to compare with; give --masks (--score-masks), or another --data."
+            )
+        if which == "trained" and not self.training_images.has_masks:
+            raise TagmaskError("the images trained on have no masks to compare with; give --masks, or another --data.")
+        unknown = [name for name in self.settings.only if name not in self.scored_images.classes]
+        if unknown:
+            raise TagmaskError(
+                f"--only {unknown[0]} is no class of these images; choose from {', '.join(self.scored_images.classes)}."
+            )
+
+    def trained(self, variants: Mapping[str, Changes], seeds: int | None = None) -> dict[str, list[Run]]:
+        """Every variant trained with every random seed (or the first ``seeds``); what is done is found again."""
+        places = range(self.settings.random_seeds if seeds is None else seeds)
+        runs = {title: [self._run(place, changes) for place in places] for title, changes in variants.items()}
+        jobs = [(f"{title}, seed {run.settings.train.seed}", run) for title, some in runs.items() for run in some]
+        for number, (title, run) in enumerate(jobs, 1):
+            if _is_trained(run):
+                _tell(f"training {number} of {len(jobs)} ({title}): done before")
+                continue
+            left = _time_left([one for _, one in jobs])
+            _tell(f"training {number} of {len(jobs)} ({title})" + (f", {left}" if left else ""))
+            self._train(run)
+        return runs
+
+    def scored(
+        self, runs: Mapping[str, Sequence[Run]], method: str = "acr", maps: Changes | None = None
+    ) -> dict[str, list[Any]]:
+        """The scores of the seeds of every run, as scores.json holds them; ``maps`` change how they are made."""
+        total, number = sum(map(len, runs.values())), 0
+        found: dict[str, list[Any]] = {}
+        for title, some in runs.items():
+            for run in some:
+                number += 1
+                by = "" if method == "acr" else f", by {method}"
+                told = f"maps {number} of {total} ({title}, seed {run.settings.train.seed}{by})"
+                found.setdefault(title, []).append(self._score(run, method, maps or {}, told))
+        return found
+
+    def labelled(self, run: Run) -> Path:
+        """The folder of the pseudo labels of the images that were trained on."""
+        settings = run.settings
+        own = {"seeds": _identity(settings.for_seeds()), "pseudo": _identity(settings.for_pseudo())}
+        folder = run.folder / f"labels-{key(own)}"
+        once(folder / "labelled.json", own, lambda: _label(run, folder, settings))
+        return folder
+
+    def label_scores(self, run: Run) -> Any:
+        """Scores of the seeds and pseudo labels of the images that were trained on."""
+        from tagmask.stages.score_run import score_run
+
+        folder, settings = self.labelled(run), run.settings
+        options = {"out": folder, "processes": settings.pseudo.processes, **settings.data_settings()}
+
+        def work() -> Any:
+            score_run(ScoreSettings(**options))
+            return read_json(folder / "scores.json")
+
+        return once(folder / "scored.json", {}, work)
+
+    def segmented(self, run: Run) -> Path:
+        """The folder of a segmenter trained on the pseudo labels, and of its masks of the scored images."""
+        labels, settings = self.labelled(run), run.settings
+        scored = {**self.score_data, "images": self.scored_images.fingerprint()}
+        own = {"segment": _identity(settings.for_segment()), "predict": _identity(settings.for_predict())}
+        folder = labels / f"segment-{key({**own, 'scored': _plain(scored)})}"
+        once(folder / "segmented.json", own, lambda: _segment(labels, folder, settings, self.score_data))
+        return folder
+
+    def prediction_scores(self, run: Run) -> Any:
+        """Scores of the predictions on the scored images."""
+        from tagmask.stages.score_run import score_run
+
+        folder = self.segmented(run)
+
+        def work() -> Any:
+            score_run(self._scoring(folder))
+            return read_json(folder / "scores.json")["predictions"]
+
+        return once(folder / "scored.json", {}, work)
+
+    def _scoring(self, out: Path) -> ScoreSettings:
+        return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **self.score_data)
+
+    def _run(self, place: int, changes: Changes) -> Run:
+        plain = self.settings.run(Path(), place, changes)
+        name = key({**_identity(plain.for_train()), "images": self.training_images.fingerprint()})
+        folder = self.settings.out / "runs" / name
+        return Run(folder, dataclasses.replace(plain, out=folder), place, name)
+
+    def _train(self, run: Run) -> None:
+        from tagmask.training.classifier import train
+
+        settings, threads = run.settings.for_train(), torch.get_num_threads()
+        file = run.folder / "trained.json"
+        if file.is_file():  # the weights were deleted to save space
+            file.unlink()
+
+        def work() -> Any:
+            trained = train(settings)
+            if not (run.folder / MODEL).is_file():  # a resume point tells of a finished training
+                trained = train(dataclasses.replace(settings, restart=True))
+            return trained.outcome.metrics
+
+        once(file, _identity(settings), work)
+        torch.set_num_threads(threads)  # a training with loading processes takes fewer
+
+    def _score(self, run: Run, method: str, maps: Changes, told: str) -> Any:
+        from tagmask.stages.score import score_seeds
+
+        scored = {**self.score_data, "images": self.scored_images.fingerprint()}
+        chosen = dataclasses.replace(run.settings.seeds, **maps)
+        own = {"maps": _identity(chosen), "method": method, "scored": _plain(scored)}
+        folder = run.folder / f"maps-{key(own)}"
+        settings = dataclasses.replace(chosen, out=folder, model=run.classifier, **self.score_data)
+
+        def work() -> Any:
+            _tell(told)
+            _make_maps(settings, method)
+            found = score_seeds(self._scoring(folder)).to_json()
+            if not self.settings.keep_maps:
+                shutil.rmtree(folder / "2_seeds", ignore_errors=True)
+            return found
+
+        return once(folder / "scored.json", own, work)
+
+
+def _make_maps(settings: SeedSettings, method: str) -> None:
+    from tagmask.paper.methods import seed_by_method
+    from tagmask.stages.seeds import seed_catalog
+
+    if method == "acr":
+        seed_catalog(settings)
+    else:
+        seed_by_method(settings, method)
+
+
+def _label(run: Run, folder: Path, settings: RunSettings) -> Any:
+    from tagmask.stages.pseudo import make_pseudo
+    from tagmask.stages.seeds import seed_catalog
+
+    _tell("seeds and pseudo labels of the images trained on")
+    seed_catalog(dataclasses.replace(settings.for_seeds(), out=folder, model=run.classifier))
+    done = make_pseudo(dataclasses.replace(settings.for_pseudo(), out=folder, model=run.classifier))
+    return {"images": done.made + done.kept, "background": done.background}
+
+
+def _segment(labels: Path, folder: Path, settings: RunSettings, score_data: Changes) -> Any:
+    from tagmask.stages.predict import predict_catalog
+    from tagmask.training.segmenter import train_segmenter
+
+    _tell("a segmenter on the pseudo labels")
+    threads = torch.get_num_threads()
+    trained = train_segmenter(dataclasses.replace(settings.for_segment(), out=folder, pseudo=labels / "4_pseudo"))
+    torch.set_num_threads(threads)
+    predict_catalog(dataclasses.replace(settings.for_predict(), out=folder, **score_data))
+    return trained.outcome.metrics
+
+
+def _identity(settings: Any) -> dict[str, Any]:
+    """The settings that change a result; the data are told by the training's."""
+    return {name: value for name, value in to_plain(settings).items() if name not in _NOT_IDENTITY}
+
+
+def _plain(values: Changes) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+
+def _is_trained(run: Run) -> bool:
+    return (run.folder / "trained.json").is_file() and (run.folder / MODEL).is_file()
+
+
+def _time_left(runs: Sequence[Run]) -> str:
+    """About how long the trainings that are left will take, from those that are done; empty before the first."""
+    unique = {run.key: run for run in runs}.values()
+    spent = [seconds_of(run.folder / "trained.json") for run in unique if _is_trained(run)]
+    if not spent:
+        return ""
+    return f"about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"
+
+
+def _tell(sentence: str) -> None:
+    tqdm.write(sentence)

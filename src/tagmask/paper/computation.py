@@ -1,0 +1,189 @@
+"""What training costs in memory, and how fast maps are made: ours, one backward pass per class, MCTformer.
+
+Memory: of a training step on one image, in a process of its own; on the CPU the growth of its largest resident size,
+on a GPU the largest allocation. Speed: one image at the training size; the ways take turns in one process, on one
+thread, and the fastest turn counts, in processor time on the CPU, so that other programs hardly disturb. Weights are
+random: they do not matter.
+"""
+
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from tagmask.acr.localize import localize_both
+from tagmask.config import TrainSettings
+from tagmask.data.catalog import Catalog
+from tagmask.models.attention import attend_per_head, record_attention
+from tagmask.models.classifier import Classifier
+from tagmask.paper import numbers
+from tagmask.paper.bench import Bench
+from tagmask.paper.cache import key, once
+from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.stages.pool import pool
+from tagmask.training.classifier import ClassifierTask, build_classifier
+
+TURNS = 12
+SLOW = 4  # one turn of the slowest way for so many of the others
+OURS, PER_CLASS, MCT = "ACR", "ACR, one backward per class", "MCTformer"
+
+
+def computation(bench: Bench) -> Table:
+    """Training memory and maps per second; measured once for each random seed."""
+    own = bench.settings.run(Path()).for_train()
+    settings = dataclasses.replace(own, pretrained=False, weights=None, model="acr", batch=1, accumulate=1)
+    found = [_measured(bench, settings, place) for place in range(bench.settings.random_seeds)]
+    backbone = settings.backbone if settings.backbone in numbers.MAPS_PER_SECOND else "deit_small_patch16_224"
+    memory, speed = numbers.TRAINING_MEGABYTES[backbone], numbers.MAPS_PER_SECOND[backbone]
+    paper = {OURS: (memory, None), PER_CLASS: (None, speed), MCT: (None, numbers.MCT_MAPS_PER_SECOND)}
+    rows = [
+        Row(
+            way,
+            (
+                Cell(tuple(one["megabytes"][way] for one in found if way in one["megabytes"]), paper[way][0]),
+                Cell(tuple(one["images_per_second"][way] for one in found), paper[way][1]),
+                Cell(tuple(one["images_per_second"][way] / one["images_per_second"][OURS] for one in found)),
+            ),
+        )
+        for way in paper
+    ]
+    columns = (Column("training memory [MB]", 0), Column("maps [images/s]", 2), Column("relative to ACR", 2))
+    return Table("computation", "Computation", "way", columns, tuple(rows), _notes(found[0], settings, backbone))
+
+
+def _notes(found: Mapping[str, Any], settings: TrainSettings, backbone: str) -> tuple[str, ...]:
+    device, size, classes = found["device"], found["size"], found["classes"]
+    return (
+        f"ours: {settings.backbone} at {size} pixels, batch 1, {classes} class(es) per image, {device}; memory of one "
+        "training step beyond what the process had before it.",
+        f"paper: {backbone}, {numbers.MACHINE}; MCTformer's on DeiT-S. The paper's code takes one backward pass per "
+        "class, so its speed stands there.",
+    )
+
+
+def _measured(bench: Bench, settings: TrainSettings, place: int) -> Any:
+    """The measurement, kept in the cache as a training is."""
+    catalog = bench.training_images
+    classes = mean_classes(catalog)
+    own = {
+        "backbone": settings.backbone,
+        "size": settings.size,
+        "classes": classes,
+        "of": len(catalog.classes),
+        "losses": [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention],
+        "place": place,
+    }
+    file = bench.settings.out / "runs" / f"computation-{key(own)}" / "measured.json"
+    return once(file, own, lambda: measure(settings, catalog.subset([_tagged(catalog)]), classes))
+
+
+def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
+    """Megabytes of a training step and images per second of each way; ``catalog`` holds one image."""
+    kinds = {OURS: settings, MCT: dataclasses.replace(settings, model="mct")}
+    work = partial(training_megabytes, catalog)
+    with ExitStack() as stack:  # a process of its own for each, whose memory nothing else has touched
+        asked = {way: stack.enter_context(pool(1))(work, [one]) for way, one in kinds.items()}
+        memory = {way: next(answer) for way, answer in asked.items()}
+    return {"megabytes": memory, **map_speeds(settings, catalog, classes), "classes": classes}
+
+
+def training_megabytes(catalog: Catalog, settings: TrainSettings) -> float:
+    """The memory that one training step takes, its network included."""
+    torch.set_num_threads(1)
+    before = _peak_megabytes()
+    task = ClassifierTask(catalog, catalog.subset([]), settings)
+    module = task.module.to(_device()).train()
+    batch = default_collate([task.dataset[(0, 0)]])
+    batch.pop("broken")
+    module(**{name: value.to(_device()) for name, value in batch.items()})["loss"].backward()
+    return _peak_megabytes() - before
+
+
+def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
+    """Images per second of each way, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    model = build_classifier(settings, catalog).eval().to(_device())
+    other = build_classifier(dataclasses.replace(settings, model="mct"), catalog).eval().to(_device())
+    size = settings.size or model.native_size
+    images = torch.rand(1, 3, size, size, device=_device())
+    chosen = list(range(min(classes, model.num_classes)))
+    ways: dict[str, Callable[[], Any]] = {
+        OURS: lambda: localize_both(model, images, [chosen]),
+        PER_CLASS: lambda: per_class(model, images, chosen),
+        MCT: lambda: localize_both(other, images, [chosen]),
+    }
+    best = dict.fromkeys(ways, math.inf)
+    for turn in range(TURNS):
+        for way, work in ways.items():
+            if way != PER_CLASS or turn % SLOW == 0:
+                best[way] = min(best[way], _seconds(work))
+    torch.set_num_threads(threads)
+    device = str(_device()) if _device().type != "cpu" else "one CPU thread"
+    return {"images_per_second": {way: 1 / spent for way, spent in best.items()}, "device": device, "size": size}
+
+
+def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
+    """Maps (k, n) of one image by a full backward pass for each class, as the authors' released code makes them."""
+    with torch.enable_grad(), record_attention(model.blocks, attend_per_head) as heads:
+        logits = model.vit(images)  # (1, C)
+    for one in heads:  # (1, heads, N, N)
+        one.retain_grad()
+    maps = []
+    for number in classes:
+        model.zero_grad()
+        for one in heads:
+            one.grad = None
+        logits[0, number].backward(retain_graph=True)
+        last = [one.grad for one in heads[-2:] if one.grad is not None]  # (1, heads, N, N)
+        maps.append(torch.stack([one[0, :, 0, model.prefix :].relu().mean(0) for one in last]).sum(0))
+    model.zero_grad()
+    first = model.prefix
+    affinity = torch.stack([one.detach().mean(1)[0, first:, first:] for one in heads]).sum(0)  # (n, n)
+    return torch.stack(maps) @ affinity.T
+
+
+def mean_classes(catalog: Catalog) -> int:
+    """How many classes an image has, about, at least one."""
+    return max(1, round(float(catalog.class_counts().sum()) / max(1, len(catalog))))
+
+
+def _tagged(catalog: Catalog) -> int:
+    return next((i for i in range(len(catalog)) if catalog.tags(i)), 0)
+
+
+def _device() -> torch.device:
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return found if found is not None else torch.device("cpu")
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    if _device().type == "cpu":
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+    torch.accelerator.synchronize()
+    began = time.perf_counter()
+    work()
+    torch.accelerator.synchronize()
+    return time.perf_counter() - began
+
+
+def _peak_megabytes() -> float:
+    """The most memory that this process has had; nan where the system does not tell (Windows)."""
+    if _device().type == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e6
+    try:
+        import resource
+    except ImportError:
+        return math.nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6

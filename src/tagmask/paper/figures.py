@@ -1,0 +1,169 @@
+"""The paper's figures as sheets of pictures, of images that are scored (first come, first shown)."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from tagmask.acr.localize import affinity as summed
+from tagmask.data.catalog import Catalog
+from tagmask.data.dataset import to_tensor
+from tagmask.data.images import read_mask
+from tagmask.errors import ImageError, TagmaskError
+from tagmask.models.classifier import Classifier
+from tagmask.models.device import on_device
+from tagmask.models.kinds import load_classifier
+from tagmask.paper.bench import Bench, Run
+from tagmask.paper.methods import TITLES, maps_by
+from tagmask.paper.page import Figure
+from tagmask.paper.seed_tables import ABLATION, ACR
+from tagmask.show.affinity import Affinity, affinity_matrix, affinity_of_pixels, default_points
+from tagmask.show.overlay import legend
+from tagmask.show.seeds import shown_heat, shown_mask
+from tagmask.show.sheet import Picture, resize, sheet, shown_size
+from tagmask.stages.maps import Image, Maps
+from tagmask.stages.seeds import match_classes
+
+REGULARISED = {"none": "baseline", "act": "activation only", "both": "ACR"}
+PAIRS = {"generic": ("Generic", "Generic + affinity"), "acr": ("ACR*", "ACR")}  # shown without and with affinity
+Cells = list[tuple[str, Picture]]
+
+
+def maps(bench: Bench) -> Figure:
+    """One row per image and method's map of its first class, ACR's without and with affinity at the end."""
+    run, catalog = bench.trained({"ACR": ACR}, seeds=1)["ACR"][0], bench.scored_images
+    model, rows = on_device(load_classifier(run.classifier)), list[Cells]()
+    for i, image in _pictures(bench, least=1):
+        chosen = match_classes([catalog.classes[catalog.tags(i)[0]]], model)
+        cells = [(catalog.classes[catalog.tags(i)[0]], _shown(image))]
+        for method, title in TITLES.items():
+            found = maps_by(model, method, image, chosen, run.settings.seeds)
+            plain, refined = PAIRS.get(method, (title, ""))
+            cells.append((plain, shown_heat(image, found.plain[0])))
+            cells += [(refined, shown_heat(image, found.refined[0]))] if refined else []
+        rows.append(cells + _truth(catalog, i, image))
+    return Figure("maps", "Maps of each method, on the same classifier", sheet(rows), _notes(bench))
+
+
+def multi_class(bench: Bench) -> Figure:
+    """Images of several classes, each class's map with affinity."""
+    run, catalog = bench.trained({"ACR": {}}, seeds=1)["ACR"][0], bench.scored_images
+    model, rows = on_device(load_classifier(run.classifier)), list[Cells]()
+    for i, image in _pictures(bench, least=2):
+        found = _acr(model, catalog, i, image, run)
+        names = [catalog.classes[c] for c in catalog.tags(i)]
+        heats = [(name, shown_heat(image, one)) for name, one in zip(names, found.refined, strict=True)]
+        rows.append([("image", _shown(image)), *heats, *_truth(catalog, i, image)])
+    return Figure("multi-class", "Maps of images with several classes (ACR)", sheet(rows), _notes(bench))
+
+
+def affinity(bench: Bench) -> Figure:
+    """Affinity matrices of three trainings, side by side."""
+    models = _regularised(bench)
+    rows = list[Cells]()
+    for i, image in _pictures(bench, least=1):
+        cells = [(_name(bench, i), _shown(image))]
+        for title, (model, run) in models.items():
+            cells.append((title, affinity_matrix(patch_affinity(model, image, run)[0])))
+        rows.append(cells)
+    note = "row = the patch that attends, column = the one attended to; bright columns: all attend to the same few."
+    return Figure("affinity", "Affinity matrices", sheet(rows), (note, *_notes(bench)))
+
+
+def source_pixels(bench: Bench) -> Figure:
+    """What chosen pixels (red crosses) attend to after three trainings."""
+    models, sheets = _regularised(bench), list[Picture]()
+    last, run = models[REGULARISED["both"]]
+    for i, image in _pictures(bench, least=1):
+        points = default_points(_acr(last, bench.scored_images, i, image, run).refined)
+        for title, (model, own) in models.items():
+            matrix, grid = patch_affinity(model, image, own)
+            sheets.append(affinity_of_pixels(image, matrix, grid, points, f"{_name(bench, i)}: {title}"))
+    note = "one pixel in the strongest region of each class, then one in the background; each row has its own scale."
+    return Figure("source-pixels", "Affinity of source pixels", _stacked(sheets), (note, *_notes(bench)))
+
+
+def examples(bench: Bench) -> Figure:
+    """Predictions of the segmenter beside the truth."""
+    run, catalog = bench.trained({"ACR": {}}, seeds=1)["ACR"][0], bench.scored_images
+    folder, rows, seen = bench.segmented(run), list[Cells](), set[int]()
+    for i, image in _pictures(bench, least=1):
+        mask = read_mask(folder / "6_predictions" / f"{catalog.name(i)}.png", len(catalog.classes))
+        names = ", ".join(catalog.classes[c] for c in catalog.tags(i))
+        rows.append([(names, _shown(image)), ("prediction", shown_mask(image, mask)), *_truth(catalog, i, image)])
+        seen |= {int(label) for label in np.unique(mask) if 0 < label < 255} | {c + 1 for c in catalog.tags(i)}
+    body = sheet(rows)
+    names_of = {label: catalog.classes[label - 1] for label in sorted(seen)}
+    picture = np.vstack([body, legend(names_of, width=body.shape[1])])
+    return Figure("examples", "Segmentation examples", picture, _notes(bench))
+
+
+def patch_affinity(model: Classifier, image: Image, run: Run) -> tuple[Affinity, tuple[int, int]]:
+    """The affinity (n, n) that refines maps, and its grid; the image is squeezed to whole patches."""
+    settings, patch = run.settings.seeds, model.patch_size
+    factor = (settings.size or model.crop_size) / max(image.shape[:2])
+    size = [max(1, round(side * factor / patch)) * patch for side in image.shape[:2]]
+    picture = F.interpolate(to_tensor(image).float()[None] / 255, size, mode="bilinear", antialias=True)
+    blocks = settings.affinity_blocks
+    with torch.no_grad():
+        chosen = range(blocks[0], blocks[1] + 1) if blocks else None
+        _, attention = model.attend(model.normalize(picture.to(model.mean.device)), chosen)
+    return summed(attention, model.class_tokens)[0].cpu().numpy(), model.grid(size[0], size[1])
+
+
+def _regularised(bench: Bench) -> dict[str, tuple[Classifier, Run]]:
+    runs = bench.trained({title: ABLATION[name] for name, title in REGULARISED.items()}, seeds=1)
+    return {title: (on_device(load_classifier(some[0].classifier)), some[0]) for title, some in runs.items()}
+
+
+def _acr(model: Classifier, catalog: Catalog, i: int, image: Image, run: Run) -> Maps:
+    chosen = match_classes([catalog.classes[c] for c in catalog.tags(i)], model)
+    return maps_by(model, "acr", image, chosen, run.settings.seeds)
+
+
+def _pictures(bench: Bench, least: int) -> Iterator[tuple[int, Image]]:
+    """The first readable images with at least so many classes, as many as a figure shows."""
+    catalog, found = bench.scored_images, 0
+    for i in range(len(catalog)):
+        if found == bench.settings.pictures:
+            return
+        if len(catalog.tags(i)) < least:
+            continue
+        try:
+            image = catalog.load_image(i)
+        except ImageError:
+            continue
+        found += 1
+        yield i, image
+    if not found:
+        raise TagmaskError(f"no image has {least} tags or more; score other images, e.g. with a larger --score-count.")
+
+
+def _name(bench: Bench, i: int) -> str:
+    return bench.scored_images.name(i).split("/")[-1]
+
+
+def _shown(image: Image) -> Picture:
+    return resize(image, shown_size(*image.shape[:2]))
+
+
+def _truth(catalog: Catalog, i: int, image: Image) -> Cells:
+    """The true mask, where there is one."""
+    try:
+        mask = catalog.load_mask(i)
+    except ImageError:
+        mask = None
+    return [] if mask is None else [("truth", shown_mask(image, mask))]
+
+
+def _stacked(sheets: Sequence[Picture]) -> Picture:
+    width = max(one.shape[1] for one in sheets)
+    padded = [np.pad(one, ((0, 0), (0, width - one.shape[1]), (0, 0)), constant_values=255) for one in sheets]
+    return np.vstack(padded)
+
+
+def _notes(bench: Bench) -> tuple[str, ...]:
+    return (
+        f"the first {bench.settings.pictures} images that are scored and fit; random seed {bench.settings.train.seed}.",
+    )

@@ -1,0 +1,151 @@
+"""A table of the paper: ours as mean ± standard deviation over random seeds, the paper's number beside it."""
+
+import csv
+import io
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NONE = "–"
+WIDTH = 118  # of notes in the terminal
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of ours for each random seed, and the paper's."""
+
+    ours: tuple[float, ...] = ()
+    paper: float | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.ours)) if self.ours else math.nan
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the seeds as a sample of many (n − 1); nan for fewer than two."""
+        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else math.nan
+
+    def shown(self, digits: int = 1) -> str:
+        """As a reader sees it."""
+        if math.isnan(self.mean):
+            return NONE
+        spread = "" if math.isnan(self.std) else f" ± {self.std:.{digits}f}"
+        return f"{self.mean:.{digits}f}{spread}"
+
+    def shown_paper(self, digits: int = 1) -> str:
+        return "" if self.paper is None else f"{self.paper:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds; ``digits`` after the point."""
+
+    title: str
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A labelled line of cells, one per column."""
+
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Columns over the numbers in the first one, as lines."""
+
+    title: str
+    columns: tuple[int, ...]  # places in the table
+    x_name: str
+    y_name: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A whole table, ready to be written in any form."""
+
+    name: str
+    title: str
+    head: str  # of the first column
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = ()
+
+    def has_paper(self, place: int) -> bool:
+        """Whether the paper tells anything in this column."""
+        return any(row.cells[place].paper is not None for row in self.rows)
+
+    def heads(self) -> list[str]:
+        """Titles of all columns, the paper's after ours."""
+        titles = [self.head]
+        for place, column in enumerate(self.columns):
+            titles += [column.title, "paper"] if self.has_paper(place) else [column.title]
+        return titles
+
+    def lines(self) -> list[list[str]]:
+        """The rows as text, one string for each of ``heads``."""
+        found = []
+        for row in self.rows:
+            line = [row.title]
+            for place, (column, cell) in enumerate(zip(self.columns, row.cells, strict=True)):
+                line.append(cell.shown(column.digits))
+                line += [cell.shown_paper(column.digits)] if self.has_paper(place) else []
+            found.append(line)
+        return found
+
+
+def to_text(table: Table) -> str:
+    """For the terminal: columns side by side, numbers to the right."""
+    heads, lines = table.heads(), table.lines()
+    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+
+    def joined(line: Sequence[str]) -> str:
+        first, *others = [word.rjust(width) if i else word.ljust(width) for i, (word, width) in _sized(line, widths)]
+        return "  ".join([first, *others]).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    return "\n".join([table.title, "", joined(heads), rule, *map(joined, lines), "", *wrapped(table.notes)])
+
+
+def wrapped(notes: Sequence[str]) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
+
+
+def _sized(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(zip(line, widths, strict=True)))
+
+
+def to_markdown(table: Table) -> str:
+    """As GitHub and most editors show it."""
+    heads = table.heads()
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    rows = ["| " + " | ".join(_barred(line)) + " |" for line in [heads, rule, *table.lines()]]
+    return "\n".join([f"## {table.title}", "", *rows, "", *(f"- {note}" for note in table.notes)]) + "\n"
+
+
+def _barred(line: Sequence[str]) -> list[str]:
+    return [word.replace("|", "\\|") for word in line]
+
+
+def to_csv(table: Table) -> str:
+    """With all digits: for each column the mean, the standard deviation, the number of seeds, and the paper's."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    parts = ("mean", "std", "seeds", "paper")
+    writer.writerow([table.head, *(f"{column.title} {part}" for column in table.columns for part in parts)])
+    for row in table.rows:
+        writer.writerow([row.title, *(value for cell in row.cells for value in _numbers(cell))])
+    return file.getvalue()
+
+
+def _numbers(cell: Cell) -> list[str]:
+    """Empty where there is no number."""
+    values = ["" if math.isnan(value) else repr(value) for value in (cell.mean, cell.std)]
+    return [*values, str(len(cell.ours)), "" if cell.paper is None else repr(cell.paper)]

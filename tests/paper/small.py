@@ -1,0 +1,26 @@
+"""Settings of tables that take seconds."""
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+
+from tagmask.cli.paper import parse_paper
+from tagmask.config.paper import PaperSettings
+
+SMALL = (
+    *("--preset", "scenes", "--count", "8", "--score-count", "5", "--pictures", "1"),
+    *("--train.steps", "1", "--train.warmup", "0", "--train.size", "32", "--train.batch", "2"),
+    *("--train.val-fraction", "0.25", "--seeds.size", "40", "--pseudo.affinity.steps", "1"),
+    *("--pseudo.affinity.batch", "2", "--pseudo.affinity.size", "32", "--segment.steps", "1", "--segment.batch", "2"),
+    *("--segment.crop", "33", "--segment.workers", "0", "--predict.no-crf", "--predict.no-flip"),
+)
+
+
+@cache
+def _parsed(flags: tuple[str, ...]) -> PaperSettings:
+    return parse_paper(["ablation", *SMALL, "--out", "x", *flags])
+
+
+def small(out: Path, table: str, *flags: str) -> PaperSettings:
+    """A table at one step, 32 pixels and a few pictures."""
+    return dataclasses.replace(_parsed(flags), out=out, table=table)

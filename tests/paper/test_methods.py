@@ -1,0 +1,107 @@
+"""Comparison methods through the ordinary views and files, against a direct computation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tagmask.acr.baselines import METHODS
+from tagmask.acr.localize import localize_both
+from tagmask.config import MapSettings, SeedSettings
+from tagmask.errors import TagmaskError
+from tagmask.paper.computation import map_speeds, mean_classes, per_class
+from tagmask.paper.methods import TITLES, maps_by, seed_by_method
+from tagmask.stages.seeds import read_seeds
+from tests.helpers import tiny_classifier
+from tests.paper.small import small
+
+
+def picture(height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def by_hand(name: str, image: np.ndarray[Any, Any], classes: list[int], affinity: bool, blocks: range | None) -> Any:
+    """The method itself on the image at its own size, enlarged, and stretched to [0, 1] by numpy."""
+    model = tiny_classifier()
+    tensor = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
+    with torch.no_grad():
+        normal = model.normalize(tensor)
+    found = METHODS[name](model, normal, [classes], affinity=affinity, affinity_blocks=blocks)[0]
+    large = F.interpolate(found[None], image.shape[:2], mode="bilinear", align_corners=False)[0].detach().numpy()
+    low, high = large.min((1, 2), keepdims=True), large.max((1, 2), keepdims=True)
+    return (large - low) / np.maximum(high - low, 1e-30)
+
+
+@pytest.mark.parametrize("name", TITLES)
+@pytest.mark.parametrize("blocks", [None, (0, 1)])
+def test_maps_are_those_of_the_method(name: str, blocks: tuple[int, int] | None) -> None:
+    image, classes = picture(24, 40), [2, 0]  # 3 × 5 patches
+    settings = MapSettings(size=40, flip=False, affinity_blocks=blocks)
+    found = maps_by(tiny_classifier(), name, image, classes, settings)
+    chosen = range(blocks[0], blocks[1] + 1) if blocks else None
+    np.testing.assert_allclose(found.plain, by_hand(name, image, classes, False, None), atol=2e-4)
+    np.testing.assert_allclose(found.refined, by_hand(name, image, classes, True, chosen), atol=2e-4)
+
+
+def test_mirrored_views_are_added(tmp_path: Path) -> None:
+    image = picture(24, 40)
+    model = tiny_classifier()
+    both = maps_by(model, "cam", image, [1], MapSettings(size=40))
+    turned = maps_by(model, "cam", image[:, ::-1].copy(), [1], MapSettings(size=40))
+    np.testing.assert_allclose(turned.plain, both.plain[:, :, ::-1], atol=1e-5)
+
+
+def test_seed_files_are_resumed_and_belong_to_one_method(tmp_path: Path) -> None:
+    from tagmask.data.scenes import CLASSES
+
+    tiny_classifier(classes=len(CLASSES)).save(tmp_path / "model")
+    from tagmask.files import read_json, write_json
+
+    config = read_json(tmp_path / "model" / "config.json")
+    write_json(tmp_path / "model" / "config.json", {**config, "classes": list(CLASSES)})
+    settings = SeedSettings(out=tmp_path, model=tmp_path / "model", count=3, size=40, batch=2)
+    folder = seed_by_method(settings, "cam")
+    files = sorted(folder.glob("*.npz"))
+    assert len(files) == 3
+    assert read_seeds(files[0])["plain"].max() == 255
+    before = [file.stat().st_mtime_ns for file in files]
+    files[1].write_bytes(b"half a file")
+    seed_by_method(settings, "cam")
+    after = [file.stat().st_mtime_ns for file in files]
+    assert after[0] == before[0]
+    assert after[2] == before[2]
+    assert read_seeds(files[1])["plain"].max() == 255
+    with pytest.raises(TagmaskError, match="method was 'cam' and is now 'ts_cam'"):
+        seed_by_method(settings, "ts_cam")
+
+
+def test_one_backward_per_class_gives_the_same_maps() -> None:
+    model = tiny_classifier().eval()
+    images = torch.rand(1, 3, 24, 40)
+    found = per_class(model, images, [0, 2])
+    _, refined = localize_both(model, images, [[0, 2]])
+    torch.testing.assert_close(found, refined[0].flatten(1), rtol=1e-4, atol=1e-7)
+    assert all(parameter.grad is None for parameter in model.parameters())  # nothing is left behind
+
+
+def test_speeds_are_of_three_ways(tmp_path: Path) -> None:
+    from tagmask.data.scenes import Scenes
+
+    settings = small(tmp_path, "computation").run(tmp_path).for_train()
+    threads = torch.get_num_threads()
+    found = map_speeds(settings, Scenes(2), 3)
+    assert found["size"] == 32
+    speeds = found["images_per_second"]
+    assert speeds["ACR"] > speeds["ACR, one backward per class"] > 0
+    assert speeds["MCTformer"] > 0
+    assert torch.get_num_threads() == threads
+
+
+def test_mean_number_of_classes() -> None:
+    from tagmask.data.catalog import Catalog
+
+    assert mean_classes(Catalog(["a", "b", "c"], ["x", "y"], [(0, 1, 2), (0, 1)])) == 2
+    assert mean_classes(Catalog(["a", "b"], ["x", "y"], [(), ()])) == 1

@@ -1,0 +1,165 @@
+"""MCTformer through the ordinary doors: its loss, training, seeds, score, pseudo labels, one photo; SEAM*."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from safetensors.torch import load_file
+
+from tagmask.acr.views import HorizontalFlip, Resize, parse_view
+from tagmask.config import (
+    TRAIN_PRESETS,
+    MapSettings,
+    PhotoSettings,
+    PseudoSettings,
+    ScoreSettings,
+    SeedSettings,
+    TrainSettings,
+)
+from tagmask.data.open import open_train_and_val
+from tagmask.data.scenes import CLASSES, draw_scene
+from tagmask.models.kinds import load_classifier
+from tagmask.models.mct import MctClassifier
+from tagmask.stages.maps import make_maps
+from tagmask.stages.photo import seed_photo
+from tagmask.stages.pseudo import make_pseudo
+from tagmask.stages.score_run import score_run
+from tagmask.stages.seeds import read_seeds, seed_catalog
+from tagmask.training.classifier import TwoViews, build_classifier, train
+from tagmask.training.loop import Loop
+from tests.helpers import tiny_settings
+
+
+def tiny_mct(classes: int = 3) -> MctClassifier:
+    torch.manual_seed(0)
+    return MctClassifier("tagmask_tiny", classes, img_size=32).eval()
+
+
+def test_loss_is_the_sum_of_its_parts_by_another_path(tmp_path: Path) -> None:
+    model = tiny_mct()
+    images, targets = torch.rand(2, 3, 32, 24), torch.tensor([[1.0, 0, 1], [0, 1, 0]])
+    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(images, targets)
+    normal, mirrored = model.normalize(images), model.normalize(images.flip(-1))
+    attention, other = (torch.stack(model.attend(one)[1], dim=1) for one in (normal, mirrored))  # (2, 4, 15, 15)
+    rows = attention[..., :3, 3:].reshape(2, 4, 3, 4, 3) - other[..., :3, 3:].reshape(2, 4, 3, 4, 3).flip(-1)
+    pairs = attention[..., 3:, 3:].reshape(2, 4, 4, 3, 4, 3) - other[..., 3:, 3:].reshape(2, 4, 4, 3, 4, 3).flip(3, 5)
+    assert losses["activation"].item() == pytest.approx(rows.abs().mean().item(), rel=1e-4)
+    assert losses["affinity"].item() == pytest.approx(pairs.abs().mean().item(), rel=1e-4)
+    assert losses["affinity"].item() > 1e-5
+    classes = torch.zeros(())
+    for seen in (normal, mirrored):
+        tokens = model.vit.forward_features(seen)
+        patches = model.patch_head(tokens[:, 3:].mT.reshape(2, -1, 4, 3))
+        for logits in (tokens[:, :3].mean(-1), patches.mean((2, 3))):
+            classes = classes + F.binary_cross_entropy_with_logits(logits, targets)
+    assert losses["classes"].item() == pytest.approx(classes.item(), rel=1e-5)
+    expected = classes + 12 / 576 * (50 * rows.abs().mean() + 70 * pairs.abs().mean())
+    assert losses["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_views_of_another_size_run_apart(tmp_path: Path) -> None:
+    model, view = tiny_mct(), Resize(0.5, patch=8)
+    images = torch.rand(1, 3, 32, 48)
+    losses = TwoViews(model, view, tiny_settings(tmp_path))(images, torch.zeros(1, 3))
+    attention, other = (
+        torch.stack(model.attend(model.normalize(one))[1]) for one in (images, view.apply(images))
+    )  # (4, 1, 27, 27), (4, 1, 9, 9)
+    restored = view.restore(other, (4, 6), class_tokens=3)
+    expected = (attention - restored)[..., :3, 3:].abs().mean().item()
+    assert losses["activation"].item() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("view", ["rotate", "hflip+resize0.5", "hflip+hide"])
+def test_views_train(view: str, tmp_path: Path) -> None:
+    model = tiny_mct().train()
+    settings = tiny_settings(tmp_path, view=view, checkpoint_attention=True)
+    losses = TwoViews(model, parse_view(view, 8), settings)(torch.rand(2, 3, 32, 32), torch.ones(2, 3))
+    losses["loss"].backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("strength", [0.0, 5.0])
+def test_training_learns_and_leaves_a_model(strength: float, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"alpha": strength, "beta": strength, "lr": 3e-3, "steps": 16, "count": 8, "batch": 8}
+    trained = train(tiny_settings(tmp_path, model="mct", val_fraction=0.0, **options))
+    rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
+    losses = [row["classes"] for row in rows if "classes" in row]
+    assert np.mean(losses[-5:]) < np.mean(losses[:3]) - 0.3
+    assert ("activation" in rows[0] and rows[0]["activation"] > 0) == (strength > 0)
+    assert type(load_classifier(trained.folder)) is MctClassifier
+
+
+def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tiny_settings(tmp_path / "whole", model="mct", steps=4))
+    plain = Loop._one_step
+
+    def dying(self: Loop, step: int, batches: Any) -> dict[str, float]:
+        if step == 2:
+            raise KeyboardInterrupt
+        return plain(self, step, batches)
+
+    monkeypatch.setattr(Loop, "_one_step", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_settings(tmp_path / "parts", model="mct", steps=4, save_every=1))
+    monkeypatch.setattr(Loop, "_one_step", plain)
+    train(tiny_settings(tmp_path / "parts", model="mct", steps=4, save_every=1))
+    one, two = (load_file(tmp_path / name / "1_classifier/model.safetensors") for name in ("whole", "parts"))
+    assert "patch_head.weight" in one
+    assert "vit.cls_token" in one
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_frozen_blocks_leave_the_class_tokens_free(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path, model="mct", freeze=2)
+    model = build_classifier(settings, open_train_and_val(settings)[0])
+    free = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {"vit.cls_token", "patch_head.weight", "vit.blocks.2.attn.qkv.weight"} <= free
+    early = ("vit.blocks.0.", "vit.blocks.1.", "vit.patch_embed", "vit.pos_embed")
+    assert not any(name.startswith(early) for name in free)
+
+
+def test_from_tags_to_labels_and_scores(tmp_path: Path) -> None:
+    train(tiny_settings(tmp_path, model="mct", steps=2))
+    data: dict[str, Any] = {"out": tmp_path, "count": 4}
+    assert seed_catalog(SeedSettings(**data, size=40)).made == 4
+    scene, model = draw_scene(2), load_classifier(tmp_path / "1_classifier")
+    seeds = read_seeds(tmp_path / "2_seeds/scene_000002.npz")
+    expected = make_maps(model, [scene.image], [scene.tags], MapSettings(size=40, layers=3))[0]
+    for name in ("plain", "refined"):
+        np.testing.assert_allclose(seeds[name] / 255, getattr(expected, name), atol=0.01)
+    assert json.loads((tmp_path / "2_seeds/made_by.json").read_text())["layers"] == 3
+    done = make_pseudo(PseudoSettings(**data, method="attention", size=40, crf=False))
+    assert done.made == 4
+    scores = score_run(ScoreSettings(**data))
+    assert scores.seeds is not None
+    assert 0 < scores.seeds.curves["refined"].at(0.5).miou_present < 1
+    assert 0 < scores.labels["pseudo"].scores.miou_present < 1
+
+
+def test_one_photo(tmp_path: Path) -> None:
+    model = tiny_mct(len(CLASSES))
+    model.classes = CLASSES
+    model.save(tmp_path / "model")
+    Image.fromarray(draw_scene(0).image).save(tmp_path / "photo.png")
+    options: dict[str, Any] = {"photo": tmp_path / "photo.png", "model": tmp_path / "model", "size": 40}
+    told = seed_photo(PhotoSettings(**options, out=tmp_path / "maps.npz", show_affinity=tmp_path / "affinity.png"))
+    assert "seen by the model" in told
+    assert read_seeds(tmp_path / "maps.npz")["plain"].max() == 1
+    assert (tmp_path / "affinity.png").is_file()
+
+
+def test_presets() -> None:
+    for name, base in (("voc-seam", "voc"), ("scenes-seam", "scenes")):
+        seam, plain = (TrainSettings(out=Path(), **TRAIN_PRESETS[one]) for one in (name, base))
+        assert (seam.alpha, seam.beta) == (plain.alpha, 0)
+        assert seam.alpha > 0
+        assert (seam.model, seam.backbone) == ("acr", plain.backbone)
+    for name, base in (("voc-mct", "voc-deit-s"), ("scenes-mct", "scenes")):
+        mct, plain = (TrainSettings(out=Path(), **TRAIN_PRESETS[one]) for one in (name, base))
+        assert (mct.model, mct.backbone) == ("mct", plain.backbone)
+        assert (mct.alpha, mct.beta) == (plain.alpha, plain.beta)
