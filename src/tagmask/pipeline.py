@@ -55,7 +55,7 @@ class RunSummary:
     out: Path
     stages: dict[str, Standing] = field(default_factory=dict)  # as they were found
     scores: dict[str, Any] = field(default_factory=dict)  # content of scores.json; empty without masks
-    rule: str = "otsu"  # how the seeds' threshold in the table was chosen
+    rule: str = "cross_entropy"  # how the seeds' threshold in the table was chosen
 
     @property
     def made(self) -> tuple[str, ...]:

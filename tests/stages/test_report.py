@@ -110,7 +110,7 @@ def test_seeds_alone_and_their_threshold(tmp_path: Path) -> None:
     assert [caption for caption, _ in report.cases[0].pictures] == ["image", "map", "seeds", "truth"]
     assert "tagmask score" in report.missing["threshold"]
     text = write_report(settings(tmp_path)).read_text()
-    assert "by otsu, chosen for this page" in text
+    assert "by cross_entropy, chosen for this page" in text
 
 
 def test_only_a_training(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def scored(stage: dict[str, Any]) -> dict[str, Any]:
     names = ["background", *CLASSES]
     values = {"miou_present": 0.5, "miou_all": 0.5, "fp": 0.1, "fn": None, "iou": dict.fromkeys(names, 0.25)}
     rule = {"threshold": 0.31, **values}
-    kind: dict[str, Any] = {"thresholds": {"oracle": rule, "otsu": {**rule, "threshold": 0.9}}, "curve": {}}
+    kind: dict[str, Any] = {"thresholds": {"oracle": rule, "cross_entropy": {**rule, "threshold": 0.9}}, "curve": {}}
     kind["curve"] = {name: [0.1, None, 0.3, 0.2] for name in ("miou_present", "fp", "fn")}
     return {"seeds": {"images": 9, "plain": kind, "refined": kind}, "predictions": {"images": 9, **values, **stage}}
 
@@ -140,7 +140,7 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": matrix})))
     report = gather(settings(tmp_path))
     assert [(s.rule, s.threshold, s.images) for s in report.scores] == [
-        *[("oracle", 0.31, 9), ("otsu", 0.9, 9)] * 2,
+        *[("oracle", 0.31, 9), ("cross_entropy", 0.9, 9)] * 2,
         ("", None, 9),
     ]
     assert report.curves[0].thresholds == [0, 0.25, 0.5, 0.75]
@@ -149,7 +149,7 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
     assert not seen.labels("seeds", 0).any()  # 0.8 does not exceed the threshold that the file holds
     text = write_report(settings(tmp_path)).read_text()
     check_page(text)
-    assert "0.90 by otsu, from scores.json" in text
+    assert "0.90 by cross_entropy, from scores.json" in text
 
 
 def test_old_scores_and_foreign_weights_are_pointed_out(tmp_path: Path) -> None:

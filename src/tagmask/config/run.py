@@ -31,6 +31,7 @@ NOT_IN_A_RUN = {  # setting of a stage: what to do instead
     "pseudo": "a run uses its own pseudo labels",
     "photos": "predict other photos with `tagmask predict` after the run",
 }
+KIND = ("train", "model")  # there it is the kind of classifier, not a folder
 Section = TypeVar("Section", bound=DataSettings)
 _NOWHERE = Path()  # stages write where the run says
 
@@ -110,7 +111,7 @@ def _misplaced(name: str, section: Any) -> list[str]:
     return [
         f"--{name}.{one.replace('_', '-')} has no place in a run; {remedy}."
         for one, remedy in told.items()
-        if getattr(section, one, None) != getattr(plain, one, None)
+        if getattr(section, one, None) != getattr(plain, one, None) and (name, one) != KIND
     ]
 
 
@@ -135,6 +136,11 @@ RUN_PRESETS: Mapping[str, Mapping[str, Preset]] = {
     "voc": _recipe("voc"),
     "voc-deit-s": _recipe("voc-deit-s", pseudo=PSEUDO_PRESETS["voc"], segment=SEGMENT_PRESETS["voc"]),
     "coco": _recipe("coco"),
+    **{
+        f"{data}-{kind}": {**_recipe(data), "train": _recipe(f"{data}-{kind}")["train"]}
+        for data in ("scenes", "voc")
+        for kind in ("seam", "mct")
+    },
     "own-photos": _recipe(  # what one GPU, or a patient laptop, can do: no third network, a small segmenter
         "own-photos",
         run={"data": "folder"},

@@ -79,6 +79,7 @@ def _measured(bench: Bench, settings: TrainSettings, place: int) -> Any:
         "size": settings.size,
         "classes": classes,
         "of": len(catalog.classes),
+        "freeze": settings.freeze,
         "losses": [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention],
         "place": place,
     }
@@ -112,8 +113,9 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
     """Images per second of each way, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    model = build_classifier(settings, catalog).eval().to(_device())
-    other = build_classifier(dataclasses.replace(settings, model="mct"), catalog).eval().to(_device())
+    free = dataclasses.replace(settings, freeze=0)  # the authors' code goes back into all parameters
+    model = build_classifier(free, catalog).eval().to(_device())
+    other = build_classifier(dataclasses.replace(free, model="mct"), catalog).eval().to(_device())
     size = settings.size or model.native_size
     images = torch.rand(1, 3, size, size, device=_device())
     chosen = list(range(min(classes, model.num_classes)))

@@ -36,8 +36,9 @@ def seed_columns(bench: Bench) -> tuple[Column, ...]:
     """Per kind of maps: at the best threshold, at one chosen without masks, and both over --only."""
     titles = []
     for kind in KINDS.values():
-        titles += [kind, "blind"]
-        titles += [f"{kind}, only", "blind, only"] if bench.settings.only else []
+        short = kind.split()[0]  # without, with
+        titles += [kind, f"{short}, blind"]
+        titles += [f"{short}, only", f"{short}, blind, only"] if bench.settings.only else []
     return tuple(Column(title) for title in titles)
 
 

@@ -6,7 +6,7 @@ threshold for the masks, in per cent. A number that METHOD.md does not state is 
 
 from collections.abc import Mapping
 
-ABOUT = "paper: its own data (PASCAL VOC 2012), weights and budget, so not to be compared number by number."
+ABOUT = "paper: other data (PASCAL VOC 2012), other weights, other budget; not to be compared number by number."
 
 Pair = tuple[float | None, float | None]  # mIoU of seeds without, with affinity
 

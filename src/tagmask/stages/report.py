@@ -21,6 +21,7 @@ from tagmask.show.report_gallery import pick
 from tagmask.show.report_run import NETWORKS, weights_of
 from tagmask.stages.report_files import (
     LABELS,
+    RULE,
     Scored,
     label_scores,
     older_than_files,
@@ -110,15 +111,15 @@ def _set_threshold(files: Files, scored: Scored, having: dict[str, list[int]]) -
     """Choose where the seeds become labels, without masks; the sentence on it."""
     if "seeds" not in having:
         return ""
-    known = scored.otsu()
+    known = scored.threshold()
     if known is not None:
         files.threshold = known
-        return f"{known:.2f} by otsu, from scores.json"
+        return f"{known:.2f} by {RULE}, from scores.json"
     try:
         files.threshold = choose_threshold(files, having["seeds"])
     except TagmaskError as error:
         return f"{files.threshold:.2f}, as none could be chosen: {error}"
-    return f"{files.threshold:.2f} by otsu, chosen for this page"
+    return f"{files.threshold:.2f} by {RULE}, chosen for this page"
 
 
 def _scores(files: Files, scored: Scored, having: dict[str, list[int]]) -> list[LabelScores]:

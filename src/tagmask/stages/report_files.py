@@ -18,6 +18,7 @@ from tagmask.files import read_json
 from tagmask.show.report_data import LabelScores, Provenance, SeedCurve, Training
 from tagmask.stages.resume import IDENTITY
 
+RULE = "cross_entropy"  # the default of `tagmask pseudo`
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
 TRAININGS = {
@@ -40,9 +41,9 @@ class Scored:
     def stages(self) -> set[str]:
         return {*self.labels, *(["seeds"] if self.seeds else [])}
 
-    def otsu(self) -> float | None:
-        """The threshold of the maps with affinity that was chosen without masks."""
-        rows = [row for row in self.seeds if row.stage == MAPS["refined"] and row.rule == "otsu"]
+    def threshold(self) -> float | None:
+        """The threshold of the maps with affinity that ``RULE`` chose, without masks."""
+        rows = [row for row in self.seeds if row.stage == MAPS["refined"] and row.rule == RULE]
         return rows[0].threshold if rows else None
 
     def other_classes(self, classes: Sequence[str]) -> bool:

@@ -19,7 +19,7 @@ from tagmask.show.seeds import label_at
 from tagmask.show.sheet import Picture
 from tagmask.stages.predict import FOLDER as PREDICTIONS
 from tagmask.stages.predict import read_probabilities
-from tagmask.stages.report_files import LABELS
+from tagmask.stages.report_files import LABELS, RULE
 from tagmask.stages.seeds import FOLDER as SEEDS
 from tagmask.stages.seeds import read_seeds, seed_file
 from tagmask.training.segmenter import PSEUDO_FOLDER
@@ -66,8 +66,8 @@ class Files:
 
 
 def choose_threshold(files: Files, indices: list[int]) -> float:
-    """The threshold of the seeds by Otsu's rule, from some of the images."""
-    rule = choosers()["otsu"]
+    """The threshold of the seeds by ``RULE``, from some of the images."""
+    rule = choosers()[RULE]
     for i in evenly(indices, FOR_THRESHOLD):
         try:
             rule.add(np.zeros((1, 1, 3), np.uint8), read_seeds(files.path("seeds", i))["refined"])

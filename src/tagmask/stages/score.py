@@ -19,7 +19,7 @@ from tagmask.stages.pool import pool
 from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
 
 KINDS = ("plain", "refined")  # maps without and with affinity
-TITLES = {"plain": "without affinity (ACR*)", "refined": "with affinity (ACR)"}
+TITLES = {"plain": "without affinity", "refined": "with affinity"}
 
 
 @dataclass
