@@ -12,7 +12,7 @@ def shared_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("paper")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _quick() -> Iterator[None]:
     """Without the plot of every score (tests/show look at it), and without looking through all modules for garbage.
 

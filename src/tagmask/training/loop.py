@@ -132,8 +132,9 @@ class Loop:
         that for Python: a deadlock about once in a hundred trainings (torch 2.13).
         """
         self.module = self.task.module
-        self.accelerator.free_memory()
-        gc.collect()  # the wrapper refers to itself
+        if self.accelerator.num_processes > 1:
+            self.accelerator.free_memory()
+            gc.collect()  # the wrapper refers to itself
         self.accelerator.end_training()
 
     def _train(self) -> dict[str, float]:
