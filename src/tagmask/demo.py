@@ -24,7 +24,7 @@ from tagmask.config import (
     TrainSettings,
 )
 
-LABELLED: dict[str, Any] = {"data": "scenes", "count": 500, "scene_seed": 1}  # others than the classifier learns from
+LABELLED: dict[str, Any] = {"data": "scenes", "count": 400, "scene_seed": 1}  # others than the classifier learns from
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
 RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 
@@ -174,7 +174,7 @@ def _percent(share: float) -> str:
 
 
 def _show_examples(out: Path) -> None:
-    """One sheet of a few pictures with two classes: maps without and with affinity, pseudo label, mask and truth."""
+    """A sheet of three pictures with two classes, from a good mask to a bad one: maps, pseudo label, mask, truth."""
     import numpy as np
 
     from tagmask.data.images import read_mask
@@ -183,9 +183,9 @@ def _show_examples(out: Path) -> None:
     from tagmask.show.sheet import save_picture, sheet
     from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
 
-    scenes = Scenes(min(30, LABELLED["count"]), seed=LABELLED["scene_seed"])
+    scenes = Scenes(min(60, LABELLED["count"]), seed=LABELLED["scene_seed"])
     rows: list[list[tuple[str, Any]]] = []
-    for i in [i for i in range(len(scenes)) if len(scenes.tags(i)) == 2][:3]:
+    for i in _quartiles(out, scenes):
         scene, name = scenes.scene(i), scenes.name(i)
         seeds = read_seeds(seed_file(out / FOLDER, name))
         cells = [("picture", scene.image)]
@@ -199,3 +199,19 @@ def _show_examples(out: Path) -> None:
         cells.append(("truth", mask_overlay(scene.image, scene.mask)))
         rows.append(cells)
     save_picture(out / "seeds.png", sheet(rows))
+
+
+def _quartiles(out: Path, scenes: Any) -> list[int]:
+    """Pictures with two classes: the upper quartile by the IoU of their masks, the middle one, the lower quartile."""
+    import numpy as np
+
+    from tagmask.data.images import read_mask
+
+    quality = {}
+    for i in (i for i in range(len(scenes)) if len(scenes.tags(i)) == 2):
+        truth = scenes.scene(i).mask
+        found = read_mask(out / "6_predictions" / f"{scenes.name(i)}.png", len(scenes.classes))
+        there = [number for number in np.unique(truth) if number != 255]
+        quality[i] = np.mean([np.sum((truth == c) & (found == c)) / np.sum((truth == c) | (found == c)) for c in there])
+    ranked = sorted(quality, key=lambda i: -quality[i])
+    return [ranked[len(ranked) * part // 4] for part in (1, 2, 3)] if ranked else []

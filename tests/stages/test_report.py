@@ -128,7 +128,7 @@ def scored(stage: dict[str, Any]) -> dict[str, Any]:
     names = ["background", *CLASSES]
     values = {"miou_present": 0.5, "miou_all": 0.5, "fp": 0.1, "fn": None, "iou": dict.fromkeys(names, 0.25)}
     rule = {"threshold": 0.31, **values}
-    kind: dict[str, Any] = {"thresholds": {"oracle": rule, "cross_entropy": {**rule, "threshold": 0.9}}, "curve": {}}
+    kind: dict[str, Any] = {"thresholds": {"otsu": rule, "oracle": rule, "cross_entropy": {**rule, "threshold": 0.9}}}
     kind["curve"] = {name: [0.1, None, 0.3, 0.2] for name in ("miou_present", "fp", "fn")}
     return {"seeds": {"images": 9, "plain": kind, "refined": kind}, "predictions": {"images": 9, **values, **stage}}
 
@@ -140,7 +140,7 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": matrix})))
     report = gather(settings(tmp_path))
     assert [(s.rule, s.threshold, s.images) for s in report.scores] == [
-        *[("oracle", 0.31, 9), ("cross_entropy", 0.9, 9)] * 2,
+        *[("oracle", 0.31, 9), ("cross_entropy", 0.9, 9), ("otsu", 0.31, 9)] * 2,
         ("", None, 9),
     ]
     assert report.curves[0].thresholds == [0, 0.25, 0.5, 0.75]

@@ -15,7 +15,7 @@ from tagmask import __version__
 from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.show.report_data import LabelScores, Provenance, SeedCurve, Training
+from tagmask.show.report_data import ORACLE, LabelScores, Provenance, SeedCurve, Training
 from tagmask.stages.resume import IDENTITY
 
 RULE = "cross_entropy"  # the default of `tagmask pseudo`
@@ -74,11 +74,13 @@ def label_scores(stage: str, found: Mapping[str, Any]) -> LabelScores:
 
 
 def _seed_scores(seeds: Mapping[str, Any]) -> list[LabelScores]:
-    return [
-        _scores(title, {"images": seeds["images"], **values}, rule, values["threshold"])
-        for kind, title in MAPS.items()
-        for rule, values in seeds.get(kind, {}).get("thresholds", {}).items()
-    ]
+    """Of each kind of maps the oracle's scores first, then those of ``RULE``: the page shows these two at large."""
+    found = []
+    for kind, title in MAPS.items():
+        rules = seeds.get(kind, {}).get("thresholds", {})
+        for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != RULE)):
+            found.append(_scores(title, {"images": seeds["images"], **rules[rule]}, rule, rules[rule]["threshold"]))
+    return found
 
 
 def _seed_curves(seeds: Mapping[str, Any]) -> list[SeedCurve]:
