@@ -169,6 +169,31 @@ def test_maps_are_the_formula(transpose: bool) -> None:
             assert distance(found.flatten(1), refined[i, : len(classes)]) < 1e-10
 
 
+@pytest.mark.parametrize("name", ["tagmask_tiny", "vit_small_patch14_reg4_dinov2"])
+def test_centred_gradients_by_hand(name: str) -> None:
+    model = backbone(name)
+    images = batch(model)
+    plain, refined = localize_both(model, images, CLASSES, centre=True)
+    attention, gradients = by_hooks(model, images, pad_classes(CLASSES))
+    star = torch.zeros(6, dtype=torch.float64)  # image 0, its second class
+    for matrix in gradients[-2:]:
+        for row in matrix[0, 1, :, 0, model.prefix :]:  # of one head
+            average = sum(row.tolist()) / 6
+            above = [max(value - average, 0.0) for value in row.tolist()]
+            star += torch.tensor(above, dtype=torch.float64) / matrix.shape[2]
+    assert distance(plain[0][1].flatten(), star) < 1e-10
+    pairs = torch.stack(attention)[:, 0, :, model.prefix :, model.prefix :].mean(1).sum(0)  # (n, n)
+    assert distance(refined[0][1].flatten(), pairs @ star) < 1e-10
+    assert distance(localize(model, images, CLASSES, affinity=False, centre=True)[0], plain[0]) < 1e-10
+
+
+def test_centred_maps_do_not_change_with_what_all_patches_share() -> None:
+    gradients = [torch.randn(2, 4, 6), torch.randn(2, 4, 6)]
+    shifted = [gradient + torch.randn(2, 4, 1) for gradient in gradients]
+    torch.testing.assert_close(gradient_map(shifted, centre=True), gradient_map(gradients, centre=True))
+    assert distance(gradient_map(shifted), gradient_map(gradients)) > 0.1
+
+
 @pytest.mark.parametrize("layers", [2, 3])
 def test_no_graph_is_left_and_none_is_needed(layers: int) -> None:
     model = tiny_classifier().eval()

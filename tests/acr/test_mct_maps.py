@@ -103,6 +103,12 @@ def test_competition_and_propagation_are_honoured() -> None:
     assert distance(refined[0].flatten(1), propagate(share(plain[0].flatten(1)), pairs, 0.5)) < 1e-10
 
 
+def test_there_are_no_gradients_to_centre() -> None:
+    model = mct()
+    with pytest.raises(TagmaskError, match="MCTformer have none: leave it out"):
+        localize(model, batch(model), CLASSES, centre=True)
+
+
 def test_one_class_and_padding() -> None:
     model = mct(classes=1)
     images = batch(model, 3)

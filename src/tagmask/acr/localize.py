@@ -7,6 +7,10 @@ ReLU comes before the mean over heads. The paper writes the product as a row vec
 collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
 takes the affinity of all blocks; ``affinity_blocks`` chooses others. ``compete`` and ``propagation`` are not the
 paper's (see ``tagmask.acr.competition``) and off by default.
+
+``centre`` is not the paper's either, and off by default. A row of attention sums to 1: it can move between tokens but
+not grow, so a number added to all of g changes nothing that the network can do, and where relu cuts is arbitrary. With
+``centre`` it cuts at the mean over the patches: what is left speaks for the class more than the average patch does.
 """
 
 from collections.abc import Sequence
@@ -24,7 +28,7 @@ PADDING = -1  # in place of a class where an image has fewer classes than anothe
 class Localizable(Protocol):
     """What a model must offer: its blocks, the grid of an image, and maps without affinity together with attention.
 
-    ``evidence`` gives an object with ``plain_maps()`` (B, K, n) and ``attention``, a list of (B, T+n, T+n); T is
+    ``evidence`` gives an object with ``plain_maps(centre)`` (B, K, n) and ``attention``, a list of (B, T+n, T+n); T is
     ``class_tokens``. How plain maps are made is the model's own: class gradients here, see ``tagmask.acr.fusion`` for
     models with a class token per class.
     """
@@ -39,9 +43,11 @@ class Localizable(Protocol):
     def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Any: ...
 
 
-def gradient_map(gradients: Sequence[Tensor], layers: int | None = None) -> Tensor:
+def gradient_map(gradients: Sequence[Tensor], layers: int | None = None, centre: bool = False) -> Tensor:
     """Sum over the last ``layers`` of the head mean of relu; each gradient is (…, heads, n), the result (…, n)."""
     chosen = gradients[-layers:] if layers is not None else gradients
+    if centre:
+        chosen = [gradient - gradient.mean(dim=-1, keepdim=True) for gradient in chosen]
     return torch.stack([gradient.relu().mean(dim=-2) for gradient in chosen]).sum(0)
 
 
@@ -74,6 +80,7 @@ def localize_both(
     transpose: bool = False,
     compete: bool = False,
     propagation: float = 0.0,
+    centre: bool = False,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
     blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
@@ -81,7 +88,7 @@ def localize_both(
         raise TagmaskError("affinity_blocks is empty; name at least one block, or ask for maps without affinity.")
     grid = model.grid(*images.shape[-2:])
     found = _evidence(model, images, classes, layers, blocks)
-    plain = found.plain_maps()  # (B, K, n)
+    plain = found.plain_maps(centre)  # (B, K, n)
     pairs = affinity(found.attention, model.class_tokens)  # (B, n, n)
     cut, refined = list[Tensor](), list[Tensor]()
     for one, maps, pair in zip(classes, plain, pairs, strict=True):
@@ -103,6 +110,7 @@ def localize(
     transpose: bool = False,
     compete: bool = False,
     propagation: float = 0.0,
+    centre: bool = False,
 ) -> list[Tensor]:
     """Localisation maps of a batch of images that may carry different classes.
 
@@ -117,15 +125,17 @@ def localize(
         transpose: propagate by Aᵀ instead of A.
         compete: with affinity, weight each class by its softmax share against the others first.
         propagation: with affinity, a walk with restart of this strength, e.g. 0.8, instead of one product.
+        centre: gradients are taken against their mean over the patches; not the paper's, better where measured.
 
     Returns:
         For each image (k, h, w) on the token grid, not normalised, values ≥ 0.
     """
     if affinity:
         options: dict[str, Any] = {"layers": layers, "affinity_blocks": affinity_blocks, "transpose": transpose}
-        return localize_both(model, images, classes, **options, compete=compete, propagation=propagation)[1]
+        options |= {"compete": compete, "propagation": propagation, "centre": centre}
+        return localize_both(model, images, classes, **options)[1]
     grid = model.grid(*images.shape[-2:])
-    plain = _evidence(model, images, classes, layers, range(0)).plain_maps()  # (B, K, n)
+    plain = _evidence(model, images, classes, layers, range(0)).plain_maps(centre)  # (B, K, n)
     return [plain[i, : len(one)].unflatten(-1, grid) for i, one in enumerate(classes)]
 
 

@@ -17,6 +17,8 @@ class MapSettings:
     """First and last block (from 0) whose attention refines the maps; default: all."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
+    centre: bool = False
+    """Take class gradients against their mean over the patches (not the paper's; better on all data measured)."""
     compete: bool = False
     """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
     propagation: float = 0.0

@@ -42,9 +42,9 @@ class Evidence:
     gradients: list[Tensor]  # of the chosen last blocks, in order, each (B, K, heads, n)
     attention: list[Tensor]  # Ā of the blocks chosen for affinity, in order, each (B, n+1, n+1)
 
-    def plain_maps(self) -> Tensor:
+    def plain_maps(self, centre: bool = False) -> Tensor:
         """Maps (B, K, n) without affinity, ACR*."""
-        return gradient_map(self.gradients)
+        return gradient_map(self.gradients, centre=centre)
 
 
 def class_evidence(

@@ -43,8 +43,10 @@ class MctEvidence:
     cam: Tensor  # (B, K, n), of the patch branch
     attention: list[Tensor]  # Ā of the blocks chosen for affinity, in order, each (B, C+n, C+n)
 
-    def plain_maps(self) -> Tensor:
+    def plain_maps(self, centre: bool = False) -> Tensor:
         """Maps (B, K, n) without affinity."""
+        if centre:
+            raise TagmaskError("--centre is about class gradients; the maps of an MCTformer have none: leave it out.")
         return fuse(self.rows, self.cam)
 
 

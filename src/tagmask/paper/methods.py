@@ -38,7 +38,8 @@ class Evidence:
     maps: Tensor  # (B, K, n)
     attention: list[Tensor]  # each (B, n+1, n+1)
 
-    def plain_maps(self) -> Tensor:
+    def plain_maps(self, centre: bool = False) -> Tensor:
+        del centre  # of class gradients only
         return self.maps
 
 

@@ -48,8 +48,8 @@ def make_maps(
     pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
     pictures = pictures.to(model.mean.device)
     blocks = settings.affinity_blocks
-    options: dict[str, Any] = {name: getattr(settings, name) for name in ("layers", "transpose", "compete")}
-    options["propagation"] = settings.propagation
+    names = ("layers", "transpose", "centre", "compete", "propagation")
+    options: dict[str, Any] = {name: getattr(settings, name) for name in names}
     options["affinity_blocks"] = range(blocks[0], blocks[1] + 1) if blocks else None
     sums = [[torch.zeros(len(one), height, width) for one in classes] for _ in range(2)]
     for view in views(model, pictures, settings):
