@@ -1,6 +1,7 @@
 """Pseudo labels of a catalog by each route: labels, resuming, shards, processes, and what goes wrong."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -229,3 +230,19 @@ def test_scores_of_labels(tmp_path: Path) -> None:
     assert found.labels["pseudo"].counts[:, -1].sum() == 3
     (tmp_path / "4_pseudo/scene_000001.png").unlink()
     assert list(score_run(ScoreSettings(out=tmp_path, count=3)).labels["pseudo"].missing) == ["scene_000001"]
+
+
+def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> None:
+    """Labels of the training list, masks of the validation list, as papers have them."""
+    (tmp_path / "2_seeds").mkdir()
+    write_mask(tmp_path / "4_pseudo/another.png", draw_scene(0).mask)
+    for i in range(2):
+        write_mask(tmp_path / f"6_predictions/{Scenes(2).name(i)}.png", draw_scene(i).mask)
+    found = score_run(ScoreSettings(out=tmp_path, count=2))
+    assert found.seeds is None
+    assert list(found.labels) == ["predictions"]
+    assert found.labels["predictions"].scores.miou_present == 1
+    assert "seeds: none of these images, left out.\npseudo labels: none of" in found.summary(tmp_path)
+    shutil.rmtree(tmp_path / "6_predictions")
+    with pytest.raises(TagmaskError, match=r"no image could be scored; the first because: .*scene_000000"):
+        score_run(ScoreSettings(out=tmp_path, count=2))
