@@ -215,6 +215,7 @@ def test_the_disks_refusal_names_the_file(tmp_path: Path) -> None:
 
 def command_line(words: list[str], told: Path) -> None:
     """A command in a process of its own, what it says in a file."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
     from tagmask.cli import main
 
     torch.set_num_threads(1)
@@ -334,11 +335,22 @@ def test_a_process_that_is_ended_from_outside() -> None:
 
 
 @contextmanager
+def hearing_ctrl_c() -> Iterator[None]:
+    """Processes that start meanwhile hear Ctrl-C, even where the tests themselves run in a shell's background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def started(words: list[str], told: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command in a session of its own, what it says in a file; nothing of it is left afterwards."""
     with told.open("w") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True, env=environment)
+        with hearing_ctrl_c():
+            process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True, env=environment)
     try:
         yield process
     finally:
