@@ -1,5 +1,7 @@
 """Tiny data and models for the tests."""
 
+import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +29,10 @@ def tiny_settings(out: Path, **changes: Any) -> TrainSettings:
     """A training of a few steps on a few scenes."""
     small = {"count": 24, "size": 32, "batch": 4, "steps": 6, "log_every": 1, "warmup": 2, "val_every": 0.5}
     return TrainSettings(out=out, **{**SCENES, **small, **changes})
+
+
+def process_of(work: Callable[..., None], *arguments: Any) -> Any:
+    """A process for some work, not yet started; the libraries are imported once for all of them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"])
+    return context.Process(target=work, args=arguments)

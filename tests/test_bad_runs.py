@@ -1,7 +1,6 @@
 """A disk that fills up or cannot be written, and Ctrl-C: a sentence, no half file, and the same files in the end."""
 
 import errno
-import multiprocessing
 import os
 import shutil
 import signal
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import PARTIAL, replacing
 from tagmask.pipeline import run as run_all
 from tagmask.stages.pool import pool
+from tests.helpers import process_of
 from tests.test_cli import run
 from tests.test_pipeline import IMAGES, products, tiny_run
 
@@ -269,15 +269,12 @@ def test_ctrl_c(command: str, whole: Path, tmp_path: Path) -> None:
     flags, first = LONG[command]
     out, told = tmp_path / "run", tmp_path / "told.txt"
     words = [*begin(whole, out, command), *flags]
-    context = multiprocessing.get_context("forkserver")  # the libraries are imported once
-    context.set_forkserver_preload(["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"])
-    process = context.Process(target=command_line, args=(words, told))
-    process.start()
-    until(lambda: any(out.glob(first)), process)
-    os.killpg(process.pid or 0, signal.SIGINT)  # as a terminal does: to all processes of the command
-    process.join(60)
-    assert process.exitcode == 130
-    stopped_quietly(told.read_text(), process.pid or 0, out)
+    with ended(process_of(command_line, words, told)) as process:
+        until(lambda: any(out.glob(first)), process)
+        os.killpg(process.pid or 0, signal.SIGINT)  # as a terminal does: to all processes of the command
+        process.join(60)
+        assert process.exitcode == 130
+        stopped_quietly(told.read_text(), process.pid or 0, out)
 
 
 def stopped_quietly(told: str, leader: int, out: Path) -> None:
@@ -342,6 +339,19 @@ def hearing_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def ended(process: Any) -> Iterator[Any]:
+    """Start a process that makes a session of its own; nothing of it is left afterwards."""
+    process.start()
+    try:
+        yield process
+    finally:
+        for left in {process.pid, *session(process.pid)}:
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+        process.join(60)
 
 
 @contextmanager

@@ -54,6 +54,23 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["export", "--out", "x"], "--to is missing; name the file or folder to write, or --onnx FILE"),
         (["export", "--out", "x", "--to", "y.json"], "x/6_predictions holds no mask of these images; make some with"),
         (["export", "--out", "x", "--onnx", "y.onnx"], "x/5_segmenter/config.json does not exist"),
+        (["paper"], "name a table or figure first: ablation, methods"),
+        (["paper", "ablaton", "--out", "x"], "no table or figure 'ablaton' here; did you mean 'ablation'?"),
+        (["paper", "zebra", "--out", "x"], "choose from ablation, methods"),
+        (["paper", "ablation", "--preset", "photos", "--out", "x"], "there is no preset 'photos'"),
+        (
+            ["paper", "ablation", "--out", "x", "--score-split", "val"],
+            "--score-split belongs to --data voc; leave it out.",
+        ),
+        (["paper", "ablation", "--out", "x", "--seeds", "0"], "--random-seeds 0 must be at least 1"),
+        (["paper", "ablation", "--out", "x", "--train.steps", "0"], "train: --steps 0 must be at least 1"),
+        (["paper", "ablation", "--out", "x", "--train.count", "3"], "--train.count has no place in a run"),
+        (
+            ["paper", "ablation", "--out", "x", "--count", "4", "--only", "zebra"],
+            "--only zebra is no class of these images",
+        ),
+        (["paper", "ablation", "--preset", "voc", "--out", "x"], "--root is missing; --data voc needs it"),
+        (["paper", "ablation", "--config", "no.toml", "--out", "x"], "no.toml does not exist"),
     ],
 )
 def test_mistakes_end_with_a_sentence(

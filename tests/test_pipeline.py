@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -21,6 +20,7 @@ from tagmask.pipeline import RunSummary, record_of, run
 from tagmask.pipeline_command import parse_run
 from tagmask.pipeline_plan import duration, logged_rate
 from tagmask.pipeline_record import Record, differences, standing
+from tests.helpers import process_of
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
 IMAGES, STEPS = 12, 6
@@ -151,12 +151,10 @@ def far_enough(out: Path, stage: str, amount: int) -> bool:
 
 def test_killed_five_times_it_ends_with_the_same_files(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
     out, chance = tmp_path / "killed", random.Random(0)
-    context = multiprocessing.get_context("forkserver")  # the libraries are imported once
-    context.set_forkserver_preload(["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"])
     amidst = []
     for stage in STAGES[:5]:
         amount = chance.randint(1, STEPS - 2)
-        process = context.Process(target=start, args=(tiny_run(out),))
+        process = process_of(start, tiny_run(out))
         process.start()
         while process.is_alive() and not far_enough(out, stage, amount):
             time.sleep(0.002)
@@ -167,7 +165,7 @@ def test_killed_five_times_it_ends_with_the_same_files(finished: tuple[Path, Run
         amidst += [] if record_of(out, stage).done.exists() else [stage]
     assert len(amidst) >= 2  # on a busy machine the kill may come after the end of a short stage
     assert not (out / "report.html").exists()
-    last = context.Process(target=start, args=(tiny_run(out),))
+    last = process_of(start, tiny_run(out))
     last.start()
     last.join()
     assert last.exitcode == 0

@@ -203,15 +203,12 @@ def _show_examples(out: Path) -> None:
 
 def _quartiles(out: Path, scenes: Any) -> list[int]:
     """Pictures with two classes: the upper quartile by the IoU of their masks, the middle one, the lower quartile."""
-    import numpy as np
-
     from tagmask.data.images import read_mask
+    from tagmask.scoring import confusion, iou
 
-    quality = {}
+    quality, classes = {}, len(scenes.classes)
     for i in (i for i in range(len(scenes)) if len(scenes.tags(i)) == 2):
-        truth = scenes.scene(i).mask
-        found = read_mask(out / "6_predictions" / f"{scenes.name(i)}.png", len(scenes.classes))
-        there = [number for number in np.unique(truth) if number != 255]
-        quality[i] = np.mean([np.sum((truth == c) & (found == c)) / np.sum((truth == c) | (found == c)) for c in there])
+        found = read_mask(out / "6_predictions" / f"{scenes.name(i)}.png", classes)
+        quality[i] = iou(confusion(found, scenes.scene(i).mask, classes + 1)).miou_present
     ranked = sorted(quality, key=lambda i: -quality[i])
     return [ranked[len(ranked) * part // 4] for part in (1, 2, 3)] if ranked else []

@@ -126,8 +126,12 @@ def test_tables_share_trainings(shared_out: Path, monkeypatch: pytest.MonkeyPatc
         raise AssertionError(f"trained again: {settings.out}")
 
     monkeypatch.setattr(classifier, "train", refused)
+    before = {file: file.stat().st_mtime_ns for file in shared_out.glob("runs/*/1_classifier/model.safetensors")}
     for name in ("methods", "layers", "affinity"):
         run_paper(small(shared_out, name))
+    after = {file: file.stat().st_mtime_ns for file in shared_out.glob("runs/*/1_classifier/model.safetensors")}
+    assert len(before) >= 4
+    assert after == before
 
 
 def test_deleted_weights_are_trained_again(tmp_path: Path) -> None:

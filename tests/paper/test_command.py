@@ -41,35 +41,6 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--random-seeds" in told
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "name a table or figure first: ablation, methods"),
-        (["ablaton", "--out", "x"], "no table or figure 'ablaton' here; did you mean 'ablation'?"),
-        (["zebra", "--out", "x"], "choose from ablation, methods"),
-        (["ablation", "--preset", "photos", "--out", "x"], "there is no preset 'photos'"),
-        (["ablation", "--out", "x", "--score-split", "val"], "--score-split belongs to --data voc; leave it out."),
-        (["ablation", "--out", "x", "--seeds", "0"], "--random-seeds 0 must be at least 1"),
-        (["ablation", "--out", "x", "--train.steps", "0"], "train: --steps 0 must be at least 1"),
-        (["ablation", "--out", "x", "--train.count", "3"], "--train.count has no place in a run"),
-        (["ablation", "--out", "x", "--count", "4", "--only", "zebra"], "--only zebra is no class of these images"),
-        (["ablation", "--preset", "voc", "--out", "x"], "--root is missing; --data voc needs it"),
-        (["ablation", "--config", "no.toml", "--out", "x"], "no.toml does not exist"),
-    ],
-)
-def test_bad_input_is_told(
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run("paper", *arguments) == 1
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def photos(folder: Path) -> list[str]:
     for tag in ("cat", "dog"):
         (folder / tag).mkdir(parents=True)

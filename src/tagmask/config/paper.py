@@ -2,19 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tagmask.config.base import DataSettings, below, flag
-from tagmask.config.pseudo import PseudoSettings
-from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop
-from tagmask.config.seeds import SeedSettings
-from tagmask.config.segment import PredictSettings, SegmentSettings
+from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, Sections
 from tagmask.config.toml import write_section
-from tagmask.config.train import TrainSettings
 
-_NOWHERE = Path()  # stages write where the cache says
 BELONGS = {  # setting of what is scored: the kinds of data that have it
     "score_split": ("voc",),
     "score_images": ("folder", "coco"),
@@ -66,14 +61,8 @@ class PaperTop(DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperSettings(PaperTop):
-    """One table or figure of the paper, ours beside theirs."""
-
-    train: TrainSettings = field(default_factory=lambda: TrainSettings(out=_NOWHERE))
-    seeds: SeedSettings = field(default_factory=lambda: SeedSettings(out=_NOWHERE))
-    pseudo: PseudoSettings = field(default_factory=lambda: PseudoSettings(out=_NOWHERE))
-    segment: SegmentSettings = field(default_factory=lambda: SegmentSettings(out=_NOWHERE))
-    predict: PredictSettings = field(default_factory=lambda: PredictSettings(out=_NOWHERE))
+class PaperSettings(Sections, PaperTop):
+    """One table or figure of the paper, ours beside theirs; stages write where the cache says."""
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""

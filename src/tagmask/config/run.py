@@ -55,14 +55,19 @@ class RunTop(DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings(RunTop):
-    """From images and tags to masks."""
+class Sections:
+    """The settings of each stage."""
 
     train: TrainSettings = field(default_factory=lambda: TrainSettings(out=_NOWHERE))
     seeds: SeedSettings = field(default_factory=lambda: SeedSettings(out=_NOWHERE))
     pseudo: PseudoSettings = field(default_factory=lambda: PseudoSettings(out=_NOWHERE))
     segment: SegmentSettings = field(default_factory=lambda: SegmentSettings(out=_NOWHERE))
     predict: PredictSettings = field(default_factory=lambda: PredictSettings(out=_NOWHERE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Sections, RunTop):
+    """From images and tags to masks."""
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""

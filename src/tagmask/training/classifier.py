@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset, Subset
 
 from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
@@ -23,6 +23,7 @@ from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS
 from tagmask.scoring.average_precision import mean_average_precision
+from tagmask.training.loading import loader
 from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
 
 FOLDER = "1_classifier"
@@ -128,7 +129,7 @@ def _predict(
     classifier.eval()
     classes = classifier.num_classes
     logits, targets = [np.zeros((0, classes), np.float32)], [np.zeros((0, classes), np.float32)]
-    for batch in DataLoader(data, batch_size=max(settings.batch, 8), num_workers=settings.workers):
+    for batch in loader(data, settings.workers, batch_size=max(settings.batch, 8)):
         good = batch["broken"] < 0
         images = batch["images"][good].to(accelerator.device)
         if len(images):
@@ -157,10 +158,9 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
         first = tuple(f"blocks.{i}." for i in range(settings.freeze))
         for name, parameter in classifier.vit.named_parameters():
             early = name.startswith(first) or name.startswith(("patch_embed", "norm_pre", "pos_embed"))
-            learns = (
-                name == "cls_token" and settings.model == "mct"
-            )  # its tokens are the classes: alike until they learn
-            parameter.requires_grad_(learns or not (early or "token" in name))
+            own_logit = name == "cls_token" and not classifier.has_head  # such tokens are alike until they learn
+            fixed = "token" in name and not own_logit
+            parameter.requires_grad_(not (early or fixed))
     return classifier
 
 

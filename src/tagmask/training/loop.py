@@ -20,13 +20,14 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from tagmask.config import LoopSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
+from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, poly, set_lr
 from tagmask.training.stream import Draw, Stream
 
@@ -179,7 +180,7 @@ class Loop:
             accelerator.process_index,
             accelerator.num_processes,
         )
-        return DataLoader(self.task.dataset, batch_sampler=stream, num_workers=settings.workers)
+        return loader(self.task.dataset, settings.workers, batch_sampler=stream)
 
     def _one_step(self, step: int, batches: Any) -> dict[str, float]:
         """Forward and backward of every part of the batch, then one update."""
