@@ -180,7 +180,7 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
         ({"classes": ["a", "b"]}, "2 class names were given for 4 classes; give 3"),
         ({"pretrained": True, "weights": "x.safetensors"}, "choose one"),
         ({"pretrained": True, "caffe": True}, "leave out caffe or pretrained"),
-        ({"caffe": True}, "test_resnet has no bottleneck block with a stride"),
+        ({"caffe": True}, "test_resnet has no bottlenecks with a stride"),
         ({"backbone": "test_convnext", "frozen_norm": True}, "test_convnext has no BatchNorm"),
     ],
 )

@@ -5,7 +5,6 @@ in timm. The layers on top are PSA's: the last three stages through 1×1 convolu
 joined by another to 448, all with ELU. The affinity of two positions is exp(−mean|f_i − f_j|): ``tagmask.masks.walk``.
 """
 
-import difflib
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
+from tagmask.models.backbones import check_name, fetching, move_strides
 from tagmask.models.resnet38 import MEAN, STD, ResNet38
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
@@ -55,7 +55,7 @@ class AffinityNet(nn.Module):
         if weights is not None:
             _load_backbone(self.cnn, backbone, Path(weights))
         if caffe:
-            _move_strides(self.cnn, backbone)
+            move_strides(self.cnn, backbone)
         narrow = [nn.Conv2d(wide, width, 1, bias=False) for wide, width in zip(channels, WIDTHS, strict=True)]
         for layer in narrow:
             nn.init.kaiming_normal_(layer.weight)
@@ -109,10 +109,7 @@ def _create(name: str, pretrained: bool) -> tuple[Any, tuple[int, ...], tuple[fl
         if pretrained:
             raise TagmaskError("timm has no weights of resnet38; give PSA's res38_cls.pth as a weights file.")
         return ResNet38(), ResNet38.channels, MEAN, STD
-    if not timm.is_model(name):
-        near = difflib.get_close_matches(name, timm.list_models())
-        hint = f"did you mean {' or '.join(near)}?" if near else f"{_ADVICE}."
-        raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
+    check_name(name, _ADVICE)
     cnn = _create_dilated(name, pretrained)
     if cnn.feature_info.reduction() != [STRIDE] * len(WIDTHS):
         strides = ", ".join(map(str, cnn.feature_info.reduction()))
@@ -124,16 +121,12 @@ def _create(name: str, pretrained: bool) -> tuple[Any, tuple[int, ...], tuple[fl
 def _create_dilated(name: str, pretrained: bool) -> Any:
     last = (-3, -2, -1)
     try:
-        return timm.create_model(name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last)
+        with fetching(name, pretrained):
+            return timm.create_model(name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last)
     except (TypeError, AssertionError, NotImplementedError, AttributeError):  # each family refuses in its own way
         raise TagmaskError(f"{name} cannot be brought to output stride {STRIDE}; {_ADVICE}.") from None
     except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise TagmaskError(f"{name} gives no features ({str(error).splitlines()[0]}); {_ADVICE}.") from None
-        raise TagmaskError(
-            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
-            "connect to the internet once, or give a local file."
-        ) from None
+        raise TagmaskError(f"{name} gives no features ({str(error).splitlines()[0]}); {_ADVICE}.") from None
 
 
 def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
@@ -150,17 +143,3 @@ def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
         return adapted
 
     fit_weights(cnn, path, adapt, optional=_HEADS)
-
-
-def _move_strides(cnn: nn.Module, name: str) -> None:
-    """Stride on the first 1×1 convolution of a stage, as in Caffe's ResNets, instead of on the 3×3."""
-    moved = 0
-    for block in cnn.modules():
-        first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
-        if not (isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(block, "conv3")):
-            continue
-        if first.kernel_size == (1, 1) and second.stride != (1, 1):
-            first.stride, second.stride = second.stride, (1, 1)
-            moved += 1
-    if not moved:
-        raise TagmaskError(f"{name} has no bottlenecks with a stride to move; use caffe with resnet50 or resnet101.")

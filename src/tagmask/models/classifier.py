@@ -1,6 +1,5 @@
 """The tag classifier: any timm vision transformer with a class token, with its attention exposed."""
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.errors import TagmaskError
 from tagmask.models.attention import record_attention
+from tagmask.models.backbones import check_name, fetching
 from tagmask.models.gradients import Evidence, class_evidence
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.trace import Trace, class_trace
@@ -202,25 +202,15 @@ def _create(
     name: str, num_classes: int, img_size: int | tuple[int, int] | None, pretrained: bool, drop_path: float
 ) -> Any:
     """The timm model, or a sentence on why this backbone cannot be used."""
-    if not timm.is_model(name):
-        known = timm.list_models()
-        near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(name, known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"{_ADVICE}."
-        raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
+    check_name(name, _ADVICE)
     options: dict[str, Any] = {"num_classes": num_classes, "dynamic_img_size": True, "drop_path_rate": drop_path}
     if img_size is not None:
         options["img_size"] = img_size
     try:
-        vit = timm.create_model(name, pretrained=pretrained, global_pool="token", **options)
+        with fetching(name, pretrained):
+            vit = timm.create_model(name, pretrained=pretrained, global_pool="token", **options)
     except (TypeError, AssertionError):  # the constructor knows no dynamic size or no class-token pooling
         raise TagmaskError(f"{name} is not a vision transformer that reads a class token; {_ADVICE}.") from None
-    except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        raise TagmaskError(
-            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
-            "connect to the internet once, or give a local file with --weights."
-        ) from None
     if getattr(vit, "cls_token", None) is None or not hasattr(vit, "blocks"):
         raise TagmaskError(f"{name} has no class token; {_ADVICE}.")
     for module in vit.modules():

@@ -5,7 +5,6 @@ The encoder runs at output stride 8, dilated where it would have gone on shrinki
 layers twice their learning rate, here they learn as the other new weights do.
 """
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import timm
 import torch
 import torch.nn.functional as F
 from timm.data import resolve_model_data_config
-from timm.models.resnet import Bottleneck
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
+from tagmask.models.backbones import check_name, fetching, move_strides
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
@@ -78,7 +77,7 @@ class DeepLabV2(nn.Module):
         self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes - 1))
         self.encoder: Any = _create(backbone, pretrained)
         if caffe:
-            _move_stride(self.encoder, backbone)
+            move_strides(self.encoder, backbone)
         if weights is not None:
             fit_weights(self.encoder, Path(weights), _adapt_from(Path(weights)), optional=_HEADS)
         self.stride, self.aligned = _probe(self.encoder, backbone)
@@ -188,23 +187,12 @@ def _check_arguments(
 
 def _create(name: str, pretrained: bool) -> Any:
     """The timm encoder at stride 8, or at its own where it cannot be dilated."""
-    if not timm.is_model(name):
-        known = timm.list_models()
-        near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(name, known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"{_ADVICE}."
-        raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
-    try:
+    check_name(name, _ADVICE)
+    with fetching(name, pretrained):
         try:
             return timm.create_model(name, pretrained=pretrained, num_classes=0, output_stride=STRIDE)
         except (TypeError, AssertionError, ValueError, NotImplementedError):  # each family refuses in its own way
             return timm.create_model(name, pretrained=pretrained, num_classes=0)
-    except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        raise TagmaskError(
-            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
-            "connect to the internet once, or give a local file with --weights."
-        ) from None
 
 
 def _probe(encoder: Any, name: str) -> tuple[int, bool]:
@@ -232,15 +220,6 @@ def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
     if not has_weights:
         notes.append(f"{name} starts from random weights; --pretrained or --weights gives far better masks.")
     return tuple(notes)
-
-
-def _move_stride(encoder: nn.Module, name: str) -> None:
-    """From the 3×3 to the first 1×1 convolution of each bottleneck block, where Caffe's models have it."""
-    strided = [m for m in encoder.modules() if isinstance(m, Bottleneck) and m.conv2.stride != (1, 1)]
-    if not strided:
-        raise TagmaskError(f"caffe was asked for, but {name} has no bottleneck block with a stride; leave it out.")
-    for block in strided:
-        block.conv1.stride, block.conv2.stride = block.conv2.stride, (1, 1)
 
 
 def _adapt_from(path: Path) -> Any:
