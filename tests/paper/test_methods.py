@@ -10,11 +10,9 @@ import torch.nn.functional as F
 
 from tagmask.acr.baselines import METHODS
 from tagmask.acr.localize import localize_both
-from tagmask.config import MapSettings, SeedSettings
-from tagmask.errors import TagmaskError
+from tagmask.config import MapSettings
 from tagmask.paper.computation import map_speeds, mean_classes, per_class
-from tagmask.paper.methods import TITLES, maps_by, seed_by_method
-from tagmask.stages.seeds import read_seeds
+from tagmask.paper.methods import TITLES, by_method, maps_by
 from tests.helpers import tiny_classifier
 from tests.paper.small import small
 
@@ -54,28 +52,10 @@ def test_mirrored_views_are_added(tmp_path: Path) -> None:
     np.testing.assert_allclose(turned.plain, both.plain[:, :, ::-1], atol=1e-5)
 
 
-def test_seed_files_are_resumed_and_belong_to_one_method(tmp_path: Path) -> None:
-    from tagmask.data.scenes import CLASSES
-
-    tiny_classifier(classes=len(CLASSES)).save(tmp_path / "model")
-    from tagmask.files import read_json, write_json
-
-    config = read_json(tmp_path / "model" / "config.json")
-    write_json(tmp_path / "model" / "config.json", {**config, "classes": list(CLASSES)})
-    settings = SeedSettings(out=tmp_path, model=tmp_path / "model", count=3, size=40, batch=2)
-    folder = seed_by_method(settings, "cam")
-    files = sorted(folder.glob("*.npz"))
-    assert len(files) == 3
-    assert read_seeds(files[0])["plain"].max() == 255
-    before = [file.stat().st_mtime_ns for file in files]
-    files[1].write_bytes(b"half a file")
-    seed_by_method(settings, "cam")
-    after = [file.stat().st_mtime_ns for file in files]
-    assert after[0] == before[0]
-    assert after[2] == before[2]
-    assert read_seeds(files[1])["plain"].max() == 255
-    with pytest.raises(TagmaskError, match="method was 'cam' and is now 'ts_cam'"):
-        seed_by_method(settings, "ts_cam")
+def test_settings_of_gradients_are_left_out_with_other_methods() -> None:
+    settings = MapSettings(size=40, layers=3, centre=True)
+    assert by_method(settings, "generic") == MapSettings(size=40, method="generic")
+    assert by_method(settings, "acr") == settings
 
 
 def test_one_backward_per_class_gives_the_same_maps() -> None:

@@ -18,6 +18,7 @@ from tagmask.cli import main
 from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
 from tagmask.data.scenes import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
+from tagmask.models.mct import MctClassifier
 from tagmask.stages.maps import make_maps
 from tagmask.stages.photo import seed_photo
 from tagmask.stages.score import count_piece, score_seeds
@@ -126,6 +127,26 @@ def test_maps_of_two_models_are_not_mixed(run: Path) -> None:
     assert seed_catalog(settings(run, count=2, restart=True)).made == 2
 
 
+def test_maps_by_another_method(run: Path) -> None:
+    seed_catalog(settings(run, method="generic", dtype="float16", batch=3))
+    model = tagmask.Classifier.load(run / "1_classifier")
+    scene = draw_scene(2)
+    expected = make_maps(model, [scene.image], [scene.tags], MapSettings(flip=False, method="generic"))[0]
+    of_acr = make_maps(model, [scene.image], [scene.tags], MapSettings(flip=False))[0]
+    seeds = read_seeds(run / "2_seeds/scene_000002.npz")
+    np.testing.assert_allclose(seeds["plain"], expected.plain, atol=1e-3)
+    np.testing.assert_allclose(seeds["refined"], expected.refined, atol=1e-3)
+    assert np.abs(expected.refined - of_acr.refined).max() > 0.1
+    with pytest.raises(TagmaskError, match="method was 'generic' and is now 'cam'"):
+        seed_catalog(settings(run, method="cam", dtype="float16"))
+
+
+def test_an_mctformer_has_its_own_maps_only(run: Path) -> None:
+    MctClassifier("tagmask_tiny", len(CLASSES), img_size=32, classes=CLASSES).save(run / "1_classifier")
+    with pytest.raises(TagmaskError, match="train one with --model acr"):
+        seed_catalog(settings(run, method="generic"))
+
+
 def test_unknown_class_and_broken_image(run: Path) -> None:
     photos = run / "photos"
     photos.mkdir()
@@ -150,6 +171,8 @@ def test_unknown_class_and_broken_image(run: Path) -> None:
     [
         ({"shard": "2/2"}, "--shard 2/2 must be i/n"),
         ({"scales": (0.0,)}, "--scales 0.0"),
+        ({"method": "cam", "centre": True}, "--centre is about the class gradients of --method acr"),
+        ({"method": "cam", "layers": 2}, "--layers is about the class gradients of --method acr"),
         ({"layers": 9}, "choose 1 to 4"),
         ({"affinity_blocks": (3, 8)}, "blocks 0 to 3"),
         ({"model": Path("nowhere")}, "nowhere/config.json does not exist"),

@@ -11,6 +11,8 @@ from tagmask.config.base import DataSettings, below, check_scales, check_shard
 class MapSettings:
     """How localisation maps are made; the defaults are the paper's."""
 
+    method: Literal["acr", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
+    """acr: class gradients of the attention; the others are what the paper compares with, on the same classifier."""
     layers: int | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: tuple[int, int] | None = None
@@ -30,12 +32,15 @@ class MapSettings:
     flip: bool = True
     """Also see the mirrored image."""
     batch: int = 16
-    """Images of equal shape that go through the network together."""
+    """Images of equal shape that go through the network together; one with other methods than acr."""
 
     def mistakes(self) -> list[str]:
         found = below(self, layers=1, size=1, batch=1) + check_scales(self.scales)
         if not 0 <= self.propagation < 1:
             found.append(f"--propagation {self.propagation} must be at least 0 and below 1, e.g. 0.8.")
+        if self.method != "acr" and (self.centre or self.layers):
+            flag = "--centre" if self.centre else "--layers"
+            found.append(f"{flag} is about the class gradients of --method acr; leave it out with {self.method}.")
         return found
 
 

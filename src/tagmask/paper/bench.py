@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from tagmask.config import ScoreSettings, SeedSettings, to_plain
+from tagmask.config import ScoreSettings, to_plain
 from tagmask.config.paper import PaperSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
@@ -26,6 +26,7 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.paper.cache import key, once, seconds_of
+from tagmask.paper.methods import by_method
 from tagmask.pipeline_plan import duration
 
 CLASSIFIER = Path("1_classifier")
@@ -92,7 +93,7 @@ class Bench:
         return runs
 
     def scored(
-        self, runs: Mapping[str, Sequence[Run]], method: str = "acr", maps: Changes | None = None
+        self, runs: Mapping[str, Sequence[Run]], method: str | None = None, maps: Changes | None = None
     ) -> dict[str, list[Any]]:
         """The scores of the seeds of every run, as scores.json holds them; ``maps`` change how they are made."""
         total, number = sum(map(len, runs.values())), 0
@@ -100,7 +101,7 @@ class Bench:
         for title, some in runs.items():
             for run in some:
                 number += 1
-                by = "" if method == "acr" else f", by {method}"
+                by = f", by {method}" if method else ""
                 told = f"maps {number} of {total} ({title}, seed {run.settings.train.seed}{by})"
                 found.setdefault(title, []).append(self._score(run, method, maps or {}, told))
         return found
@@ -173,34 +174,26 @@ class Bench:
         once(file, _identity(settings), work)
         torch.set_num_threads(threads)  # a training with loading processes takes fewer
 
-    def _score(self, run: Run, method: str, maps: Changes, told: str) -> Any:
+    def _score(self, run: Run, method: str | None, maps: Changes, told: str) -> Any:
         from tagmask.stages.score import score_seeds
+        from tagmask.stages.seeds import seed_catalog
 
         scored = {**self.score_data, "images": self.scored_images.fingerprint()}
         chosen = dataclasses.replace(run.settings.seeds, **maps)
-        own = {"maps": _identity(chosen), "method": method, "scored": _plain(scored)}
+        chosen = by_method(chosen, method) if method else chosen
+        own = {"maps": _identity(chosen), "scored": _plain(scored)}
         folder = run.folder / f"maps-{key(own)}"
         settings = dataclasses.replace(chosen, out=folder, model=run.classifier, **self.score_data)
 
         def work() -> Any:
             _tell(told)
-            _make_maps(settings, method)
+            seed_catalog(settings)
             found = score_seeds(self._scoring(folder)).to_json()
             if not self.settings.keep_maps:
                 shutil.rmtree(folder / "2_seeds", ignore_errors=True)
             return found
 
         return once(folder / "scored.json", own, work)
-
-
-def _make_maps(settings: SeedSettings, method: str) -> None:
-    from tagmask.paper.methods import seed_by_method
-    from tagmask.stages.seeds import seed_catalog
-
-    if method == "acr":
-        seed_catalog(settings)
-    else:
-        seed_by_method(settings, method)
 
 
 def _label(run: Run, folder: Path, settings: RunSettings) -> Any:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tagmask.acr.compared import Compared
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
 from tagmask.data.dataset import to_tensor
@@ -36,8 +37,8 @@ class Maps:
     """Maps of one image at its own size, each class stretched to [0, 1]."""
 
     classes: tuple[int, ...]
-    plain: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), ACR*
-    refined: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), ACR
+    plain: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), without affinity (ACR*)
+    refined: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), with affinity (ACR)
 
 
 def make_maps(
@@ -52,8 +53,9 @@ def make_maps(
     options: dict[str, Any] = {name: getattr(settings, name) for name in names}
     options["affinity_blocks"] = range(blocks[0], blocks[1] + 1) if blocks else None
     sums = [[torch.zeros(len(one), height, width) for one in classes] for _ in range(2)]
+    source = model if settings.method == "acr" else Compared(model, settings.method)
     for view in views(model, pictures, settings):
-        for total, found in zip(sums, localize_both(model, view.images, classes, **options), strict=True):
+        for total, found in zip(sums, localize_both(source, view.images, classes, **options), strict=True):
             for one, maps in zip(total, found, strict=True):
                 if len(one):
                     one += _to_pixels(maps, view, (height, width)).cpu()

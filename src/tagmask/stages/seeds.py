@@ -60,7 +60,7 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     todo = {i for i in own if settings.restart or not _is_whole(seed_file(folder, catalog.name(i)))}
     done = Seeded(folder, 0, len(own) - len(todo), {})
     with tqdm(total=len(own), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for group in _groups(catalog, own, todo, done.skipped, settings.batch):
+        for group in _groups(catalog, own, todo, done.skipped, _batch(settings)):
             images = [image for _, image in group]
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
             for (i, _), maps in zip(group, make_maps(model, images, classes, settings), strict=True):
@@ -140,6 +140,10 @@ def _is_whole(path: Path) -> bool:
     except TagmaskError:
         return False
     return True
+
+
+def _batch(settings: SeedSettings) -> int:
+    return settings.batch if settings.method == "acr" else 1  # other methods keep all attention and its gradients
 
 
 def _groups(
