@@ -183,3 +183,12 @@ def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
     assert SegmentSettings(out=tmp_path).lr == 2.5e-4
     assert SEGMENT_PRESETS["coco"]["steps"] == 100_000
     assert PredictSettings(out=tmp_path).scales == (0.5, 0.75, 1.0, 1.25, 1.5)
+
+
+def test_every_method_can_be_chosen() -> None:
+    from typing import get_args, get_type_hints
+
+    from tagmask.acr.baselines import METHODS
+    from tagmask.config import MapSettings
+
+    assert set(get_args(get_type_hints(MapSettings)["method"])) == set(METHODS) - {"acr*"}
