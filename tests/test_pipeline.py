@@ -255,6 +255,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         run_values(None, config)
 
 
+@pytest.mark.parametrize("flags", [["--seeds.method", "generic"], ["--seeds.centre"]])
+def test_maps_that_an_mctformer_has_not_are_refused_before_it_is_trained(flags: list[str], tmp_path: Path) -> None:
+    settings = parse_run(["--preset", "scenes-mct", "--out", str(tmp_path), *flags])
+    assert settings.mistakes() == [
+        "--train.model mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
+    ]
+
+
 def test_one_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(TagmaskError, match="start the stages one by one"):

@@ -77,6 +77,8 @@ class RunSettings(Sections, RunTop):
             section = getattr(self, name)
             found += _misplaced(name, section)
             found += [f"{name}: {one}" for one in self._complete(section).mistakes() if one not in known]
+        if self.train.model == "mct" and (self.seeds.method != "acr" or self.seeds.centre):
+            found.append("--train.model mct has maps of its own; give --seeds.method acr and leave out --seeds.centre.")
         return found
 
     def for_train(self) -> TrainSettings:
