@@ -1,6 +1,6 @@
 """The paper's figures as sheets of pictures, of images that are scored (first come, first shown)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from tagmask.paper.bench import Bench, Run
 from tagmask.paper.methods import TITLES, maps_by
 from tagmask.paper.page import Figure
 from tagmask.paper.seed_tables import ABLATION, ACR
-from tagmask.show.affinity import Affinity, affinity_matrix, affinity_of_pixels, default_points
+from tagmask.show.affinity import Affinity, affinity_matrix, affinity_of_pixel, default_points, marked
 from tagmask.show.overlay import legend
 from tagmask.show.seeds import shown_heat, shown_mask
 from tagmask.show.sheet import Picture, resize, sheet, shown_size
@@ -72,16 +72,16 @@ def affinity(bench: Bench) -> Figure:
 
 
 def source_pixels(bench: Bench) -> Figure:
-    """What chosen pixels (red crosses) attend to after three trainings."""
-    models, sheets = _regularised(bench), list[Picture]()
+    """One row per chosen pixel (red cross): what it attends to after three trainings."""
+    models, rows = _regularised(bench), list[Cells]()
     last, run = models[REGULARISED["both"]]
     for i, image in _pictures(bench, least=1):
-        points = default_points(_acr(last, bench.scored_images, i, image, run).refined)
-        for title, (model, own) in models.items():
-            matrix, grid = patch_affinity(model, image, own)
-            sheets.append(affinity_of_pixels(image, matrix, grid, points, f"{_name(bench, i)}: {title}"))
-    note = "one pixel in the strongest region of each class, then one in the background; each row has its own scale."
-    return Figure("source-pixels", "Affinity of source pixels", _stacked(sheets), (note, *_notes(bench)))
+        found = {title: patch_affinity(model, image, own) for title, (model, own) in models.items()}
+        for point in default_points(_acr(last, bench.scored_images, i, image, run).refined):
+            heats = [(title, affinity_of_pixel(image, *one, point)) for title, one in found.items()]
+            rows.append([(_name(bench, i), marked(image, [point])), *heats])
+    note = "one pixel in the strongest region of each class, then one in the background; each map has its own scale."
+    return Figure("source-pixels", "Affinity of source pixels", sheet(rows), (note, *_notes(bench)))
 
 
 def examples(bench: Bench) -> Figure:
@@ -155,12 +155,6 @@ def _truth(catalog: Catalog, i: int, image: Image) -> Cells:
     except ImageError:
         mask = None
     return [] if mask is None else [("truth", shown_mask(image, mask))]
-
-
-def _stacked(sheets: Sequence[Picture]) -> Picture:
-    width = max(one.shape[1] for one in sheets)
-    padded = [np.pad(one, ((0, 0), (0, width - one.shape[1]), (0, 0)), constant_values=255) for one in sheets]
-    return np.vstack(padded)
 
 
 def _notes(bench: Bench) -> tuple[str, ...]:

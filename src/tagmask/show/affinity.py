@@ -33,22 +33,30 @@ def affinity_of_pixels(
     image: (H, W, 3). affinity: (n, n), without the class token. grid: (h, w) with h·w = n, spread over the whole image.
     points: (x, y) in pixels. Each row has its own scale: from its smallest value to its 98 % quantile.
     """
-    picture = check_picture(image)
-    values = check_affinity(affinity, grid)
-    height, width = picture.shape[:2]
-    _check_points(points, height, width)
-    size = shown_size(height, width)
-    shown = resize(picture, size)
-    places = [((x + 0.5) * size[1] / width - 0.5, (y + 0.5) * size[0] / height - 0.5) for x, y in points]
-    marked = shown
-    for place in places:
-        marked = draw_cross(marked, *place)
-    cells = [("image", marked)]
-    for (x, y), place in zip(points, places, strict=True):
-        row = values[patch_at(x, y, grid, (height, width))].reshape(grid)  # (h, w)
-        heat = heat_overlay(shown, resize_map(_row_scaled(row), size))
-        cells.append((f"from ({x}, {y})", draw_cross(heat, *place)))
+    _check_points(points, *check_picture(image).shape[:2])
+    rows = [(f"from ({x}, {y})", affinity_of_pixel(image, affinity, grid, (x, y))) for x, y in points]
+    cells = [("image", marked(image, points)), *rows]
     return sheet([cells[start : start + PER_ROW] for start in range(0, len(cells), PER_ROW)], title)
+
+
+def affinity_of_pixel(image: Picture, affinity: Affinity, grid: tuple[int, int], point: Point) -> Picture:
+    """The heat map of one pixel's affinity row over the image as it is shown, the pixel crossed; on its own scale."""
+    height, width = check_picture(image).shape[:2]
+    _check_points([point], height, width)
+    row = check_affinity(affinity, grid)[patch_at(*point, grid, (height, width))].reshape(grid)  # (h, w)
+    size = shown_size(height, width)
+    heat = heat_overlay(resize(image, size), resize_map(_row_scaled(row), size))
+    return draw_cross(heat, *_place(point, (height, width), size))
+
+
+def marked(image: Picture, points: Sequence[Point]) -> Picture:
+    """The image as it is shown, with a red cross at each of its pixels ``points``."""
+    own = (image.shape[0], image.shape[1])
+    size = shown_size(*own)
+    picture = resize(image, size)
+    for point in points:
+        picture = draw_cross(picture, *_place(point, own, size))
+    return picture
 
 
 def affinity_matrix(affinity: Affinity, side: int = 256) -> Picture:
@@ -147,6 +155,11 @@ def _check_points(points: Sequence[Point], height: int, width: int) -> None:
                 f"the point ({x}, {y}) lies outside the image of {width} × {height} pixels (width × height); "
                 f"give x in 0 … {width - 1} and y in 0 … {height - 1}."
             )
+
+
+def _place(point: Point, own: tuple[int, int], shown: tuple[int, int]) -> tuple[float, float]:
+    """(x, y) of a pixel's middle, from an image of size (H, W) to the same image shown at another."""
+    return (point[0] + 0.5) * shown[1] / own[1] - 0.5, (point[1] + 0.5) * shown[0] / own[0] - 0.5
 
 
 def _row_scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
