@@ -99,3 +99,32 @@ def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
 def _changed(one: PaperSettings, other: PaperSettings) -> set[str]:
     names = [field.name for field in dataclasses.fields(one)]
     return {name for name in names if getattr(one, name) != getattr(other, name)}
+
+
+def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("paper", "ablation", *SMALL, "--out", str(tmp_path), "--rows", "both", "none") == 0
+    told = capsys.readouterr().out
+    assert told.index("none (baseline)") < told.index("activation + affinity (ACR)")  # the table's order
+    assert "SEAM*" not in told
+    assert len(list((tmp_path / "runs").iterdir())) == 2  # and no other training
+    config = ["--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path)]
+    assert parse_paper(["ablation", *config]).rows == ("both", "none")
+    assert parse_paper(["methods", *config]).rows == ()  # another table's rows are not this one's
+    assert run("paper", "methods", *SMALL, "--out", str(tmp_path), "--rows", "cam") == 0
+    assert "TS-CAM" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "sentence"),
+    [
+        ("ablation", ("none", "cam"), "--rows cam: ablation has no such row; choose from none, act, aff, both."),
+        ("backbones", ("mct+",), "choose from mct, mct+acr, acr."),
+        ("layers", ("1",), "--rows belongs to ablation, methods, backbones, augmentations, distances"),
+    ],
+)
+def test_rows_that_are_not(
+    table: str, rows: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("paper", table, *SMALL, "--out", str(tmp_path), "--rows", *rows) == 1
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

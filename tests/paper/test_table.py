@@ -78,9 +78,7 @@ def test_the_papers_numbers_are_those_written_down() -> None:
         for name, title in {"cam": "CAM on patch tokens", "ts_cam": "TS-CAM", "grad_cam": "Grad-CAM"}.items()
     ]
     told += [f"Generic + affinity {numbers.METHODS['generic'][1]}", f"read row 0) {numbers.METHODS['generic'][0]}"]
-    told += [
-        f"{numbers.BACKBONES[name][0]}/{numbers.BACKBONES[name][1]}" for name in ("MCTformer", "MCTformer + ACR", "ACR")
-    ]
+    told += [f"{numbers.BACKBONES[name][0]}/{numbers.BACKBONES[name][1]}" for name in ("mct", "mct+acr", "acr")]
     views = {
         "horizontal flip": "hflip",
         "hflip + patch hiding": "hflip+hide",

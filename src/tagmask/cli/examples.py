@@ -134,6 +134,7 @@ examples:
   tagmask paper ablation --out paper                       on built-in scenes
   tagmask paper methods --out paper --seeds 3              three random seeds: mean ± standard deviation
   tagmask paper ablation --preset voc --root VOCdevkit/VOC2012 --score-split train --out paper
+  tagmask paper ablation --out paper --rows none both      without the two rows between
   tagmask paper layers --config paper/ablation.toml --out paper    with the settings of another table
   tagmask paper maps --out paper --train.steps 200 --seeds.size 96 --pictures 6
 

@@ -42,7 +42,7 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
         preset = "scenes"
     values: dict[str, Any] = run_values(preset, Path(config) if config is not None else None)
     start = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
-    start |= _own_of(Path(config)) if config is not None else {}
+    start |= _own_of(Path(config), name) if config is not None else {}
     default = PaperSettings(**{"out": tyro.MISSING, "table": tyro.MISSING, **start})
     return tyro.cli(PaperSettings, args=rest, prog="tagmask paper", description=PAPER_EXAMPLES, default=default)
 
@@ -60,9 +60,8 @@ def _check_name(name: str | None) -> None:
         raise TagmaskError(f"the paper has no table or figure {name!r} here; {hint}")
 
 
-def _own_of(config: Path) -> dict[str, Any]:
-    """What a table's config.toml says of scoring; nothing in that of a run."""
-    found = read_toml(config).get("paper", {})
-    return {
-        key: value for key, value in read_values(PaperTop, found, f"{config}: paper").items() if key in (*OWN, *DATA)
-    }
+def _own_of(config: Path, table: str | None) -> dict[str, Any]:
+    """What a table's config.toml says of scoring, and of the rows of the same table; nothing in that of a run."""
+    found = read_values(PaperTop, read_toml(config).get("paper", {}), f"{config}: paper")
+    left_out = () if found.get("table") == table else ("rows",)
+    return {key: value for key, value in found.items() if key in (*OWN, *DATA) and key not in left_out}

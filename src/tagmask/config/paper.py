@@ -34,6 +34,8 @@ class PaperTop(DataSettings):
     """How many times each row is trained, each time with another seed; also --seeds."""
     only: tuple[str, ...] = ()
     """Also report the mean over the background and these classes, e.g. dog person."""
+    rows: tuple[str, ...] = ()
+    """ablation, methods, backbones, augmentations, distances: these rows alone, e.g. none both; default: all."""
     pictures: int = 4
     """Images in a figure."""
     keep_maps: bool = False

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tqdm import tqdm
@@ -33,6 +33,7 @@ CLASSIFIER = Path("1_classifier")
 MODEL = CLASSIFIER / "model.safetensors"
 _NOT_IDENTITY = {"out", "workers", "processes", "log_every", "save_every", "restart", "tensorboard", "shard"}
 Changes = Mapping[str, Any]
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,16 @@ class Bench:
             raise TagmaskError(
                 f"--only {unknown[0]} is no class of these images; choose from {', '.join(self.scored_images.classes)}."
             )
+
+    def rows(self, names: Mapping[str, Row]) -> dict[str, Row]:
+        """Those of a table's rows that ``--rows`` asks for, in the table's order; all where it asks for none."""
+        asked = self.settings.rows or tuple(names)
+        unknown = [name for name in asked if name not in names]
+        if unknown:
+            raise TagmaskError(
+                f"--rows {unknown[0]}: {self.settings.table} has no such row; choose from {', '.join(names)}."
+            )
+        return {name: row for name, row in names.items() if name in asked}
 
     def trained(self, variants: Mapping[str, Changes], seeds: int | None = None) -> dict[str, list[Run]]:
         """Every variant trained with every random seed (or the first ``seeds``); what is done is found again."""

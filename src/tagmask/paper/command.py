@@ -8,7 +8,7 @@ from tagmask.config.paper import PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
 from tagmask.paper import computation, figures, label_tables, seed_tables
 from tagmask.paper.bench import Bench
-from tagmask.paper.names import NAMES
+from tagmask.paper.names import NAMES, WITH_ROWS
 from tagmask.paper.page import Figure, Written, write
 from tagmask.paper.table import Table
 from tagmask.stages.resume import launched_shard
@@ -36,6 +36,8 @@ def run_paper(settings: PaperSettings) -> Written:
     check(settings)
     if settings.table not in NAMES:
         raise TagmaskError(f"there is no table or figure {settings.table!r}; choose from {', '.join(NAMES)}.")
+    if settings.rows and settings.table not in WITH_ROWS:
+        raise TagmaskError(f"--rows belongs to {', '.join(WITH_ROWS)}; leave it out for {settings.table}.")
     if launched_shard()[1] > 1:
         raise TagmaskError("tagmask paper is one process; start it without accelerate launch.")
     bench = Bench(settings)

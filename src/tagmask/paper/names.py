@@ -32,6 +32,7 @@ NAMES: Mapping[str, Entry] = {
     ),
     "examples": Entry("figure", "segmentation examples", "1 training, AffinityNet, a segmenter", "none"),
 }
+WITH_ROWS = ("ablation", "methods", "backbones", "augmentations", "distances")  # --rows chooses among theirs
 
 
 def listing() -> str:

@@ -24,9 +24,9 @@ METHODS: Mapping[str, Pair] = {  # §2
     "acr": ABLATION["both"],
 }
 BACKBONES: Mapping[str, Pair] = {  # §2, DeiT-S
-    "MCTformer": (58.2, 61.7),
-    "MCTformer + ACR": (60.4, 62.4),
-    "ACR": (56.8, 63.4),
+    "mct": (58.2, 61.7),
+    "mct+acr": (60.4, 62.4),
+    "acr": (56.8, 63.4),
 }
 VIEWS: Mapping[str, float] = {  # §1, with affinity
     "hflip": 67.3,
