@@ -19,6 +19,7 @@ from tagmask.errors import TagmaskError
 from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
+from tagmask.stages.spread import NetWalk
 from tagmask.training.affinity import AffinityTask, RegionDataset, build_net, train_affinity
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer
@@ -65,7 +66,7 @@ def test_labels_stay_on_their_pixels(tmp_path: Path, size: int, scales: tuple[fl
     for position in range(12):
         sample = data[position, position % 3]
         assert sample["images"].shape == (3, size, size)
-        red, blue = (sample["images"][c, 4::8, 4::8] * 255 for c in (0, 2))  # (size/8, size/8)
+        red, blue = (sample["images"][c, ::8, ::8] * 255 for c in (0, 2))  # (size/8, size/8)
         labels = sample["labels"]
         assert ((blue == 0) == (labels == 255)).all()  # outside the image, and only there
         inside = labels < 255
@@ -76,6 +77,39 @@ def test_labels_stay_on_their_pixels(tmp_path: Path, size: int, scales: tuple[fl
         flips.add(bool(blue[0, 0] == 0))
     assert inside.any()
     assert size == 24 or len(flips) == 2  # the padding is at the right, or by a flip at the left
+
+
+def edges(folder: Path, count: int, size: tuple[int, int] = (72, 104)) -> tuple[Catalog, list[Any]]:
+    """Pictures of a dark and a bright part that meet at any column (even numbers) or row (odd), and their labels."""
+    generator, masks = np.random.default_rng(0), []
+    (folder / "images").mkdir()
+    for i in range(count):
+        mask = np.ones(size, np.uint8)  # background is 0
+        side = size[(i + 1) % 2]
+        place = int(generator.integers(24, side - 24))
+        mask[(slice(None), slice(place)) if i % 2 == 0 else slice(place)] = 0
+        noise = generator.normal(0, 12, (*size, 3))
+        picture = np.where(mask[..., None] == 0, (60, 70, 50), (180, 150, 170)) + noise
+        Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(folder / f"images/{i}.png")
+        write_mask(folder / f"regions/{i}.png", mask)
+        masks.append(mask)
+    names = [str(i) for i in range(count)]
+    return Catalog(["a"], names, [[0]] * count, images=[folder / f"images/{i}.png" for i in range(count)]), masks
+
+
+def test_the_walk_leaves_edges_where_they_are(tmp_path: Path) -> None:
+    catalog, masks = edges(tmp_path, 32)
+    settings = small(steps=50, batch=4, size=64, optimizer="adamw", lr=2e-3, head_lr=1.0, jitter=0.0, scales=(1.0, 1.0))
+    trained = train_affinity(catalog, tmp_path / "regions", settings, tmp_path / "net")
+    route = NetWalk(AffinityNet.load(trained.folder), radius=3.0, beta=8.0, steps=64)
+    moved: tuple[list[float], list[float]] = [], []
+    for i, mask in enumerate(masks):
+        spread = route.spread(catalog.load_image(i), (mask == 1).astype(np.float32)[None])[0]
+        other = mask.shape[i % 2]  # pixels along the edge
+        moved[i % 2].append(((mask == 1).sum() - (spread > 0.5).sum()) / other)
+    for some in moved:
+        assert abs(np.mean(some)) < 1.2  # pixels; half a cell is 4
+        assert np.mean(np.abs(some)) < 3
 
 
 def test_samples_depend_on_seed_and_position_alone(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ _NOT_IDENTITY = {"workers", "log_every", "save_every", "restart", "tensorboard"}
 
 
 class RegionDataset(Dataset[dict[str, Tensor]]):
-    """Training samples: a random crop, randomly scaled and flipped, and the labels of its cells of 8 pixels.
+    """Training samples: a random crop, randomly scaled and flipped, and the labels of the pixels its features lie on.
 
     Indexed by (position, image index); the crop depends on the seed and the position alone. An image that cannot be
     used, or whose regions cannot, is replaced by the next and told in ``broken`` (its index; −1 where all is well).
@@ -55,10 +55,9 @@ class RegionDataset(Dataset[dict[str, Tensor]]):
         image, labels, used = self._readable(index)
         torch.manual_seed(int(np.random.SeedSequence([self.settings.seed, position, 1]).generate_state(1)[0]))
         pixels, regions = self._crop(to_tensor(image), torch.from_numpy(labels))
-        middle = STRIDE // 2
         return {
             "images": pixels,  # (3, size, size) in [0, 1]
-            "labels": regions[middle::STRIDE, middle::STRIDE].long(),  # (size/8, size/8)
+            "labels": regions[::STRIDE, ::STRIDE].long(),  # (size/8, size/8): features lie on every eighth pixel
             "broken": torch.tensor(index if used != index else -1),
         }
 
