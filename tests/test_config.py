@@ -16,6 +16,7 @@ from tagmask.config import (
     AffinitySettings,
     ExportSettings,
     PredictSettings,
+    PseudoSettings,
     SeedSettings,
     SegmentSettings,
     TrainSettings,
@@ -77,6 +78,28 @@ def test_wrong_values_in_a_file(values: dict[str, Any], message: str) -> None:
         read_values(TrainSettings, values, "my.toml")
     assert message in str(caught.value)
     assert "my.toml" in str(caught.value)
+
+
+def test_optional_choices_are_read_back(tmp_path: Path) -> None:
+    settings = PseudoSettings(out=tmp_path, maps="plain", affinity_blocks=(0, 1), size=64, background=0.5, beta=2.0)
+    write_section(tmp_path / "config.toml", "pseudo", settings)
+    found = read_values(PseudoSettings, read_toml(tmp_path / "config.toml")["pseudo"], "pseudo")
+    assert PseudoSettings(**found) == settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (PredictSettings(out=Path("x"), tile=100), "--tile 100 must be a multiple of 8"),
+        (PredictSettings(out=Path("x"), halo=-3), "--halo -3 must be a multiple of 8"),
+        (TrainSettings(out=Path("x"), seed=-1), "--seed -1 must be at least 0"),
+        (TrainSettings(out=Path("x"), weight_decay=-0.1), "--weight-decay -0.1 must be at least 0"),
+        (SeedSettings(out=Path("x"), affinity_blocks=(3, 1)), "--affinity-blocks 3 1 must be the first and the last"),
+        (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
+    ],
+)
+def test_settings_that_cannot_be_used(settings: Any, message: str) -> None:
+    assert any(message in one for one in settings.mistakes())
 
 
 def test_broken_toml_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tagmask.errors import TagmaskError
 from tagmask.pipeline import RunSummary, record_of, run
 from tagmask.pipeline_command import parse_run
 from tagmask.pipeline_plan import duration, logged_rate
-from tagmask.pipeline_record import Record, differences, standing
+from tagmask.pipeline_record import Record, differences, setting_parts, standing
 from tests.helpers import process_of
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
@@ -190,6 +190,13 @@ def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
     record.discard()
     assert list(tmp_path.iterdir()) == []
     assert standing(record, {"size": 32}, {}).state == "new"
+
+
+def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
+    one, other = (parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_train() for kind in ("", "-mct"))
+    parts = [setting_parts("train", section)[0] for section in (one, other)]
+    assert "model was acr and is now mct" in differences(*parts)
+    assert "model" not in setting_parts("seeds", parse_run(["--preset", "scenes", "--out", "x"]).for_seeds())[0]
 
 
 def test_where_things_are_counts_only_until_a_stage_is_done(tmp_path: Path) -> None:

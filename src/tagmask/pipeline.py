@@ -165,7 +165,7 @@ def parts_of(settings: RunSettings, catalog: Catalog, name: str) -> tuple[Parts,
     where: Parts = {}
     if name in ("train", "seeds", "pseudo", "segment", "predict"):
         unused = {"seeds": ["batch"], "pseudo": [] if settings.pseudo.method == "walk" else ["affinity."]}
-        parts, where = setting_parts(getattr(settings, f"for_{name}")(), unused.get(name, ()))
+        parts, where = setting_parts(name, getattr(settings, f"for_{name}")(), unused.get(name, ()))
     parts |= image_parts(catalog)
     if name == "seeds" or (name == "pseudo" and settings.pseudo.method == "attention"):
         parts["input classifier"] = file_digest(settings.out / PRODUCTS["train"][0] / MODEL)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tagmask.config import to_plain
-from tagmask.config.run import DATA, NOT_IN_A_RUN, RunSettings
+from tagmask.config.run import DATA, KIND, NOT_IN_A_RUN, RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.files import PARTIAL, read_json, write_json
 from tagmask.stages.resume import file_digest
@@ -121,8 +121,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
     )
 
 
-def setting_parts(section: Any, leave_out: Iterable[str] = ()) -> tuple[Parts, Parts]:
+def setting_parts(stage: str, section: Any, leave_out: Iterable[str] = ()) -> tuple[Parts, Parts]:
     """The settings of a stage that make a difference to its files, and those that say where things are."""
+    without = {*_NO_DIFFERENCE, *NOT_IN_A_RUN} - {name for one, name in (KIND,) if one == stage}
     parts: Parts = {}
     where: Parts = {}
     for name, value in _flat(to_plain(section)).items():
@@ -131,7 +132,7 @@ def setting_parts(section: Any, leave_out: Iterable[str] = ()) -> tuple[Parts, P
             where[name], parts[f"input file of {name}"] = value, file_digest(Path(value))
         elif name in DATA:
             where[name] = value
-        elif last not in {*_NO_DIFFERENCE, *NOT_IN_A_RUN} and not name.startswith(tuple(leave_out)):
+        elif last not in without and not name.startswith(tuple(leave_out)):
             parts[name] = value
     return parts, where
 

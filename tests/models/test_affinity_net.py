@@ -119,6 +119,12 @@ def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
         tiny_net(weights=tmp_path / "w.safetensors")
 
 
+@pytest.mark.parametrize("name", ["test_resnet", "test_convnext"])
+def test_cells_cut_by_a_border_count(name: str) -> None:
+    with torch.no_grad():
+        assert AffinityNet(name).eval()(torch.rand(1, 3, 75, 97)).shape == (1, 448, 10, 13)
+
+
 def test_caffe_strides() -> None:
     plain, moved = AffinityNet("resnet14t"), AffinityNet("resnet14t", caffe=True)
     strides = [[(b.conv1.stride, b.conv2.stride) for b in net.cnn.layer2] for net in (plain, moved)]

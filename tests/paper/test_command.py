@@ -101,6 +101,22 @@ def _changed(one: PaperSettings, other: PaperSettings) -> set[str]:
     return {name for name in names if getattr(one, name) != getattr(other, name)}
 
 
+@pytest.mark.parametrize(
+    ("table", "flags"),
+    [
+        ("backbones", ("--seeds.method", "generic")),
+        ("backbones", ("--seeds.centre",)),
+        ("layers", ("--seeds.method", "cam")),
+    ],
+)
+def test_maps_that_a_row_has_not_are_refused_before_training(
+    table: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("paper", table, *SMALL, "--out", str(tmp_path), *flags) == 1
+    assert "leave" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("paper", "ablation", *SMALL, "--out", str(tmp_path), "--rows", "both", "none") == 0
     told = capsys.readouterr().out

@@ -16,6 +16,7 @@ from tagmask.data.scenes import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.models.deeplab import ASPP, DeepLabV2
+from tagmask.stages import predict as predict_stage
 from tagmask.stages.predict import predict_catalog, read_probabilities
 from tagmask.stages.probabilities import predict_probabilities, sharpen
 
@@ -210,6 +211,16 @@ def test_masks_of_two_models_are_not_mixed(run: Path) -> None:
     assert predict_catalog(settings(run, count=1, restart=True)).made == 1
 
 
+def test_a_stopped_restart_leaves_no_masks_of_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict_catalog(settings(run))
+    with monkeypatch.context() as patch:
+        patch.setattr(predict_stage, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            predict_catalog(settings(run, flip=False, restart=True))
+    assert not masks(run / "6_predictions")
+    assert predict_catalog(settings(run, flip=False)).made == 5
+
+
 def test_photos_without_tags(run: Path) -> None:
     (run / "photos/sub").mkdir(parents=True)
     Image.fromarray(PHOTO).save(run / "photos/sub/one.png")
@@ -251,7 +262,7 @@ def test_classes_in_another_order_and_fewer(run: Path) -> None:
         ({"photos": Path("nowhere")}, "--photos nowhere is not a folder"),
         ({"photos": Path(__file__).parent, "use_tags": True}, "leave out --use-tags"),
         ({"model": Path("nowhere")}, "nowhere/config.json does not exist"),
-        ({"tile": 100}, "multiples of the network's stride"),
+        ({"tile": 100}, "--tile 100 must be a multiple of 8"),
     ],
 )
 def test_bad_settings(run: Path, changes: dict[str, Any], message: str) -> None:

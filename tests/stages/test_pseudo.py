@@ -120,11 +120,44 @@ def test_other_shards_need_the_network(run: Path) -> None:
         make_pseudo(settings(run, method="walk", shard="1/2"))
 
 
+def test_a_restart_makes_regions_network_and_labels_anew(run: Path) -> None:
+    make_pseudo(settings(run, method="walk"))
+    with pytest.raises(TagmaskError, match=r"low was 4.0 and is now 2.0.*--restart"):
+        make_pseudo(settings(run, method="walk", alpha_low=2.0))
+    assert make_pseudo(settings(run, method="walk", alpha_low=2.0, restart=True)).made == 6
+
+
+def test_a_launch_labels_with_the_network_of_one_process(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    with monkeypatch.context() as patch:
+        for name, value in launch.items():
+            patch.setenv(name, value)
+        with pytest.raises(TagmaskError, match="AffinityNet is trained by one process; start `tagmask pseudo` without"):
+            make_pseudo(settings(run, method="walk"))
+    make_pseudo(settings(run, method="walk"))
+    for file in (run / "4_pseudo").glob("*.png"):
+        file.unlink()
+    for name, value in launch.items():
+        monkeypatch.setenv(name, value)
+    assert make_pseudo(settings(run, method="walk")).made == 3  # its half, and it waited for nobody
+    assert os.environ["WORLD_SIZE"] == "2"
+    monkeypatch.setenv("RANK", "1")
+    assert make_pseudo(settings(run, method="walk")).made == 3
+
+
 def test_attention_route(run: Path) -> None:
     model = tiny_classifier(classes=len(CLASSES))
     model.classes, model.crop_size = CLASSES, 40
     model.save(run / "1_classifier")
     assert make_pseudo(settings(run, method="attention", affinity_blocks=(0, 1))).made == 6
+    for changes in ({"affinity_blocks": (1, 1)}, {"affinity_blocks": (0, 1), "size": 64}):
+        with pytest.raises(TagmaskError, match=r"(affinity_blocks|size) was .* and is now .*--restart"):
+            make_pseudo(settings(run, method="attention", **changes))
+    tiny_classifier(classes=len(CLASSES), seed=1).save(run / "1_classifier")
+    with pytest.raises(TagmaskError, match="network was"):
+        make_pseudo(settings(run, method="attention", affinity_blocks=(0, 1)))
+    with pytest.raises(TagmaskError, match=r"do not exist; .* has blocks 0 to"):
+        make_pseudo(settings(run, method="attention", affinity_blocks=(0, 70), restart=True))
 
 
 def test_attention_walk_by_matrix_power() -> None:

@@ -19,6 +19,7 @@ from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettin
 from tagmask.data.scenes import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.models.mct import MctClassifier
+from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
 from tagmask.stages.photo import seed_photo
 from tagmask.stages.score import count_piece, score_seeds
@@ -125,6 +126,65 @@ def test_maps_of_two_models_are_not_mixed(run: Path) -> None:
     with pytest.raises(TagmaskError, match="holds maps made otherwise"):
         seed_catalog(settings(run, count=2))
     assert seed_catalog(settings(run, count=2, restart=True)).made == 2
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, stage: Any, name: str, files: int) -> None:
+    """Let the stage end as by Ctrl-C once it has written so many files."""
+    write, count = getattr(stage, name), [0]
+
+    def stopping(*arguments: Any) -> None:
+        if count[0] == files:
+            raise KeyboardInterrupt
+        count[0] += 1
+        write(*arguments)
+
+    monkeypatch.setattr(stage, name, stopping)
+
+
+def test_a_stopped_restart_leaves_no_maps_of_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed_catalog(settings(run, batch=1))
+    with monkeypatch.context() as patch:
+        stop_after(patch, seeds_stage, "write_seeds", 3)
+        with pytest.raises(KeyboardInterrupt):
+            seed_catalog(settings(run, batch=1, layers=3, restart=True))
+    assert len(contents(run / "2_seeds")) == 3
+    done = seed_catalog(settings(run, batch=1, layers=3))
+    assert (done.made, done.kept) == (5, 3)
+
+
+def tagged(folder: Path, tags: str) -> Path:
+    (folder / "photos").mkdir(parents=True, exist_ok=True)
+    for i in range(3):
+        Image.fromarray(draw_scene(i).image).save(folder / f"photos/{i}.png")
+    (folder / "tags.csv").write_text(f"file,tags\n{tags}")
+    return folder
+
+
+def test_other_tags_make_other_maps(run: Path) -> None:
+    folder = tagged(run / "data", "0.png,cow\n1.png,boat\n2.png,car\n")
+    own = {"data": "folder", "images": folder / "photos", "tags": folder / "tags.csv"}
+    assert seed_catalog(settings(run, **own)).made == 3
+    tagged(folder, "0.png,boat\n1.png,boat\n2.png,car;cow\n")
+    done = seed_catalog(settings(run, **own))
+    assert (done.made, done.kept) == (2, 1)
+    assert len(read_seeds(run / "2_seeds/2.npz")["classes"]) == 2
+    tagged(folder, "0.png,boat\n1.png,boat\n2.png,car\n")  # no cow: the others have other numbers
+    with pytest.raises(TagmaskError, match=r"classes was \[.*cow.*--restart"):
+        seed_catalog(settings(run, **own))
+
+
+def test_other_scenes_have_the_same_names(run: Path) -> None:
+    seed_catalog(settings(run, count=2))
+    with pytest.raises(TagmaskError, match="scene_seed was 0 and is now 1"):
+        seed_catalog(settings(run, count=2, scene_seed=1))
+
+
+@pytest.mark.parametrize("method", ["acr", "generic"])
+def test_blocks_that_do_not_exist(run: Path, method: str) -> None:
+    with pytest.raises(TagmaskError, match=r"blocks range\(0, 90\) do not exist"):
+        seed_catalog(settings(run, method=method, affinity_blocks=(0, 89)))
+    with pytest.raises(TagmaskError, match="--affinity-blocks -1 2 must be"):
+        seed_catalog(settings(run, method=method, affinity_blocks=(-1, 2)))
 
 
 def test_maps_by_another_method(run: Path) -> None:

@@ -245,6 +245,39 @@ def test_other_settings_do_not_mix_with_an_earlier_training(tmp_path: Path) -> N
     train(tiny_settings(tmp_path, steps=2, lr=0.001, restart=True))
 
 
+def test_a_setting_that_is_left_out_is_another(tmp_path: Path) -> None:
+    train(tiny_settings(tmp_path, steps=2))
+    with pytest.raises(TagmaskError, match=r"steps was 2 and is now None.*--restart"):
+        train(tiny_settings(tmp_path, steps=None, epochs=1))
+
+
+def test_a_restart_forgets_the_resume_point_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(tiny_settings(tmp_path, steps=2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "_train", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny_settings(tmp_path, steps=2, restart=True))
+    assert not (tmp_path / "1_classifier/resume.safetensors").exists()
+    train(tiny_settings(tmp_path, steps=2))
+    rows = [json.loads(line) for line in (tmp_path / "1_classifier/log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "loss" in row] == [1, 2]  # trained again, not found finished
+
+
+def test_no_validation_image_can_be_read(tmp_path: Path) -> None:
+    for i in range(6):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.new("RGB", (40, 40), (40 * i, 90, 20)).save(tmp_path / f"photos/{i}.png")
+    (tmp_path / "tags.csv").write_text("file,tags\n" + "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(6)))
+    own = {"data": "folder", "images": tmp_path / "photos", "tags": tmp_path / "tags.csv"}
+    options = tiny_settings(tmp_path / "run", steps=2, val_fraction=0.2, **own)
+    _, val = open_train_and_val(options)
+    assert len(val) == 1
+    (tmp_path / f"photos/{val.name(0)}.png").write_bytes(b"no picture")
+    trained = train(options)
+    assert "mAP" not in trained.summary()
+    assert (tmp_path / "run/1_classifier/model.safetensors").is_file()
+
+
 def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
     train(tiny_settings(tmp_path, steps=2))
     before = (tmp_path / "1_classifier/model.safetensors").stat().st_mtime_ns

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tagmask.acr.baselines import METHODS
+from tagmask.models.gradients import check_blocks
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Compared:
     def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
         """The method's maps of ``classes`` (B, K); padding (−1) takes those of class 0, which nobody reads."""
         del layers  # of class gradients only
+        check_blocks(self.model, 1, affinity_blocks)
         maps = torch.stack(self.method(self, images, classes.clamp(min=0).tolist(), affinity=False))  # (B, K, h, w)
         heads = [self.last.attention[i].mean(dim=1) for i in affinity_blocks]  # (B, N, N)
         return Evidence(maps.flatten(2), [self.model.without_extra_tokens(head) for head in heads])

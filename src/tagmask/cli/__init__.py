@@ -20,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = _complain(str(error))
     except KeyboardInterrupt:
         _close_bars()
-        print("\nstopped; type the same command again to go on.", file=sys.stderr)
+        command = "the same command without --restart" if "--restart" in arguments else "the same command again"
+        print(f"\nstopped; type {command} to go on.", file=sys.stderr)
         code = 130
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -96,6 +96,7 @@ class LoopSettings:
 
     def mistakes(self) -> list[str]:
         found = below(self, batch=1, accumulate=1, log_every=1, save_every=1, workers=0, warmup=0, clip=0, steps=1)
+        found += below(self, seed=0, momentum=0, weight_decay=0, head_lr=0, power=0)
         for name in ("epochs", "lr", "val_every"):
             if not getattr(self, name) > 0:
                 found.append(f"--{flag(name)} {getattr(self, name)} must be above 0.")
@@ -151,6 +152,13 @@ def check_scales(scales: tuple[float, ...]) -> list[str]:
     if scales and all(0 < scale <= 4 for scale in scales):
         return []
     return [f"--scales {' '.join(map(str, scales))} must be numbers above 0 and at most 4."]
+
+
+def check_blocks(blocks: tuple[int, int] | None) -> list[str]:
+    """Mistakes in the first and last of some blocks."""
+    if blocks is None or 0 <= blocks[0] <= blocks[1]:
+        return []
+    return [f"--affinity-blocks {blocks[0]} {blocks[1]} must be the first and the last, counted from 0."]
 
 
 def check_shard(shard: str | None) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tagmask.config.affinity import AffinitySettings
-from tagmask.config.base import DataSettings, parse_shard
+from tagmask.config.base import DataSettings, check_blocks, parse_shard
 from tagmask.config.seeds import MapSettings
 
 
@@ -49,7 +49,7 @@ class PseudoSettings(DataSettings):
     shard: str | None = None
     """Only part i of n, written i/n with i from 0: run the parts on several machines."""
     restart: bool = False
-    """Make all labels anew."""
+    """Make all labels anew; walk: the regions and the network too."""
 
     def mistakes(self) -> list[str]:
         found = DataSettings.mistakes(self)
@@ -63,6 +63,11 @@ class PseudoSettings(DataSettings):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 found.append(f"--{name} {value} must be above 0.")
+        found += check_blocks(self.affinity_blocks)
+        if self.unsure and self.method == "crf" and self.source() == "plain":
+            found.append(
+                "--unsure compares with the labels of plain maps, which --method crf --maps plain are; leave it out."
+            )
         if self.shard is not None and parse_shard(self.shard) is None:
             found.append(f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4.")
         return found

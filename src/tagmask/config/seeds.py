@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import DataSettings, below, check_scales, check_shard
+from tagmask.config.base import DataSettings, below, check_blocks, check_scales, check_shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class MapSettings:
         if self.method != "acr" and (self.centre or self.layers):
             flag = "--centre" if self.centre else "--layers"
             found.append(f"{flag} is about the class gradients of --method acr; leave it out with {self.method}.")
-        return found
+        return found + check_blocks(self.affinity_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Literal
 from tagmask.config.base import DataSettings, LoopSettings, below, check_scales, check_shard, check_weights
 
 HALO = 256  # pixels seen around a tile
+TILE_STEP = 8  # pixels, the stride of most networks; those with a larger one ask for more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,12 @@ class MaskSettings:
     """Pixels seen around each tile."""
 
     def mistakes(self) -> list[str]:
-        return check_scales(self.scales)
+        found = check_scales(self.scales)
+        if self.tile is not None and (self.tile < TILE_STEP or self.tile % TILE_STEP):
+            found.append(f"--tile {self.tile} must be a multiple of {TILE_STEP}, e.g. 1024.")
+        if self.halo < TILE_STEP or self.halo % TILE_STEP:
+            found.append(f"--halo {self.halo} must be a multiple of {TILE_STEP}, e.g. {HALO}.")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ def _nested(kind: "type[DataclassInstance]", name: str, inner: Any, value: Any, 
 def _convert(value: Any, hint: Any) -> Any:
     """``value`` as the type ``hint``, or TypeError/ValueError."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, typing.Union):  # a Literal or None is the latter
         inner = next(arg for arg in args if arg is not type(None))
         return None if value is None or (value == UNSET and inner is not str) else _convert(value, inner)
     if origin is Literal:

@@ -55,12 +55,15 @@ class SquareDataset(Dataset[dict[str, Tensor]]):
         return len(self.catalog)
 
     def __getitem__(self, index: Any) -> dict[str, Tensor]:
-        image, used = readable(self.catalog, int(index))
-        resized = v2.functional.resize(to_tensor(image), [self.size, self.size], antialias=True)
+        try:
+            pixels, broken = to_tensor(self.catalog.load_image(int(index))), -1
+        except ImageError:
+            pixels, broken = torch.zeros(3, 1, 1, dtype=torch.uint8), int(index)
+        resized = v2.functional.resize(pixels, [self.size, self.size], antialias=True)
         return {
             "images": v2.functional.to_dtype(resized, torch.float32, scale=True),
-            "targets": torch.from_numpy(self.catalog.targets([used])[0]),
-            "broken": torch.tensor(index if used != index else -1),
+            "targets": torch.from_numpy(self.catalog.targets([int(index)])[0]),
+            "broken": torch.tensor(broken),
         }
 
 

@@ -74,7 +74,9 @@ class AffinityNet(nn.Module):
         """Features (B, 448, h, w) of normalised images, one per cell of 8×8 pixels; cells cut by a border count."""
         if min(images.shape[-2:]) < STRIDE:
             raise TagmaskError(f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8.")
-        stages = self.cnn(images)  # three of (B, c, h, w)
+        right, below = (-side % STRIDE for side in (images.shape[-1], images.shape[-2]))
+        whole = F.pad(images, (0, right, 0, below), mode="replicate")  # some backbones drop what fills no cell
+        stages = self.cnn(whole)  # three of (B, c, h, w)
         narrow = [F.elu(layer(stage)) for layer, stage in zip(self.narrow, stages, strict=True)]
         return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)
 

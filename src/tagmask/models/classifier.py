@@ -14,7 +14,7 @@ import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.errors import TagmaskError
 from tagmask.models.attention import record_attention
 from tagmask.models.backbones import check_name, fetching
-from tagmask.models.gradients import Evidence, class_evidence
+from tagmask.models.gradients import Evidence, check_blocks, class_evidence
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.trace import Trace, class_trace
 from tagmask.models.weights import fit_weights
@@ -145,6 +145,7 @@ class Classifier(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """As ``attend``, with the logits (B, S, C) of all branches."""
         height, width = self.grid(*images.shape[-2:])
+        check_blocks(self, 1, blocks or range(0))
         chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
         with record_attention(chosen, checkpoint=checkpoint) as found:
             logits = self.branches(images)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from tqdm import tqdm
 
-from tagmask.config import ScoreSettings, to_plain
+from tagmask.config import ScoreSettings, check, to_plain
 from tagmask.config.paper import PaperSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
@@ -93,6 +93,8 @@ class Bench:
         """Every variant trained with every random seed (or the first ``seeds``); what is done is found again."""
         places = range(self.settings.random_seeds if seeds is None else seeds)
         runs = {title: [self._run(place, changes) for place in places] for title, changes in variants.items()}
+        for some in runs.values():
+            check(some[0].settings)
         jobs = [(f"{title}, seed {run.settings.train.seed}", run) for title, some in runs.items() for run in some]
         for number, (title, run) in enumerate(jobs, 1):
             if _is_trained(run):

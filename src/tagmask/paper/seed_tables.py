@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tagmask.errors import TagmaskError
 from tagmask.models.kinds import load_classifier
 from tagmask.paper import numbers
 from tagmask.paper.bench import Bench, Changes
@@ -71,12 +72,16 @@ def methods(bench: Bench) -> Table:
 
 def layers(bench: Bench) -> Table:
     """mIoU, FP and FN over the first of the blocks whose gradients are fused."""
+    asked = bench.settings.seeds
+    if asked.method != "acr":
+        raise TagmaskError(f"layers is about class gradients; --seeds.method {asked.method} has none, leave it out.")
     runs = bench.trained({"ACR": ACR})
     model = load_classifier(runs["ACR"][0].classifier)
     depth = len(model.blocks)
     rows, scores = [], list[Any]()
     for count in range(depth, 0, -1):
-        changes = {} if count == model.map_layers else {"layers": count}  # the default's scores are shared
+        is_default = count == model.map_layers and asked.layers is None  # whose scores other tables share
+        changes = {} if is_default else {"layers": count}
         scores = bench.scored(runs, maps=changes)["ACR"]
         paper = numbers.BEST_LAYERS.get(count, (None, None))
         rows.append(Row(f"{depth - count}", _layer_cells(scores, paper, bench.settings.only)))

@@ -55,12 +55,13 @@ def predict_catalog(settings: PredictSettings) -> Predicted:
     catalog = open_photos(settings.photos, model.classes) if settings.photos is not None else open_catalog(settings)
     numbers = match_classes(catalog.classes, model)
     identity = {**_identity(settings, model_folder), "classes": list(catalog.classes)}
-    check_identity(folder, identity, settings.restart, "masks")
     shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
+    own = range(shard[0], len(catalog), shard[1])
+    files = (folder / f"{catalog.name(i)}{ending}" for i in own for ending in (".png", ".npz"))
+    check_identity(folder, identity, settings.restart, "masks", files)
     if shard[0] == 0:
         write_section(settings.out / "config.toml", "predict", settings)
-    own = range(shard[0], len(catalog), shard[1])
-    todo = [i for i in own if settings.restart or not _is_whole(folder, catalog, i, settings.probabilities)]
+    todo = [i for i in own if not _is_whole(folder, catalog, i, settings.probabilities)]
     done = Predicted(folder, 0, len(own) - len(todo), notes=(*catalog.notes, *_ruled_out(model, numbers)))
     for i in tqdm(todo, desc="predict", unit="image", disable=shard[0] > 0):
         try:
@@ -135,7 +136,9 @@ def _identity(settings: PredictSettings, model_folder: Path) -> dict[str, Any]:
 
     views = {**views_of(settings), "scales": list(settings.scales), "use_tags": settings.use_tags}
     crf = dataclasses.asdict(SEGMENTATION) if settings.crf else None
-    return {"model": file_digest(model_folder / "model.safetensors"), **views, "crf": crf}
+    is_drawn = settings.data == "scenes" and settings.photos is None
+    drawn = {"scene_seed": settings.scene_seed} if is_drawn else {}  # others have the same names
+    return {"model": file_digest(model_folder / "model.safetensors"), **views, "crf": crf, **drawn}
 
 
 def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ The background's score is constant. The paper sets it to 0.55; by default it is 
 histogram of the maps that are labelled. Every step can be stopped and goes on when it is started again.
 """
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.maps import Image
 from tagmask.stages.pool import pool
-from tagmask.stages.resume import check_identity, file_digest, launched_shard, maker, told_skipped
+from tagmask.stages.resume import check_identity, file_digest, launched_shard, maker, single_process, told_skipped
 from tagmask.stages.seeds import FOLDER as SEED_FOLDER
 from tagmask.stages.seeds import read_seeds, seed_file
 from tagmask.stages.spread import AttentionWalk, Maps, NetWalk, Route, Unchanged
@@ -76,10 +77,11 @@ def make_pseudo(settings: PseudoSettings) -> Pseudo:
     if settings.method == "walk":
         notes += _prepare_walk(catalog, settings, shard)
     folder = settings.out / FOLDER
-    check_identity(folder, _identity(settings), settings.restart, "pseudo labels")
-    background = _background(catalog, settings, folder)
     own = range(shard[0], len(catalog), shard[1])
-    todo = [i for i in own if settings.restart or not _is_whole(folder, catalog, i)]
+    files = [folder / BACKGROUND, *(label_file(folder, catalog.name(i)) for i in own)]
+    check_identity(folder, _identity(settings), settings.restart, "pseudo labels", files)
+    background = _background(catalog, settings, folder)
+    todo = [i for i in own if not _is_whole(folder, catalog, i)]
     done = Pseudo(folder, 0, len(own) - len(todo), background, notes=notes)
     work = partial(label_image, catalog, settings, background)
     done.skipped = _each(work, catalog, todo, settings.processes, "pseudo", shard[0] > 0)
@@ -116,19 +118,28 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
     """Confident regions and AffinityNet, where they are not there yet; other shards wait for the first one's."""
     folder = settings.out / AFFINITY_FOLDER
     regions = folder / REGION_FOLDER
+    is_there = (folder / "model.safetensors").is_file()
+    if launched_shard()[1] > 1 and (settings.restart or not is_there):
+        raise TagmaskError(
+            "AffinityNet is trained by one process; start `tagmask pseudo` without accelerate launch, or with it once "
+            f"{folder} holds the network."
+        )
     if shard[0] > 0:
-        if not (folder / "model.safetensors").is_file():
+        if not is_there:
             raise TagmaskError(f"{folder} holds no affinity network yet; let shard 0/{shard[1]} train it first.")
         return ()
     identity = {"seeds": maker(settings.out / SEED_FOLDER), "low": settings.alpha_low, "high": settings.alpha_high}
-    check_identity(regions, identity, settings.restart, "confident regions")
-    todo = [i for i in range(len(catalog)) if settings.restart or not label_file(regions, catalog.name(i)).is_file()]
+    files = [label_file(regions, catalog.name(i)) for i in range(len(catalog))]
+    check_identity(regions, identity, settings.restart, "confident regions", files)
+    todo = [i for i, file in enumerate(files) if not file.is_file()]
     skipped = _each(partial(write_regions, catalog, settings), catalog, todo, settings.processes, "regions", False)
     if todo:
         from tagmask.show.regions import show_regions
 
         show_regions(catalog, regions, folder / "regions.png")
-    trained = train_affinity(catalog, regions, settings.affinity, folder)
+    own = dataclasses.replace(settings.affinity, restart=settings.restart or settings.affinity.restart)
+    with single_process():
+        trained = train_affinity(catalog, regions, own, folder)
     _route.cache_clear()
     return (*((f"{len(skipped)} images have no confident regions.",) if skipped else ()), *trained.notes)
 
@@ -225,4 +236,8 @@ def _identity(settings: PseudoSettings) -> dict[str, Any]:
     }
     if settings.method == "walk":
         found["network"] = file_digest(settings.out / AFFINITY_FOLDER / "model.safetensors")
+    if settings.method == "attention":
+        model = settings.model or settings.out / CLASSIFIER_FOLDER
+        blocks = list(settings.affinity_blocks) if settings.affinity_blocks else None
+        found |= {"network": file_digest(model / "model.safetensors"), "affinity_blocks": blocks, "size": settings.size}
     return found

@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,20 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_json, write_json
 
 IDENTITY = "made_by.json"
+_LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def check_identity(folder: Path, identity: Mapping[str, Any], restart: bool, what: str) -> None:
-    """Note in ``folder`` what makes its files; refuse to mix ``what`` (in the plural) of two models or settings."""
+def check_identity(
+    folder: Path, identity: Mapping[str, Any], restart: bool, what: str, files: Iterable[Path] = ()
+) -> None:
+    """Note in ``folder`` what makes its files; refuse to mix ``what`` (in the plural) of two models or settings.
+
+    On a restart ``files`` are removed before that: stopped at any time, what is there was made by what is noted.
+    """
     file = folder / IDENTITY
+    if restart:
+        for one in files:
+            one.unlink(missing_ok=True)
     if file.exists() and not restart:
         before = read_json(file)
         changed = [
@@ -55,3 +65,13 @@ def told_skipped(skipped: Mapping[str, str]) -> list[str]:
 def launched_shard() -> tuple[int, int]:
     """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def single_process() -> Iterator[None]:
+    """For what one of several launched processes does alone: the others are not waited for."""
+    hidden = {name: os.environ.pop(name) for name in _LAUNCH if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

@@ -52,12 +52,14 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     model = on_device(load_classifier(model_folder))
     catalog = open_catalog(settings)
     numbers = match_classes(catalog.classes, model)
-    check_identity(folder, _identity(settings, model, model_folder), settings.restart, "maps")
     shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
+    own = range(shard[0], len(catalog), shard[1])
+    identity = {**_identity(settings, model, model_folder), "classes": list(catalog.classes)}
+    files = (seed_file(folder, catalog.name(i)) for i in own)
+    check_identity(folder, identity, settings.restart, "maps", files)
     if shard[0] == 0:
         write_section(settings.out / "config.toml", "seeds", settings)
-    own = range(shard[0], len(catalog), shard[1])
-    todo = {i for i in own if settings.restart or not _is_whole(seed_file(folder, catalog.name(i)))}
+    todo = {i for i in own if not _is_whole(seed_file(folder, catalog.name(i)), catalog.tags(i))}
     done = Seeded(folder, 0, len(own) - len(todo), {})
     with tqdm(total=len(own), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
         for group in _groups(catalog, own, todo, done.skipped, _batch(settings)):
@@ -132,14 +134,14 @@ def _to_float16(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return maps.astype(np.float16)
 
 
-def _is_whole(path: Path) -> bool:
+def _is_whole(path: Path, classes: Sequence[int]) -> bool:
+    """Whether the maps of just these classes are there."""
     if not path.exists():
         return False
     try:
-        read_seeds(path)
+        return bool(read_seeds(path)["classes"].tolist() == list(classes))
     except TagmaskError:
         return False
-    return True
 
 
 def _batch(settings: SeedSettings) -> int:
@@ -178,4 +180,5 @@ def _identity(settings: SeedSettings, model: Classifier, model_folder: Path) -> 
     changing = {name: getattr(settings, name) for name in MapSettings.__dataclass_fields__ if name != "batch"}
     changing["layers"] = settings.layers or model.map_layers
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changing.items()}
-    return {"model": file_digest(model_folder / "model.safetensors"), "dtype": settings.dtype, **listed}
+    drawn = {"scene_seed": settings.scene_seed} if settings.data == "scenes" else {}  # others have the same names
+    return {"model": file_digest(model_folder / "model.safetensors"), "dtype": settings.dtype, **listed, **drawn}

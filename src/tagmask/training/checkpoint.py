@@ -46,6 +46,11 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         ) from None
 
 
+def discard_resume(folder: Path) -> None:
+    """Remove the resume point, if there is one."""
+    (folder / FILE).unlink(missing_ok=True)
+
+
 def load_resume(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, average: dict[str, Tensor] | None
 ) -> None:

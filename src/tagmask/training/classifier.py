@@ -114,6 +114,8 @@ class ClassifierTask:
         logits, targets = _predict(self.classifier, own, accelerator, self.settings)
         if accelerator.num_processes > 1:
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
+        if not len(logits):  # none could be read
+            return {}
         loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
         return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
 
@@ -177,8 +179,8 @@ class Trained:
     def summary(self) -> str:
         """What a user wants to know at the end."""
         lines = [*self.notes, *told_broken(self.folder, self.broken, "could not be read")]
-        if "map" in self.outcome.metrics:
-            best = self.outcome.best
+        best = self.outcome.best
+        if "map" in best and "map" in self.outcome.metrics:
             lines.append(
                 f"validation mAP {self.outcome.metrics['map']:.3f} (best {best['map']:.3f} at step {best['step']:.0f})"
             )

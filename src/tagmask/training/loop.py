@@ -26,7 +26,7 @@ from tqdm import tqdm
 from tagmask.config import LoopSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
-from tagmask.training.checkpoint import load_resume, read_state, save_resume
+from tagmask.training.checkpoint import discard_resume, load_resume, read_state, save_resume
 from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, poly, set_lr
 from tagmask.training.stream import Draw, Stream
@@ -99,13 +99,14 @@ class Loop:
         self.accelerator.wait_for_everyone()
         if state is None:
             if self.accelerator.is_main_process:
+                discard_resume(self.folder)  # before a restart is killed, lest the next start goes on with it
                 _keep_log_until(self.folder / "log.jsonl", 0)
             return
-        changed = sorted(k for k in self.identity if state["identity"].get(k) != self.identity[k])
+        before = state["identity"]
+        names = sorted(before.keys() | self.identity.keys())  # what is not set is in neither
+        changed = [name for name in names if before.get(name) != self.identity.get(name)]
         if changed:
-            told = ", ".join(
-                f"{k} was {state['identity'].get(k)!r} and is now {self.identity[k]!r}" for k in changed[:5]
-            )
+            told = ", ".join(f"{k} was {before.get(k)!r} and is now {self.identity.get(k)!r}" for k in changed[:5])
             raise TagmaskError(
                 f"{self.folder} holds a training with other settings ({told}); "
                 "choose another --out, or add --restart to train anew."
