@@ -15,6 +15,8 @@ from tagmask.config import (
     TRAIN_PRESETS,
     AffinitySettings,
     ExportSettings,
+    PhotoSettings,
+    PredictPhotoSettings,
     PredictSettings,
     PseudoSettings,
     SeedSettings,
@@ -96,10 +98,27 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         (TrainSettings(out=Path("x"), weight_decay=-0.1), "--weight-decay -0.1 must be at least 0"),
         (SeedSettings(out=Path("x"), affinity_blocks=(3, 1)), "--affinity-blocks 3 1 must be the first and the last"),
         (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
+        (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
+        (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0"),
+        (TrainSettings(out=Path("x"), seed=2**64), "must be below 2^63"),
+        (
+            TrainSettings(out=Path("x"), images=Path()),
+            "--images belongs to --data folder or coco",
+        ),
+        (TrainSettings(out=Path("run"), data="folder", images=Path()), "--out run lies in --images ."),
+        (PredictSettings(out=Path("run"), photos=Path()), "--out run lies in --photos ."),
+        (PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")), "--show a.png is the photo itself"),
+        (PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")), "--mask a is the photo itself"),
     ],
 )
 def test_settings_that_cannot_be_used(settings: Any, message: str) -> None:
     assert any(message in one for one in settings.mistakes())
+
+
+def test_settings_outside_a_section_are_told(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("seeds = 7")
+    with pytest.raises(TagmaskError, match=r"config\.toml: seeds stands in no section"):
+        read_toml(tmp_path / "config.toml")
 
 
 def test_broken_toml_is_named(tmp_path: Path) -> None:

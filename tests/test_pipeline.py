@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from tagmask.cli import main
 from tagmask.config.run import RUN_PRESETS, RunSettings, run_values
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import RunSummary, record_of, run
@@ -188,14 +189,70 @@ def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
     record.clean()
     assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
     record.discard()
-    assert list(tmp_path.iterdir()) == []
     assert standing(record, {"size": 32}, {}).state == "new"
+    record.begin({"size": 64})
+    record.restore()  # nothing was made in its place
+    assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
+    record.discard()
+    record.clean()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_needs_no_data_settings(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+    shutil.copytree(finished[0], tmp_path / "run")
+    (tmp_path / "run/report.html").unlink()
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--out", str(tmp_path / "run")])
+    assert ended.value.code == 0
+    assert (tmp_path / "run/report.html").is_file()
+
+
+def test_only_the_run_is_written(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+    shutil.copytree(finished[0], tmp_path / "run")
+    (tmp_path / "run.old").mkdir()  # a user's own
+    (tmp_path / "run.old/kept.txt").write_text("mine")
+    assert run(tiny_run(tmp_path / "run")).made == ()
+    assert (tmp_path / "run.old/kept.txt").read_text() == "mine"
+
+
+def test_a_stage_that_cannot_begin_leaves_what_was_there(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    before = (out / "1_classifier/model.safetensors").read_bytes()
+    (tmp_path / "w.safetensors").write_bytes(b"no weights")
+    whole = tiny_run(out)
+    train = dataclasses.replace(whole.train, pretrained=False, weights=tmp_path / "w.safetensors")
+    with pytest.raises(TagmaskError, match=r"w\.safetensors"):
+        run(dataclasses.replace(whole, train=train))
+    assert (out / "1_classifier/model.safetensors").read_bytes() == before
+    assert run(whole).made == ()
+
+
+def test_a_linked_folder_is_let_go(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/2_seeds").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk/a.npz").write_bytes(b"1")
+    record = Record(tmp_path / "run/2_seeds", "**/*.npz")
+    record.discard()
+    record.clean()
+    assert not record.folder.exists()
+    assert (tmp_path / "disk/a.npz").exists()  # it may serve others
+
+
+@pytest.mark.parametrize("content", ["[1]", "{}", '"text"'])
+def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
+    record = Record(tmp_path, "*.npz")
+    record.done.write_text(content)
+    with pytest.raises(TagmaskError, match=r"done\.json is not as tagmask writes it; delete it"):
+        standing(record, {}, {})
 
 
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
     one, other = (parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_train() for kind in ("", "-mct"))
     parts = [setting_parts("train", section)[0] for section in (one, other)]
-    assert "model was acr and is now mct" in differences(*parts)
+    assert "model was None and is now mct" in differences(*parts)
+    assert "model was mct and is now None" in differences(*reversed(parts))
     assert "model" not in setting_parts("seeds", parse_run(["--preset", "scenes", "--out", "x"]).for_seeds())[0]
 
 
@@ -235,8 +292,12 @@ def test_rate_from_a_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", RUN_PRESETS)
 def test_presets_can_be_used(name: str, tmp_path: Path) -> None:
-    paths = {"images": tmp_path, "annotations": tmp_path, "root": tmp_path}
-    assert RunSettings(**{**run_values(name, None), "out": tmp_path, **paths}).mistakes() == []
+    values = run_values(name, None)
+    needed = {"folder": ("images",), "coco": ("images", "annotations"), "voc": ("root",)}.get(values["data"], ())
+    (tmp_path / "data").mkdir()
+    assert (
+        RunSettings(**{**values, "out": tmp_path / "out", **dict.fromkeys(needed, tmp_path / "data")}).mistakes() == []
+    )
 
 
 def test_flags_reach_the_stages(tmp_path: Path) -> None:

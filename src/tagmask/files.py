@@ -3,6 +3,10 @@
 import json
 import os
 import re
+import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +15,10 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
+DAMAGED = (  # what reading a damaged .npz may end with
+    *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
+)
 
 
 @contextmanager
@@ -20,7 +28,8 @@ def replacing(path: Path) -> Iterator[Path]:
     Where the disk refuses, the OSError names ``path``: a failed write itself tells of no file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    short = zlib.crc32(os.fsencode(path.name))  # the name itself may be as long as the disk allows
+    partial = path.with_name(f"{short:08x}.{os.getpid()}{PARTIAL}")
     try:
         yield partial
         partial.chmod(0o666 & ~_umask())  # safetensors would keep its files to their owner
@@ -51,7 +60,7 @@ def _system_error(error: Exception) -> int | None:
 
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")  # file names may be of any bytes
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -61,8 +70,16 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Parse a JSON file, or say which file is at fault and where."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise TagmaskError(f"{path} is not valid JSON ({error}); repair it or make it anew.") from None
+
+
+def read_object(path: Path, *keys: str) -> dict[str, Any]:
+    """A JSON file that holds an object with ``keys``, as the program itself writes them."""
+    found = read_json(path)
+    if not isinstance(found, dict) or not set(keys) <= found.keys():
+        raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
+    return found

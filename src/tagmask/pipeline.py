@@ -134,8 +134,13 @@ def _do(settings: RunSettings, catalog: Catalog, name: str, title: str) -> Stand
     began = time.monotonic()
     with _affinity_net(settings, parts) if walk else nullcontext():
         record.begin({**parts, **where})
-        summary = ACTIONS[name](settings)
+        try:
+            summary = ACTIONS[name](settings)
+        except TagmaskError:
+            record.restore()
+            raise
     record.finish(parts)
+    record.clean()
     tqdm.write("\n".join(f"  {line}" for line in [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]))
     return found
 
@@ -157,6 +162,7 @@ def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
         record.begin(own)
     yield
     record.finish(own)
+    record.clean()
 
 
 def parts_of(settings: RunSettings, catalog: Catalog, name: str) -> tuple[Parts, Parts]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tagmask.config import to_plain
+from tagmask.config import TrainSettings, to_plain
 from tagmask.config.run import DATA, KIND, NOT_IN_A_RUN, RunSettings
 from tagmask.data.catalog import Catalog
-from tagmask.files import PARTIAL, read_json, write_json
+from tagmask.files import PARTIAL, read_object, write_json
 from tagmask.stages.resume import file_digest
 
 MODEL = "model.safetensors"
@@ -47,7 +47,7 @@ class Record:
 
     def stamp(self) -> str:
         """A hash of what made the files and of what is there."""
-        made = read_json(self.done)["made_from"] if self.done.is_file() else "unknown"
+        made = read_object(self.done, "made_from")["made_from"] if self.done.is_file() else "unknown"
         return _digest([str(made), self.files()])
 
     def begin(self, parts: Parts) -> None:
@@ -59,19 +59,27 @@ class Record:
         self.begun.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Throw away what is there: at once, so that a kill in between leaves no half of it."""
+        """Put aside what is there: at once, so that a kill in between leaves no half of it."""
         if self.prefix:  # the folder is not the stage's own
             self.done.unlink(missing_ok=True)
             self.begun.unlink(missing_ok=True)
             return
         self.clean()
-        if self.folder.exists():
+        if self.folder.is_symlink():
+            self.folder.unlink()  # what it leads to is the user's
+        elif self.folder.exists():
             os.replace(self.folder, self._aside)
-            self.clean()
+
+    def restore(self) -> None:
+        """Take back what was put aside, if nothing was made in its place."""
+        made = [file for file in self.folder.rglob("*") if file.is_file() and file != self.begun]
+        if not self.prefix and self._aside.exists() and not made:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os.replace(self._aside, self.folder)
 
     def clean(self) -> None:
-        """Remove what a kill has left behind."""
-        if self._aside.exists():
+        """Remove what was put aside, and what a kill has left behind."""
+        if not self.prefix and self._aside.exists():
             shutil.rmtree(self._aside)
         for left in (f"*{PARTIAL}",) if self.prefix else (f"**/*{PARTIAL}", f"**/{_SAFETENSORS}"):
             for file in self.folder.glob(left):
@@ -79,7 +87,7 @@ class Record:
 
     @property
     def _aside(self) -> Path:
-        return self.folder.with_name(f"{self.folder.name}.old")
+        return self.folder.with_name(f".{self.folder.name}.discarded")
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def standing(record: Record, parts: Parts, where: Parts, restart: bool = False) 
     if restart and record.folder.exists():
         return Standing("anew", ("--restart",))
     if record.done.is_file():
-        before = read_json(record.done)
+        before = read_object(record.done, "made_from", "files")
         changed = differences(before["made_from"], parts)
         if changed:
             return Standing("anew", changed)
@@ -104,7 +112,7 @@ def standing(record: Record, parts: Parts, where: Parts, restart: bool = False) 
         told = (f"files in {record.folder} have changed since it was done",)
         return Standing("anew" if record.products == MODEL else "goes on", told)
     if record.begun.is_file():
-        changed = differences(read_json(record.begun), {**parts, **where})
+        changed = differences(read_object(record.begun), {**parts, **where})
         return Standing("anew", changed) if changed else Standing("goes on")
     return Standing("goes on" if record.folder.is_dir() and not record.prefix else "new")
 
@@ -134,6 +142,8 @@ def setting_parts(stage: str, section: Any, leave_out: Iterable[str] = ()) -> tu
             where[name] = value
         elif last not in without and not name.startswith(tuple(leave_out)):
             parts[name] = value
+    if parts.get(KIND[1]) == TrainSettings.model and stage == KIND[0]:
+        del parts[KIND[1]]  # runs of the usual kind do not tell it
     return parts, where
 
 
@@ -170,5 +180,5 @@ def _size(file: Path | None) -> int:
 def _digest(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
-        digest.update(line.encode() + b"\n")
+        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return digest.hexdigest()[:16]

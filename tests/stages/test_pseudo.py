@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tagmask.config import AffinitySettings, PseudoSettings, ScoreSettings
+from tagmask.config import AffinitySettings, ExportSettings, PseudoSettings, ScoreSettings, SegmentSettings
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.scenes import CLASSES, Scenes, draw_scene
@@ -22,11 +22,13 @@ from tagmask.errors import TagmaskError
 from tagmask.masks.labels import label_pixels
 from tagmask.masks.walk import from_attention
 from tagmask.models.affinity_net import AffinityNet
+from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
 from tagmask.stages.pseudo import label_file, label_image, make_pseudo
 from tagmask.stages.score_run import score_run
 from tagmask.stages.seeds import seed_file, write_seeds
 from tagmask.stages.spread import AttentionWalk, NetWalk
+from tagmask.training.segmenter import train_segmenter
 from tests.helpers import tiny_classifier
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -118,6 +120,28 @@ def test_walk_trains_a_network_once_and_labels(run: Path) -> None:
 def test_other_shards_need_the_network(run: Path) -> None:
     with pytest.raises(TagmaskError, match="let shard 0/2 train it first"):
         make_pseudo(settings(run, method="walk", shard="1/2"))
+
+
+def test_labels_of_other_classes_are_not_used(run: Path, tmp_path: Path) -> None:
+    make_pseudo(settings(run))
+    other = run / "4_pseudo/made_by.json"
+    other.write_text(other.read_text().replace('"cow"', '"calf"'))
+    with pytest.raises(TagmaskError, match="holds pseudo labels made otherwise"):
+        make_pseudo(settings(run))
+    with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
+        train_segmenter(SegmentSettings(out=run, count=6, backbone="test_resnet", crop=33, steps=1, batch=2))
+    with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
+        score_run(ScoreSettings(out=run, count=6))
+    with pytest.raises(TagmaskError, match=r"the masks in .* were made for 10 classes \(calf"):
+        export_run(ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json"))
+
+
+def test_a_damaged_mask_is_left_out_of_an_export(run: Path, tmp_path: Path) -> None:
+    make_pseudo(settings(run))
+    (run / "4_pseudo/scene_000002.png").write_bytes(b"half")
+    told = export_run(ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json"))
+    assert "1 images were skipped:\n  scene_000002: " in told
+    assert "5 masks in" in told
 
 
 def test_a_restart_makes_regions_network_and_labels_anew(run: Path) -> None:

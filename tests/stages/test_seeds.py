@@ -1,5 +1,6 @@
 """Seeds of a catalog: files, resuming, shards, and what goes wrong."""
 
+import contextlib
 import json
 import os
 import signal
@@ -171,6 +172,31 @@ def test_other_tags_make_other_maps(run: Path) -> None:
     tagged(folder, "0.png,boat\n1.png,boat\n2.png,car\n")  # no cow: the others have other numbers
     with pytest.raises(TagmaskError, match=r"classes was \[.*cow.*--restart"):
         seed_catalog(settings(run, **own))
+
+
+def test_any_damage_is_told_and_mended(run: Path) -> None:
+    seed_catalog(settings(run, count=1))
+    file = run / "2_seeds/scene_000000.npz"
+    whole = file.read_bytes()
+    for place in range(0, len(whole), max(1, len(whole) // 300)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        with contextlib.suppress(TagmaskError):  # a sentence, or damage that does not show; nothing else
+            read_seeds(file)
+    file.write_bytes(whole[: len(whole) // 2])
+    assert seed_catalog(settings(run, count=1)).made == 1
+    assert file.read_bytes() == whole
+
+
+def test_names_of_any_bytes_and_length(run: Path) -> None:
+    folder = run / "data/cow"
+    folder.mkdir(parents=True)
+    names = [os.fsdecode(b"caf\xe9.png"), "é" * 120 + ".png"]
+    for name in names:
+        Image.fromarray(draw_scene(0).image).save(folder / name)
+    assert seed_catalog(settings(run, data="folder", images=run / "data")).made == 2
+    (folder / names[0]).write_bytes(b"broken now")
+    done = seed_catalog(settings(run, data="folder", images=run / "data", restart=True))
+    assert (done.made, len(done.skipped)) == (1, 1)  # and its name was written into a file
 
 
 def test_other_scenes_have_the_same_names(run: Path) -> None:

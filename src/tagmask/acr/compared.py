@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tagmask.acr.baselines import METHODS
-from tagmask.models.gradients import check_blocks
+from tagmask.errors import TagmaskError
 
 
 @dataclass
@@ -38,7 +38,9 @@ class Compared:
     def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
         """The method's maps of ``classes`` (B, K); padding (−1) takes those of class 0, which nobody reads."""
         del layers  # of class gradients only
-        check_blocks(self.model, 1, affinity_blocks)
+        depth = len(self.blocks)
+        if not 0 <= min(affinity_blocks) <= max(affinity_blocks) < depth:
+            raise TagmaskError(f"blocks {affinity_blocks} do not exist; this model has blocks 0 to {depth - 1}.")
         maps = torch.stack(self.method(self, images, classes.clamp(min=0).tolist(), affinity=False))  # (B, K, h, w)
         heads = [self.last.attention[i].mean(dim=1) for i in affinity_blocks]  # (B, N, N)
         return Evidence(maps.flatten(2), [self.model.without_extra_tokens(head) for head in heads])

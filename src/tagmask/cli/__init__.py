@@ -1,6 +1,7 @@
 """The command line: parse, call, print. Each command imports what it needs when it runs."""
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from tagmask.errors import TagmaskError
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; mistakes of the user end with a sentence, not with a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # file names may be of any bytes, terminals of few characters
     try:
         code = _dispatch(arguments)
     except TagmaskError as error:
@@ -44,6 +48,7 @@ _DISK = {
     errno.ENAMETOOLONG: "this name is too long for the disk; choose a shorter one.",
     errno.ENOTDIR: "a file is where a folder is needed; choose another path.",
     errno.EEXIST: "a file is where a folder is needed; choose another path.",
+    errno.ENOENT: "there is no such place; choose another path.",
     errno.EISDIR: "a folder is where a file is needed; choose another path.",
 }
 

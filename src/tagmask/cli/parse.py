@@ -67,8 +67,7 @@ def sections_for(arguments: list[str], command: str) -> tuple[str, ...]:
     """The stages whose images a command works on, the first that was run counts: its own, or one before it."""
     if command == "export":  # masks given by --labels are pseudo labels or the user's own
         command = "pseudo" if _given(arguments, "--labels") else "predict"
-    if command == "score":
-        command = "seeds"
+    command = {"score": "seeds", "report": "predict"}.get(command, command)
     return NEWEST_FIRST[NEWEST_FIRST.index(command) :]
 
 

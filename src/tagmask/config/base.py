@@ -1,5 +1,6 @@
 """What several stages share: where images come from, how a network is trained, and how mistakes are told."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -12,6 +13,15 @@ class Settings(Protocol):
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""
+
+
+_BELONGS = {  # setting: the kinds of data that have it
+    "images": ("folder", "coco"),
+    "tags": ("folder",),
+    "masks": ("folder",),
+    "root": ("voc",),
+    "annotations": ("coco",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +59,16 @@ class DataSettings:
             path = getattr(self, name)
             if path is not None and not path.exists():
                 found.append(f"--{name} {path} does not exist; check the path.")
+        for name, kinds in _BELONGS.items():
+            if getattr(self, name) is not None and self.data not in kinds:
+                found.append(
+                    f"--{name} belongs to --data {' or '.join(kinds)}, not to --data {self.data}; add or drop one."
+                )
+        out: Path | None = getattr(self, "out", None)
+        if self.data == "folder" and self.tags is None and self.images is not None and within(out, self.images):
+            found.append(
+                f"--out {out} lies in --images {self.images}, whose folders are the tags; choose another place."
+            )
         return found + below(self, count=1)
 
 
@@ -98,8 +118,10 @@ class LoopSettings:
         found = below(self, batch=1, accumulate=1, log_every=1, save_every=1, workers=0, warmup=0, clip=0, steps=1)
         found += below(self, seed=0, momentum=0, weight_decay=0, head_lr=0, power=0)
         for name in ("epochs", "lr", "val_every"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 found.append(f"--{flag(name)} {getattr(self, name)} must be above 0.")
+        if self.seed >= 2**63:
+            found.append(f"--seed {self.seed} must be below 2^63.")
         if not 0 <= self.ema < 1:
             found.append(f"--ema {self.ema} must be at least 0 and below 1, e.g. 0.999.")
         if self.batch % self.accumulate:
@@ -134,6 +156,20 @@ def below(settings: Any, **limits: float) -> list[str]:
         f"--{flag(name)} {value} must be at least {limits[name]}."
         for name, value in values.items()
         if value is not None and value < limits[name]
+    ]
+
+
+def within(path: Path | None, folder: Path) -> bool:
+    """Whether a path is a folder, or lies in it."""
+    return path is not None and path.resolve().is_relative_to(folder.resolve())
+
+
+def same_file(photo: Path, **written: Path | None) -> list[str]:
+    """Mistakes in where something is written: not over the photo itself."""
+    return [
+        f"--{flag(name)} {path} is the photo itself; choose another name."
+        for name, path in written.items()
+        if path is not None and path.resolve() == photo.resolve()
     ]
 
 

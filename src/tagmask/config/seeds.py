@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import DataSettings, below, check_blocks, check_scales, check_shard
+from tagmask.config.base import DataSettings, below, check_blocks, check_scales, check_shard, same_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,10 @@ class PhotoSettings(MapSettings):
     """Write a picture of the patch affinity here (PNG): from chosen source pixels, and the whole matrix."""
     out: Path | None = None
     """Write the maps here (.npz)."""
+
+    def mistakes(self) -> list[str]:
+        written = {"show": self.show, "show_affinity": self.show_affinity, "out": self.out}
+        return MapSettings.mistakes(self) + same_file(self.photo, **written)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import DataSettings, LoopSettings, below, check_scales, check_shard, check_weights
+from tagmask.config.base import (
+    DataSettings,
+    LoopSettings,
+    below,
+    check_scales,
+    check_shard,
+    check_weights,
+    same_file,
+    within,
+)
 
 HALO = 256  # pixels seen around a tile
 TILE_STEP = 8  # pixels, the stride of most networks; those with a larger one ask for more
@@ -97,6 +106,10 @@ class PredictSettings(MaskSettings, DataSettings):
         found = [] if self.photos is not None else DataSettings.mistakes(self)
         if self.photos is not None and not self.photos.is_dir():
             found.append(f"--photos {self.photos} is not a folder; check the path.")
+        elif self.photos is not None and within(self.out, self.photos):
+            found.append(
+                f"--out {self.out} lies in --photos {self.photos}, and would be read as photos; choose another."
+            )
         if self.photos is not None and self.use_tags:
             found.append("--photos have no tags; leave out --use-tags.")
         return found + MaskSettings.mistakes(self) + check_shard(self.shard)
@@ -116,6 +129,9 @@ class PredictPhotoSettings(MaskSettings):
     """Write a picture of the photo and its mask here (PNG)."""
     mask: Path | None = None
     """Write the mask here (palette PNG)."""
+
+    def mistakes(self) -> list[str]:
+        return MaskSettings.mistakes(self) + same_file(self.photo, show=self.show, mask=self.mask)
 
 
 Format = Literal["coco", "voc", "voc-test", "label-studio", "cvat", "overlays"]

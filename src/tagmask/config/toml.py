@@ -72,11 +72,15 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file, or a sentence on what is wrong with it."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check --config.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TagmaskError(f"{path} is not valid TOML: {error}.") from None
+    flat = [name for name, section in found.items() if not isinstance(section, dict)]
+    if flat:
+        raise TagmaskError(f"{path}: {flat[0]} stands in no section; its settings belong below e.g. [train].")
+    return found
 
 
 def _nested(kind: "type[DataclassInstance]", name: str, inner: Any, value: Any, source: str) -> Any:

@@ -55,6 +55,8 @@ class TrainSettings(LoopSettings, DataSettings):
             parse_view(self.view, 16)
         except ValueError as error:
             found.append(f"--view {self.view}: {error}.")
+        if not 0 <= self.drop_path < 1:
+            found.append(f"--drop-path {self.drop_path} must be at least 0 and below 1.")
         if not 0 < self.crop_scale <= 1:
             found.append(f"--crop-scale {self.crop_scale} must be above 0 and at most 1.")
         if not 0 <= self.val_fraction < 1:

@@ -6,11 +6,12 @@ from pathlib import Path
 from tagmask.config import ExportSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.export.items import Exported, Labelled, from_folder
+from tagmask.data.made_by import IDENTITY, check_classes
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.stages.predict import FOLDER, open_photos
-from tagmask.stages.resume import IDENTITY
+from tagmask.stages.resume import told_skipped
 from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
 
 
@@ -30,9 +31,14 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     folder = settings.labels or settings.out / FOLDER
     if to.resolve() == folder.resolve() or folder.resolve() in to.resolve().parents:
         raise TagmaskError(f"--to {to} is in {folder}, where the masks are; choose another place.")
+    sources = [one.resolve() for one in (settings.images, settings.photos) if one is not None]
+    if settings.format == "overlays" and to.resolve() in sources:
+        raise TagmaskError(f"--to {to} holds the images themselves; choose another folder.")
     catalog = _catalog(settings, folder)
-    done = _write(settings, from_folder(catalog, folder), catalog.classes, to)
-    lacking = len(catalog) - done.images
+    damaged: dict[str, str] = {}
+    done = _write(settings, from_folder(catalog, folder, damaged), catalog.classes, to)
+    done.notes[:0] = told_skipped(damaged)
+    lacking = len(catalog) - done.images - len(damaged)
     if lacking:
         done.notes.insert(0, f"{lacking} of {len(catalog)} images have no mask in {folder} and are left out.")
     return done
@@ -83,13 +89,5 @@ def _catalog(settings: ExportSettings, folder: Path) -> Catalog:
             raise TagmaskError(f"{file} does not tell the classes of the masks; make them with `tagmask predict`.")
         return open_photos(settings.photos, tuple(made_for))
     catalog = open_catalog(settings)
-    if made_for and tuple(made_for) != tuple(catalog.classes):
-        raise TagmaskError(
-            f"the masks in {folder} were made for {len(made_for)} classes ({_some(made_for)}), but the images have "
-            f"{len(catalog.classes)} ({_some(catalog.classes)}); give the data they were made with."
-        )
+    check_classes(folder, catalog.classes, "masks")
     return catalog
-
-
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

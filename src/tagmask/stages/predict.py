@@ -5,7 +5,6 @@ Labels are those of the catalog, 0 for background and c+1 for its class c; for a
 """
 
 import dataclasses
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.data.listing import strip_suffix, walk
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import replacing, write_json
+from tagmask.files import DAMAGED, replacing, write_json
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
@@ -100,7 +99,7 @@ def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
             return found
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `tagmask predict --probabilities`.") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask predict` again.") from None
 
 

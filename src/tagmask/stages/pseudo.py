@@ -23,7 +23,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import read_json, write_json
+from tagmask.files import read_object, write_json
 from tagmask.masks.crf import PRESETS
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
 from tagmask.models.affinity_net import AffinityNet
@@ -79,7 +79,9 @@ def make_pseudo(settings: PseudoSettings) -> Pseudo:
     folder = settings.out / FOLDER
     own = range(shard[0], len(catalog), shard[1])
     files = [folder / BACKGROUND, *(label_file(folder, catalog.name(i)) for i in own)]
-    check_identity(folder, _identity(settings), settings.restart, "pseudo labels", files)
+    check_identity(
+        folder, {**_identity(settings), "classes": list(catalog.classes)}, settings.restart, "pseudo labels", files
+    )
     background = _background(catalog, settings, folder)
     todo = [i for i in own if not _is_whole(folder, catalog, i)]
     done = Pseudo(folder, 0, len(own) - len(todo), background, notes=notes)
@@ -162,7 +164,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
         return settings.background
     file = folder / BACKGROUND
     if file.is_file() and not settings.restart:
-        return float(read_json(file)["background"])
+        return float(read_object(file, "background")["background"])
     chooser = choosers()[settings.rule]
     sample = np.unique(np.linspace(0, len(catalog) - 1, min(_SAMPLE, len(catalog))).astype(int))
     for i in tqdm(sample.tolist(), desc="background", unit="image"):

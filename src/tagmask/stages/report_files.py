@@ -13,10 +13,10 @@ import numpy as np
 
 from tagmask import __version__
 from tagmask.config import read_toml
+from tagmask.data.made_by import IDENTITY
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.show.report_data import ORACLE, LabelScores, Provenance, SeedCurve, Training
-from tagmask.stages.resume import IDENTITY
 
 RULE = "cross_entropy"  # the default of `tagmask pseudo`
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tagmask.data.made_by import IDENTITY
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json, write_json
+from tagmask.files import read_object, write_json
 
-IDENTITY = "made_by.json"
 _LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -26,18 +26,19 @@ def check_identity(
         for one in files:
             one.unlink(missing_ok=True)
     if file.exists() and not restart:
-        before = read_json(file)
+        before = read_object(file)  # what an earlier version did not note yet is taken to be the same
         changed = [
-            f"{name} was {before.get(name)!r} and is now {identity.get(name)!r}"
-            for name in sorted(before.keys() | identity.keys())
-            if before.get(name) != identity.get(name)
+            f"{name} was {value!r} and is now {identity.get(name)!r}"
+            for name, value in sorted(before.items())
+            if value != identity.get(name)
         ]
         if changed:
             raise TagmaskError(
                 f"{folder} holds {what} made otherwise ({', '.join(changed[:5])}); "
                 "choose another --out, or add --restart to make all anew."
             )
-        return
+        if identity.keys() <= before.keys():
+            return
     write_json(file, dict(identity))
 
 

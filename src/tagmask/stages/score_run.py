@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tagmask.config import ScoreSettings, check
 from tagmask.data.catalog import Catalog
+from tagmask.data.made_by import check_classes
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.stages.score import SeedScores, add_scores, score_seeds
@@ -45,6 +46,8 @@ def score_run(settings: ScoreSettings) -> RunScores:
     made = {"seeds": (settings.out / SEED_FOLDER, ".npz")}
     made |= {kind: (settings.out / folder, ".png") for kind, folder in LABEL_FOLDERS.items()}
     there = {kind: folder for kind, (folder, suffix) in made.items() if _holds(folder, suffix, catalog)}
+    for kind, folder in there.items():
+        check_classes(folder, catalog.classes, TITLES[kind])
     seeds = score_seeds(settings) if "seeds" in there or not there else None  # which tells what is missing
     if not catalog.has_masks:
         raise TagmaskError("these data have no masks to compare with; give --masks, or another --data.")

@@ -4,7 +4,6 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 (H, W); no pickle.
 """
 
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from tagmask.config import MapSettings, SeedSettings, check, parse_shard, write_
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import replacing, write_json
+from tagmask.files import DAMAGED, replacing, write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
@@ -117,8 +116,10 @@ def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             found = {name: file[name] for name in ("classes", "size", "plain", "refined")}
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `tagmask seeds`.") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask seeds` again.") from None
+    if found["classes"].ndim != 1 or found["size"].shape != (2,):
+        raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
     expected = (len(found["classes"]), *found["size"])
     if found["plain"].shape != expected or found["refined"].shape != expected:
         raise TagmaskError(f"{path} is damaged (maps are not {expected}); delete it and run `tagmask seeds` again.")

@@ -39,7 +39,7 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     try:
         with safe_open(folder / FILE, framework="pt") as file:
             state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
-            return state
+            return {name: state[name] for name in ("step", "best", "broken", "identity")}
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise TagmaskError(
             f"the resume point {folder / FILE} cannot be read ({error}); delete it or start anew with --restart."

@@ -17,6 +17,7 @@ from tagmask.config import SegmentSettings, check, to_plain, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.dataset import to_tensor
 from tagmask.data.images import IGNORE
+from tagmask.data.made_by import check_classes
 from tagmask.data.open import open_catalog
 from tagmask.data.pseudo import PseudoDataset, label_file, read_pair
 from tagmask.errors import ImageError, TagmaskError
@@ -150,6 +151,7 @@ def train_segmenter(settings: SegmentSettings) -> Segmented:
     check(settings)
     labels = settings.pseudo or settings.out / PSEUDO_FOLDER
     whole = open_catalog(settings)
+    check_classes(labels, whole.classes, "pseudo labels")
     catalog, notes, fingerprint = labelled_part(whole, labels)
     training, val = catalog.split(settings.val_fraction, settings.seed)
     folder = settings.out / FOLDER

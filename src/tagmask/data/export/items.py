@@ -47,15 +47,24 @@ class Exported:
         return "\n".join([*lines, f"{self.images} masks in {self.path}"])
 
 
-def from_folder(catalog: Catalog, folder: Path) -> Iterator[Labelled]:
-    """The images of a catalog that have a mask, ``folder/NAME.png``, in order."""
+def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str] | None = None) -> Iterator[Labelled]:
+    """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
+
+    Masks that cannot be read are left out and told in ``damaged`` (name: why), or raise where that is not given.
+    """
     found = 0
     for i in range(len(catalog)):
         item = catalog.item(i)
         file = folder / f"{item.name}.png"
         if file.is_file():
+            try:
+                mask = read_mask(file, len(catalog.classes))
+            except ImageError as error:
+                if damaged is None:
+                    raise
+                damaged[item.name] = str(error)
+                continue
             found += 1
-            mask = read_mask(file, len(catalog.classes))
             yield Labelled(item.name, mask, item.image, lambda number=i: catalog.load_image(number))  # type: ignore[misc]
     if not found:
         raise TagmaskError(f"{folder} holds no mask of these images; make some with `tagmask predict` first.")
