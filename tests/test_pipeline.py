@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from tagmask.cli import main
 from tagmask.config.run import RUN_PRESETS, RunSettings, run_values
@@ -226,6 +227,19 @@ def test_a_stage_that_cannot_begin_leaves_what_was_there(finished: tuple[Path, R
         run(dataclasses.replace(whole, train=train))
     assert (out / "1_classifier/model.safetensors").read_bytes() == before
     assert run(whole).made == ()
+
+
+def test_what_the_data_lack_is_told_before_anything_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tag in ("dog", "Dog"):
+        (tmp_path / "photos" / tag).mkdir(parents=True)
+        Image.new("RGB", (40, 30)).save(tmp_path / f"photos/{tag}/one.png")
+    monkeypatch.setattr("tagmask.pipeline.write_config", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    data: Any = {"data": "folder", "images": tmp_path / "photos"}
+    with pytest.raises(KeyboardInterrupt):
+        run(tiny_run(tmp_path / "run", **data))
+    assert "note: these tags look alike" in capsys.readouterr().out
 
 
 def test_a_linked_folder_is_let_go(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def run(settings: RunSettings) -> RunSummary:
     stages = stages_of(catalog)
     from tagmask.pipeline_plan import plan
 
-    print(plan(settings, catalog, {name: _look(settings, catalog, name) for name in stages}), flush=True)
+    told = plan(settings, catalog, {name: _look(settings, catalog, name) for name in stages})
+    print("\n".join([told, *(f"note: {note}" for note in catalog.notes)]), flush=True)
     write_config(settings)
     done = RunSummary(settings.out, rule=settings.pseudo.rule)
     threads = torch.get_num_threads()

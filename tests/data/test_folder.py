@@ -97,6 +97,13 @@ def test_linked_folders_are_followed_but_not_for_ever(tmp_path: Path) -> None:
     assert content(read_folder(images, None)) == {"cat/c": ("cat",), "dog/a": ("dog",)}
 
 
+def test_tags_that_look_alike_are_told(tmp_path: Path) -> None:
+    images = photos(tmp_path, "a.jpg", "b.jpg", "c.jpg")
+    catalog = read_folder(images, table(tmp_path, "file,tags\na.jpg,Dog\nb.jpg,dog\nc.jpg,cat\n"))
+    assert catalog.notes == ('these tags look alike and are different classes: "Dog" and "dog".',)
+    assert catalog.classes == ("Dog", "cat", "dog")
+
+
 def test_missing_images_are_skipped_and_listed(tmp_path: Path) -> None:
     images = photos(tmp_path, "a.jpg")
     lines = "".join(f"gone{number}.jpg,cat\n" for number in range(7))

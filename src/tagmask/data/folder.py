@@ -6,6 +6,7 @@ left out and told in the catalog's notes.
 """
 
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ def read_folder(
         *untagged_note(len(found) - len(kept)),
         *mask_notes,
         *_idle_note(known, kept),
+        *_alike_note(known),
     ]
     return Catalog(
         known,
@@ -168,6 +170,15 @@ def _find_masks(names: list[str], masks: Path | None) -> tuple[list[Path | None]
         first = masks / f"{names[0]}.png"
         raise TagmaskError(f"no image has a mask in {masks}; the first was looked for at {first}.")
     return paths, [f"{len(absent):,} of {len(names):,} images have no mask."] if absent else []
+
+
+def _alike_note(known: Sequence[str]) -> list[str]:
+    """Tags that may be meant to be one."""
+    alike: dict[str, list[str]] = {}
+    for name in known:
+        alike.setdefault(unicodedata.normalize("NFC", name).casefold(), []).append(f'"{name}"')
+    shown = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."] if shown else []
 
 
 def _idle_note(classes: Sequence[str], kept: list[_Found]) -> list[str]:
