@@ -144,6 +144,19 @@ def test_a_damaged_mask_is_left_out_of_an_export(run: Path, tmp_path: Path) -> N
     assert "5 masks in" in told
 
 
+@pytest.mark.parametrize("format", ["coco", "label-studio", "cvat", "voc", "overlays"])
+def test_names_that_other_tools_cannot_read(format: Any, tmp_path: Path) -> None:
+    for name in (b"a/caf\xe9", b"a/one"):
+        for place, ending in (("photos", b".jpg"), ("masks", b".png")):
+            file = tmp_path / place / os.fsdecode(name + ending)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 6), 1).save(file)
+    data: Any = {"data": "folder", "images": tmp_path / "photos", "labels": tmp_path / "masks"}
+    told = export_run(ExportSettings(out=tmp_path, format=format, to=tmp_path / "to", **data))
+    assert "file name is not UTF-8" in told
+    assert "1 masks in" in told
+
+
 def test_a_restart_makes_regions_network_and_labels_anew(run: Path) -> None:
     make_pseudo(settings(run, method="walk"))
     with pytest.raises(TagmaskError, match=r"low was 4.0 and is now 2.0.*--restart"):

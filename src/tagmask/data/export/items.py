@@ -50,7 +50,7 @@ class Exported:
 def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str] | None = None) -> Iterator[Labelled]:
     """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
 
-    Masks that cannot be read are left out and told in ``damaged`` (name: why), or raise where that is not given.
+    Masks that cannot be read or named are left out and told in ``damaged`` (name: why); without it they raise.
     """
     found = 0
     for i in range(len(catalog)):
@@ -58,6 +58,7 @@ def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str] | None =
         file = folder / f"{item.name}.png"
         if file.is_file():
             try:
+                _check_name(item.name)
                 mask = read_mask(file, len(catalog.classes))
             except ImageError as error:
                 if damaged is None:
@@ -68,6 +69,13 @@ def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str] | None =
             yield Labelled(item.name, mask, item.image, lambda number=i: catalog.load_image(number))  # type: ignore[misc]
     if not found:
         raise TagmaskError(f"{folder} holds no mask of these images; make some with `tagmask predict` first.")
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ImageError("its file name is not UTF-8, as other tools need it; rename the image and its mask.") from None
 
 
 def checked(items: Iterable[Labelled], classes: Sequence[str]) -> Iterator[Labelled]:
