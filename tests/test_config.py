@@ -108,6 +108,7 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         (TrainSettings(out=Path("run"), data="folder", images=Path()), "--out run lies in --images ."),
         (PredictSettings(out=Path("run"), photos=Path()), "--out run lies in --photos ."),
         (PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")), "--show a.png is the photo itself"),
+        (ExportSettings(out=Path("x"), format="label-studio", to=Path("a.xml")), "name a .json"),
         (PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")), "--mask a is the photo itself"),
     ],
 )

@@ -300,7 +300,7 @@ def test_rate_from_a_log(tmp_path: Path) -> None:
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert logged_rate(log) is None
     with log.open("a") as file:
-        file.write(json.dumps({"step": 60, "seconds": 15.0}) + '\n{"step": 8')
+        file.write(json.dumps({"step": 60, "seconds": 15.0}) + '\n5\n{"step": 8')
     assert logged_rate(log) == 0.25
 
 

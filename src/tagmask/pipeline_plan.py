@@ -140,7 +140,7 @@ def logged_rate(log: Path) -> float | None:
             row = json.loads(line)
         except ValueError:
             continue  # a line cut off by a kill
-        if "seconds" in row:
+        if isinstance(row, dict) and {"step", "seconds"} <= row.keys():
             rows.append((row["step"], row["seconds"]))
     for (step, seconds), (later, end) in zip(rows[-2::-1], rows[:0:-1], strict=True):
         if later > step and end > seconds:

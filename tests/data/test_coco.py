@@ -187,6 +187,8 @@ def test_outlines_that_cannot_be_drawn_name_their_image(tmp_path: Path, segmenta
         ([3], {}, "annotations, entry 1"),
         ([thing(11, 1, [])], {"images": [{"id": 11}]}, "images, entry 1: lacks 'file_name'"),
         ([thing(11, 1, [])], {"categories": CATEGORIES * 2}, "categories, entry 4: the id 90 is given twice"),
+        ([thing(11, 1, [])], {"categories": [{"id": 2**70, "name": "a"}]}, "categories, entry 1: int too big"),
+        ([thing(11, 1, {"size": [-1, 8], "counts": "x"})], {}, "annotations, entry 1"),
         ([], {}, "has no annotations; give a COCO instances file"),
         ([thing(12, 1, [], iscrowd=1)], {}, "has an object; give another file"),
     ],
@@ -196,6 +198,12 @@ def test_mistakes_in_the_file(tmp_path: Path, objects: list[Any], parts: dict[st
         read_coco(tmp_path / "images", coco(tmp_path, objects, **parts))
     assert text in str(caught.value)
     assert "instances.json" in str(caught.value)
+
+
+def test_a_file_of_lists_within_lists(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text('{"images": ' + "[" * 200_000 + "]" * 200_000 + "}")
+    with pytest.raises(TagmaskError, match=r"deep\.json is not valid JSON .*too deep to read"):
+        read_coco(tmp_path, tmp_path / "deep.json")
 
 
 def test_images_given_twice(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The classifier on the backbones it must know, on any size, from disk and from foreign files."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,12 @@ def test_real_weights_load() -> None:
     assert model.native_size == 518
     with pytest.raises(TagmaskError, match="does not fit this backbone"):
         Classifier("deit_small_patch16_224", 20, weights=file)
+
+
+@pytest.mark.parametrize(("name", "value"), [("classes", 3), ("crop_size", "64"), ("backbone", None)])
+def test_a_config_of_another_form_is_told(tmp_path: Path, name: str, value: object) -> None:
+    tiny_classifier().save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
+    with pytest.raises(TagmaskError, match=rf"config\.json is not as tagmask writes it \({name} is "):
+        Classifier.load(tmp_path)

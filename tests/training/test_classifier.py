@@ -14,7 +14,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.data.open import open_train_and_val
@@ -289,6 +290,19 @@ def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
 def test_a_broken_resume_point_is_told(tmp_path: Path) -> None:
     train(tiny_settings(tmp_path, steps=2))
     (tmp_path / "1_classifier/resume.safetensors").write_bytes(b"half")
+    with pytest.raises(TagmaskError, match=r"resume\.safetensors cannot be read.*--restart"):
+        train(tiny_settings(tmp_path, steps=2))
+
+
+def test_a_resume_point_of_another_network_is_told(tmp_path: Path) -> None:
+    train(tiny_settings(tmp_path, steps=2))
+    file = tmp_path / "1_classifier/resume.safetensors"
+    with safe_open(file, framework="pt") as stored:
+        about = stored.metadata()
+    save_file({"module/other": torch.zeros(2)}, file, metadata=about)
+    with pytest.raises(TagmaskError, match=r"resume\.safetensors is of another network.*--restart"):
+        train(tiny_settings(tmp_path, steps=2))
+    save_file({"module/other": torch.zeros(2)}, file, metadata={"state": "{}"})
     with pytest.raises(TagmaskError, match=r"resume\.safetensors cannot be read.*--restart"):
         train(tiny_settings(tmp_path, steps=2))
 

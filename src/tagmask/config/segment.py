@@ -175,6 +175,10 @@ class ExportSettings(DataSettings):
             found.append(f"--to {self.to} is a folder; --format {self.format} writes a single file: name it.")
         elif self.format in FOLDERS and self.to.is_file():
             found.append(f"--to {self.to} is a file; --format {self.format} writes a folder: name another.")
+        if self.format == "label-studio" and self.to is not None and self.to.suffix.lower() == ".xml":
+            found.append(
+                f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
+            )
         if self.polygons and self.format != "coco":
             found.append(f"--polygons belongs to --format coco; leave it out with {self.format}.")
         if self.pieces and self.format in ("voc", "voc-test", "overlays"):

@@ -10,6 +10,7 @@ Decisions:
 """
 
 import os
+import struct
 from array import array
 from collections.abc import Sequence
 from itertools import pairwise
@@ -117,7 +118,7 @@ class _Raw:
             numbers[key] += 1
             try:
                 add[key](entry)
-            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
                 what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 self.mistakes.add(key, f"{key}, entry {numbers[key]}", what)
         absent = [key for key, number in numbers.items() if not number]
@@ -136,7 +137,8 @@ class _Raw:
     def add_category(self, entry: dict[str, Any]) -> None:
         if entry["id"] in self.categories:
             raise ValueError(f"the id {entry['id']} is given twice")
-        self.categories[int(entry["id"])] = entry["name"].strip()
+        number = array("q", [int(entry["id"])])[0]  # refuses what fits no file of objects
+        self.categories[number] = entry["name"].strip()
 
     def add_object(self, entry: dict[str, Any]) -> None:
         outline = entry.get("segmentation")

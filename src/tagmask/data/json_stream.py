@@ -79,6 +79,8 @@ class _Stream:
                 if not self._fill():
                     self._fail(error.msg, error.pos)
                 continue
+            except RecursionError:
+                self._fail("lists within lists, too deep to read", self._at)
             # A number at the end of the text may go on in the next piece, also "1" that is followed by "." or "e".
             if self._text[end : end + 1] not in _NUMBER_GOES_ON or not self._fill():
                 self._at = end

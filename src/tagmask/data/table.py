@@ -137,6 +137,8 @@ def _clean(tags: Sequence[str], place: str, mistakes: Mistakes) -> tuple[str, ..
 def _parse(path: Path, text: str, line: int = 0) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_Pairs)
+    except RecursionError:
+        raise TagmaskError(f"{path} has lists within lists, too deep to read; write a row for each image.") from None
     except json.JSONDecodeError as error:
         place = f"line {line or error.lineno}, column {error.colno}"
         raise TagmaskError(f"{path} is not valid JSON at {place} ({error.msg}); mend it there.") from None

@@ -11,6 +11,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
+_FORMS: Mapping[str, type] = {"backbone": str, "classes": list, "crop_size": int, "caffe": bool, "frozen_norm": bool}
 
 
 def save_model(folder: Path, module: nn.Module, config: Mapping[str, Any]) -> None:
@@ -25,6 +26,10 @@ def read_config(folder: Path, kind: str, needed: Iterable[str], otherwise: str) 
     config = read_json(folder / CONFIG)
     if not isinstance(config, dict) or config.get("model") != kind or not set(needed) <= config.keys():
         raise TagmaskError(f"{folder} does not hold {otherwise}")
+    wrong = [name for name, form in _FORMS.items() if name in config and not isinstance(config[name], form)]
+    if wrong:
+        told = f"{wrong[0]} is {config[wrong[0]]!r}"
+        raise TagmaskError(f"{folder / CONFIG} is not as tagmask writes it ({told}); train anew, or mend it.")
     return config
 
 
@@ -36,4 +41,5 @@ def load_weights(folder: Path, module: nn.Module, what: str) -> None:
     try:
         module.load_state_dict(load_file(file))
     except Exception as error:
-        raise TagmaskError(f"{file} does not hold the model of config.json beside it: {error}") from None
+        told = f"{file} does not hold the model of config.json beside it: {error}"
+        raise TagmaskError(f"{told}\nTake both from a backup, or train {what} anew with --restart.") from None

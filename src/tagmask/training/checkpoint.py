@@ -57,7 +57,13 @@ def load_resume(
     """Put the tensors of the resume point back in place."""
     with safe_open(folder / FILE, framework="pt") as file:
         tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    module.load_state_dict(_under("module/", tensors))
+    try:
+        module.load_state_dict(_under("module/", tensors))
+    except RuntimeError as error:
+        first = str(error).splitlines()[0]
+        raise TagmaskError(
+            f"the resume point {folder / FILE} is of another network ({first}); delete it or start anew with --restart."
+        ) from None
     if average is not None:
         for name, value in _under("average/", tensors).items():
             average[name].copy_(value)
