@@ -221,6 +221,18 @@ def test_a_stopped_restart_leaves_no_masks_of_before(run: Path, monkeypatch: pyt
     assert predict_catalog(settings(run, flip=False)).made == 5
 
 
+def test_photos_that_are_left_out_are_told(run: Path) -> None:
+    folder = run / "photos"
+    folder.mkdir()
+    for name in ("a.jpg", "a.png", "b.png"):
+        Image.fromarray(PHOTO).save(folder / name)
+    (folder / "c.HEIC").write_bytes(b"x")
+    done = predict_catalog(settings(run, photos=folder))
+    assert done.made == 2
+    assert "a.png would have the same mask as a.jpg and is left out; rename it." in done.summary()
+    assert "1 pictures of kinds that cannot be read are left out (c.HEIC); save them as JPEG." in done.summary()
+
+
 def test_photos_without_tags(run: Path) -> None:
     (run / "photos/sub").mkdir(parents=True)
     Image.fromarray(PHOTO).save(run / "photos/sub/one.png")

@@ -28,6 +28,7 @@ from tagmask.stages.seeds import match_classes
 from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
 
 FOLDER = "6_predictions"
+UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")  # pictures without a reader here
 
 
 @dataclass
@@ -80,14 +81,21 @@ def predict_catalog(settings: PredictSettings) -> Predicted:
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
     """All pictures below a folder as a catalog without tags."""
-    files = sorted(path for path in walk(folder) if strip_suffix(path) != path)
+    whole = sorted(walk(folder))
+    files: dict[str, str] = {}  # name of the mask: photo
+    notes = []
+    for path in whole:
+        name = strip_suffix(path)
+        if name != path and files.setdefault(name, path) != path:
+            notes.append(f"{path} would have the same mask as {files[name]} and is left out; rename it.")
     if not files:
         raise TagmaskError(f"{folder} holds no picture; give a folder of photos.")
+    unread = [path for path in whole if path.lower().endswith(UNREAD)]
+    if unread:
+        shown = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
+        notes.append(f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG.")
     return Catalog(
-        classes,
-        [strip_suffix(path) for path in files],
-        [() for _ in files],
-        images=[folder / path for path in files],
+        classes, list(files), [()] * len(files), images=[folder / path for path in files.values()], notes=notes
     )
 
 
