@@ -228,7 +228,9 @@ def _score(settings: RunSettings) -> str:
 
     options = {"out": settings.out, "processes": settings.pseudo.processes, **settings.data_settings()}
     scores = score_run(ScoreSettings(**options))
-    return f"{scores.seeds.images if scores.seeds else 0} images scored"
+    if scores.seeds is None:
+        return "0 images scored"
+    return "\n".join([f"{scores.seeds.images} images scored", *scores.seeds.left_out()])
 
 
 def _report(settings: RunSettings) -> str:

@@ -82,11 +82,13 @@ class SeedScores:
 
     def summary(self, out: Path) -> str:
         """The table, what was left out, and where the files are."""
-        lines = [f"{self.images} images scored", self.table()]
-        if self.missing:
-            shown = list(self.missing.values())[:5]
-            lines += [f"{len(self.missing)} images were left out:", *(f"  {why}" for why in shown)]
+        lines = [f"{self.images} images scored", self.table(), *self.left_out()]
         return "\n".join([*lines, f"scores: {out / 'scores.json'}, curve: {out / 'scores.png'}"])
+
+    def left_out(self) -> list[str]:
+        """How many images could not be scored, and why the first of them."""
+        shown = [f"  {why}" for why in list(self.missing.values())[:5]]
+        return [f"{len(self.missing)} images were left out:", *shown] if shown else []
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for scores.json; nan is written as null."""
