@@ -114,10 +114,15 @@ def patch_affinity(trace: Any, blocks: range | None) -> Tensor:
     """Sum over ``blocks`` (default: all) of the head mean of the patch-to-patch attention: (B, n, n)."""
     depth = len(trace.attention)
     chosen = blocks if blocks is not None else range(depth)
-    if not chosen or min(chosen) < 0 or max(chosen) >= depth:
-        raise TagmaskError(f"blocks {chosen} do not exist; this model has blocks 0 to {depth - 1}.")
+    check_blocks(chosen, depth)
     first = trace.prefix - 1  # ``affinity`` leaves out one more token
     return summed([trace.attention[i][..., first:, first:].mean(dim=1) for i in chosen])
+
+
+def check_blocks(blocks: range, depth: int) -> None:
+    """Refuse blocks that a model of this depth has not."""
+    if not blocks or min(blocks) < 0 or max(blocks) >= depth:
+        raise TagmaskError(f"blocks {blocks} do not exist; this model has blocks 0 to {depth - 1}.")
 
 
 @compared(gradients=False)

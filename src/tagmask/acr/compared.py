@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tagmask.acr.baselines import METHODS
-from tagmask.errors import TagmaskError
+from tagmask.acr.baselines import METHODS, check_blocks
 
 
 @dataclass
@@ -38,9 +37,7 @@ class Compared:
     def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
         """The method's maps of ``classes`` (B, K); padding (−1) takes those of class 0, which nobody reads."""
         del layers  # of class gradients only
-        depth = len(self.blocks)
-        if not 0 <= min(affinity_blocks) <= max(affinity_blocks) < depth:
-            raise TagmaskError(f"blocks {affinity_blocks} do not exist; this model has blocks 0 to {depth - 1}.")
+        check_blocks(affinity_blocks, len(self.blocks))
         maps = torch.stack(self.method(self, images, classes.clamp(min=0).tolist(), affinity=False))  # (B, K, h, w)
         heads = [self.last.attention[i].mean(dim=1) for i in affinity_blocks]  # (B, N, N)
         return Evidence(maps.flatten(2), [self.model.without_extra_tokens(head) for head in heads])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tagmask.config.affinity import AffinitySettings
-from tagmask.config.base import DataSettings, check_blocks, parse_shard
+from tagmask.config.base import DataSettings, check_blocks, check_shard
 from tagmask.config.seeds import MapSettings
 
 
@@ -68,9 +68,7 @@ class PseudoSettings(DataSettings):
             found.append(
                 "--unsure compares with the labels of plain maps, which --method crf --maps plain are; leave it out."
             )
-        if self.shard is not None and parse_shard(self.shard) is None:
-            found.append(f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4.")
-        return found
+        return found + check_shard(self.shard)
 
     def source(self) -> str:
         """The kind of maps that are labelled."""

@@ -23,7 +23,7 @@ from tagmask.files import DAMAGED, replacing, write_json
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
-from tagmask.stages.resume import check_identity, file_digest, launched_shard, told_skipped
+from tagmask.stages.resume import check_identity, drawn_identity, file_digest, launched_shard, told_skipped
 from tagmask.stages.seeds import match_classes
 from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
 
@@ -143,8 +143,7 @@ def _identity(settings: PredictSettings, model_folder: Path) -> dict[str, Any]:
 
     views = {**views_of(settings), "scales": list(settings.scales), "use_tags": settings.use_tags}
     crf = dataclasses.asdict(SEGMENTATION) if settings.crf else None
-    is_drawn = settings.data == "scenes" and settings.photos is None
-    drawn = {"scene_seed": settings.scene_seed} if is_drawn else {}  # others have the same names
+    drawn = drawn_identity(settings) if settings.photos is None else {}
     return {"model": file_digest(model_folder / "model.safetensors"), **views, "crf": crf, **drawn}
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tagmask.config import DataSettings
 from tagmask.data.made_by import IDENTITY
 from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
@@ -40,6 +41,11 @@ def check_identity(
         if identity.keys() <= before.keys():
             return
     write_json(file, dict(identity))
+
+
+def drawn_identity(settings: DataSettings) -> dict[str, int]:
+    """What tells scenes of one seed from those of another: their names are the same."""
+    return {"scene_seed": settings.scene_seed} if settings.data == "scenes" else {}
 
 
 def maker(folder: Path) -> str:

@@ -21,7 +21,7 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
 from tagmask.stages.maps import Image, Maps, make_maps
-from tagmask.stages.resume import check_identity, file_digest, launched_shard, told_skipped
+from tagmask.stages.resume import check_identity, drawn_identity, file_digest, launched_shard, told_skipped
 from tagmask.training.classifier import FOLDER as CLASSIFIER_FOLDER
 
 FOLDER = "2_seeds"
@@ -181,5 +181,5 @@ def _identity(settings: SeedSettings, model: Classifier, model_folder: Path) -> 
     changing = {name: getattr(settings, name) for name in MapSettings.__dataclass_fields__ if name != "batch"}
     changing["layers"] = settings.layers or model.map_layers
     listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changing.items()}
-    drawn = {"scene_seed": settings.scene_seed} if settings.data == "scenes" else {}  # others have the same names
-    return {"model": file_digest(model_folder / "model.safetensors"), "dtype": settings.dtype, **listed, **drawn}
+    model_digest = file_digest(model_folder / "model.safetensors")
+    return {"model": model_digest, "dtype": settings.dtype, **listed, **drawn_identity(settings)}
