@@ -18,10 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tagmask.config import LoopSettings
-from tagmask.data.dataset import TagDataset
-from tagmask.data.scenes import Scenes
+from tagmask.data.datasets import TagDataset
 from tagmask.files import replacing
 from tagmask.models.classifier import Classifier
+from tagmask.scenes.catalog import Scenes
 from tagmask.training.loop import Loop
 
 

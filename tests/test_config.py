@@ -231,7 +231,7 @@ def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
 def test_every_method_can_be_chosen() -> None:
     from typing import get_args, get_type_hints
 
-    from tagmask.acr.baselines import METHODS
     from tagmask.config import MapSettings
+    from tagmask.methods.baselines import METHODS
 
     assert set(get_args(get_type_hints(MapSettings)["method"])) == set(METHODS) - {"acr*"}

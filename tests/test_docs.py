@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import tagmask.cli as cli
-from tagmask.acr.baselines import METHODS
-from tagmask.data.scenes import Scenes
+from tagmask.methods.baselines import METHODS
+from tagmask.scenes.catalog import Scenes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -178,7 +178,7 @@ def _show_examples(out: Path) -> None:
     import numpy as np
 
     from tagmask.data.images import read_mask
-    from tagmask.data.scenes import CLASSES, Scenes
+    from tagmask.scenes.catalog import CLASSES, Scenes
     from tagmask.show.overlay import heat_overlay, mask_overlay
     from tagmask.show.sheet import save_picture, sheet
     from tagmask.stages.seeds import FOLDER, read_seeds, seed_file

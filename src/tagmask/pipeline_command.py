@@ -29,7 +29,7 @@ def run_command(arguments: list[str]) -> None:
     # before torch: spinning threads make training many times slower on a machine that does anything else
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    from tagmask import pipeline
+    from tagmask.pipeline import run as pipeline
 
     print(pipeline.run(settings).summary())
 

@@ -8,10 +8,10 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from tagmask.acr.gradients import Evidence, class_evidence, why_no_shortcut
 from tagmask.acr.localize import affinity, gradient_map, localize, localize_both, pad_classes, refine
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
-from tagmask.models.gradients import Evidence, class_evidence, why_no_shortcut
 from tests.acr.independent import around, by_hooks, distance, lively
 from tests.helpers import tiny_classifier
 

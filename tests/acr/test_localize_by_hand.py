@@ -9,9 +9,9 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
+from tagmask.acr.gradients import class_evidence
 from tagmask.acr.localize import localize, pad_classes
 from tagmask.models.classifier import Classifier
-from tagmask.models.gradients import class_evidence
 from tests.acr.independent import around
 
 Array = npt.NDArray[np.float64]

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tagmask.acr.information import information
-from tagmask.data.dataset import to_tensor
-from tagmask.data.scenes import Scenes
+from tagmask.data.datasets import to_tensor
 from tagmask.errors import TagmaskError
 from tagmask.models import tiny
 from tagmask.models.classifier import Classifier
+from tagmask.scenes.catalog import Scenes
 from tests.helpers import SHARED, tiny_classifier
 
 BACKBONES = [  # name, prefix tokens, patch size, mean of the red channel

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tagmask.acr.baselines import METHODS
 from tagmask.errors import TagmaskError
+from tagmask.methods.baselines import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS, load_classifier
 from tagmask.models.mct import MctClassifier

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tagmask.acr.baselines import METHODS
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
+from tagmask.methods.baselines import METHODS
 from tagmask.paper.computation import map_speeds, mean_classes, per_class
 from tagmask.paper.methods import TITLES, by_method, maps_by
 from tests.helpers import tiny_classifier
@@ -68,7 +68,7 @@ def test_one_backward_per_class_gives_the_same_maps() -> None:
 
 
 def test_speeds_are_of_three_ways(tmp_path: Path) -> None:
-    from tagmask.data.scenes import Scenes
+    from tagmask.scenes.catalog import Scenes
 
     settings = small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).for_train()
     threads = torch.get_num_threads()

@@ -17,11 +17,11 @@ from PIL import Image
 from tagmask.config import AffinitySettings, ExportSettings, PseudoSettings, ScoreSettings, SegmentSettings
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
-from tagmask.data.scenes import CLASSES, Scenes, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.masks.labels import label_pixels
 from tagmask.masks.walk import from_attention
 from tagmask.models.affinity_net import AffinityNet
+from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
 from tagmask.stages.pseudo import label_file, label_image, make_pseudo

@@ -12,8 +12,8 @@ from PIL import Image
 
 from tagmask.config import ReportSettings
 from tagmask.data.images import write_mask
-from tagmask.data.scenes import CLASSES, Scenes
 from tagmask.errors import TagmaskError
+from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.maps import Maps
 from tagmask.stages.report import gather, write_report
 from tagmask.stages.report_survey import Files, evenly, found_classes

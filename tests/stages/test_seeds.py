@@ -17,9 +17,9 @@ from PIL import Image
 import tagmask
 from tagmask.cli import main
 from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
-from tagmask.data.scenes import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.models.mct import MctClassifier
+from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
 from tagmask.stages.photo import seed_photo
@@ -358,7 +358,7 @@ def test_easy_door(run: Path) -> None:
 
 
 def test_pieces_add_up(run: Path) -> None:
-    from tagmask.data.scenes import Scenes
+    from tagmask.scenes.catalog import Scenes
 
     seed_catalog(settings(run))
     scenes = Scenes(8)

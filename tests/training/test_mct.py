@@ -22,9 +22,9 @@ from tagmask.config import (
     TrainSettings,
 )
 from tagmask.data.open import open_train_and_val
-from tagmask.data.scenes import CLASSES, draw_scene
 from tagmask.models.kinds import load_classifier
 from tagmask.models.mct import MctClassifier
+from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages.maps import make_maps
 from tagmask.stages.photo import seed_photo
 from tagmask.stages.pseudo import make_pseudo

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from tagmask.config import SegmentSettings
 from tagmask.data.images import write_mask
 from tagmask.data.pseudo import PseudoDataset, crop_pair
-from tagmask.data.scenes import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.confusion import confusion, iou
 from tagmask.training.loop import Loop
 from tagmask.training.segmenter import PixelLoss, predict_labels, train_segmenter

@@ -29,7 +29,8 @@ class Localizable(Protocol):
     """What a model must offer: its blocks, the grid of an image, and maps without affinity together with attention.
 
     ``evidence`` gives an object with ``plain_maps(centre)`` (B, K, n) and ``attention``, a list of (B, T+n, T+n); T is
-    ``class_tokens``. How plain maps are made is the model's own: class gradients here, see ``tagmask.acr.fusion`` for
+    ``class_tokens``. How plain maps are made is the model's own: class gradients here, see
+    ``tagmask.methods.fusion`` for
     models with a class token per class.
     """
 

@@ -10,7 +10,7 @@ from tagmask.errors import TagmaskError
 def open_catalog(settings: DataSettings) -> Catalog:
     """The catalog that ``settings`` describe; each reader is imported only when it is used."""
     if settings.data == "scenes":
-        from tagmask.data.scenes import Scenes
+        from tagmask.scenes.catalog import Scenes
 
         return Scenes(settings.count, settings.scene_seed)
     if settings.data == "folder" and settings.images is not None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tagmask.data.catalog import MAX_CLASSES, Catalog
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import IGNORE, check_same_size, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.models.compat import v2

@@ -11,12 +11,12 @@ from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
+from tagmask.acr.attention import record_attention
+from tagmask.acr.gradients import Evidence, check_blocks, class_evidence
 from tagmask.errors import TagmaskError
-from tagmask.models.attention import record_attention
+from tagmask.methods.trace import Trace, class_trace
 from tagmask.models.backbones import check_name, fetching
-from tagmask.models.gradients import Evidence, check_blocks, class_evidence
 from tagmask.models.storage import load_weights, read_config, save_model
-from tagmask.models.trace import Trace, class_trace
 from tagmask.models.weights import fit_weights
 
 _ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"

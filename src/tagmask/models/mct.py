@@ -22,11 +22,11 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import Tensor, nn
 
-from tagmask.acr.fusion import fuse
+from tagmask.acr.attention import record_attention
+from tagmask.acr.gradients import check_blocks, check_request, evaluating
 from tagmask.errors import TagmaskError
-from tagmask.models.attention import record_attention
+from tagmask.methods.fusion import fuse
 from tagmask.models.classifier import Classifier
-from tagmask.models.gradients import check_blocks, check_request, evaluating
 
 MAP_LAYERS = 3
 _ALIKE = 0.1  # deviation of the final norm's weights below which nothing has read the class token

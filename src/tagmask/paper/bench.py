@@ -27,7 +27,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.paper.cache import key, once, seconds_of
 from tagmask.paper.methods import by_method
-from tagmask.pipeline_plan import duration
+from tagmask.pipeline.plan import duration
 
 CLASSIFIER = Path("1_classifier")
 MODEL = CLASSIFIER / "model.safetensors"

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
+from tagmask.acr.attention import attend_per_head, record_attention
 from tagmask.acr.localize import localize_both
 from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
-from tagmask.models.attention import attend_per_head, record_attention
 from tagmask.models.classifier import Classifier
 from tagmask.paper import numbers
 from tagmask.paper.bench import Bench

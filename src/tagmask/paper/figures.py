@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tagmask.acr.localize import affinity as summed
 from tagmask.data.catalog import Catalog
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.models.classifier import Classifier

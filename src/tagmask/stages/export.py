@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tagmask.config import ExportSettings, check
 from tagmask.data.catalog import Catalog
-from tagmask.data.export.items import Exported, Labelled, from_folder
 from tagmask.data.made_by import IDENTITY, check_classes
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.export.items import Exported, Labelled, from_folder
 from tagmask.files import read_json
 from tagmask.stages.predict import FOLDER, open_photos
 from tagmask.stages.resume import told_skipped
@@ -46,8 +46,8 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
 
 def export_network(settings: ExportSettings, to: Path) -> str:
     """Write the run's segmentation network as ONNX."""
+    from tagmask.export.onnx import write_onnx
     from tagmask.models.deeplab import DeepLabV2
-    from tagmask.models.onnx import write_onnx
 
     model = DeepLabV2.load(settings.model or settings.out / SEGMENTER_FOLDER)
     write_onnx(model, to)
@@ -57,22 +57,22 @@ def export_network(settings: ExportSettings, to: Path) -> str:
 def _write(settings: ExportSettings, items: Iterator[Labelled], classes: tuple[str, ...], to: Path) -> Exported:
     """In the format asked for; each writer is imported only when it is used."""
     if settings.format == "coco":
-        from tagmask.data.export.coco import write_coco
+        from tagmask.export.coco import write_coco
 
         return write_coco(items, classes, to, outline="polygon" if settings.polygons else "rle", split=settings.pieces)
     if settings.format == "label-studio":
-        from tagmask.data.export.label_studio import write_label_studio
+        from tagmask.export.label_studio import write_label_studio
 
         return write_label_studio(items, classes, to, image_url=settings.image_url, split=settings.pieces)
     if settings.format == "cvat":
-        from tagmask.data.export.cvat import write_cvat
+        from tagmask.export.cvat import write_cvat
 
         return write_cvat(items, classes, to, split=settings.pieces)
     if settings.format == "overlays":
-        from tagmask.show.overlays import write_overlays
+        from tagmask.export.overlays import write_overlays
 
         return write_overlays(items, classes, to)
-    from tagmask.data.export.voc import write_voc, write_voc_submission
+    from tagmask.export.voc import write_voc, write_voc_submission
 
     if settings.format == "voc":
         return write_voc(items, classes, to, split=Path(settings.split).stem)

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tagmask.acr.compared import Compared
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
+from tagmask.methods.compared import Compared
 from tagmask.models.classifier import Classifier
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]

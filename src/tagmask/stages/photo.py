@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from tagmask.acr.localize import affinity
 from tagmask.config import MapSettings, PhotoSettings
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tagmask.config import HALO
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 

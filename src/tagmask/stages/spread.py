@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from tagmask.acr.localize import affinity
 from tagmask.config import MapSettings
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.walk import from_attention, random_walk, transition
 from tagmask.models.affinity_net import STRIDE, AffinityNet

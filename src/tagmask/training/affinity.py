@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from tagmask.config import AffinitySettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import IGNORE, check_same_size, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import write_json

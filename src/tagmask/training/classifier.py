@@ -16,7 +16,7 @@ from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
 from tagmask.config import TrainSettings, check, to_plain, write_section
 from tagmask.data.catalog import Catalog
-from tagmask.data.dataset import SquareDataset, TagDataset
+from tagmask.data.datasets import SquareDataset, TagDataset
 from tagmask.data.open import open_train_and_val
 from tagmask.errors import TagmaskError
 from tagmask.files import write_json

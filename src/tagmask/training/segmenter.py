@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from tagmask.config import SegmentSettings, check, to_plain, write_section
 from tagmask.data.catalog import Catalog
-from tagmask.data.dataset import to_tensor
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import IGNORE
 from tagmask.data.made_by import check_classes
 from tagmask.data.open import open_catalog

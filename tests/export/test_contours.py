@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pycocotools import mask as coco_mask
 
-from tagmask.data.export.contours import doubled_area, polygons, trace
+from tagmask.export.contours import doubled_area, polygons, trace
 
 
 def region(*rows: str) -> np.ndarray:

@@ -24,9 +24,9 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
+from tagmask.acr.attention import probabilities, record_attention
 from tagmask.acr.localize import gradient_map
 from tagmask.errors import TagmaskError
-from tagmask.models.attention import probabilities, record_attention
 
 if TYPE_CHECKING:
     from tagmask.models.classifier import Classifier

@@ -1,4 +1,4 @@
-"""One pass with everything kept: what the comparison methods of ``tagmask.acr.baselines`` need.
+"""One pass with everything kept: what the comparison methods of ``tagmask.methods.baselines`` need.
 
 Plain autograd over the whole network, parameters frozen, all classes in one batched backward. Nothing is saved on:
 the attention of every block is kept per head and its gradient per class, (K+1)·L·heads·N² numbers for each image. For
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tagmask.models.attention import record_attention
-from tagmask.models.gradients import attend_from_here, check_request, evaluating, frozen, one_hot
+from tagmask.acr.attention import record_attention
+from tagmask.acr.gradients import attend_from_here, check_request, evaluating, frozen, one_hot
 
 if TYPE_CHECKING:
     from tagmask.models.classifier import Classifier

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from tagmask.data.export.items import Exported, Labelled, checked
 from tagmask.data.images import read_image
 from tagmask.errors import TagmaskError
+from tagmask.export.items import Exported, Labelled, checked
 from tagmask.files import replacing
 from tagmask.show.overlay import mask_overlay
 from tagmask.show.sheet import Picture

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from tagmask.acr.competition import propagate, share
 from tagmask.acr.consistency import activation_loss, affinity_loss, consistency_losses
-from tagmask.acr.fusion import fuse
 from tagmask.acr.localize import localize, localize_both
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.errors import TagmaskError
+from tagmask.methods.fusion import fuse
 from tagmask.models.mct import MctClassifier
 from tests.acr.independent import distance, lively
 

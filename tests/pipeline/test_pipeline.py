@@ -18,10 +18,10 @@ from PIL import Image
 from tagmask.cli import main
 from tagmask.config.run import RUN_PRESETS, RunSettings, run_values
 from tagmask.errors import TagmaskError
-from tagmask.pipeline import RunSummary, record_of, run
+from tagmask.pipeline.plan import duration, logged_rate
+from tagmask.pipeline.record import Record, differences, setting_parts, standing
+from tagmask.pipeline.run import RunSummary, record_of, run
 from tagmask.pipeline_command import parse_run
-from tagmask.pipeline_plan import duration, logged_rate
-from tagmask.pipeline_record import Record, differences, setting_parts, standing
 from tests.helpers import process_of
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")

@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import ImageError
-from tagmask.pipeline_record import Standing
+from tagmask.pipeline.record import Standing
 from tagmask.training.checkpoint import read_state
 from tagmask.training.loop import total_steps
 

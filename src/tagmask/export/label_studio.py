@@ -17,8 +17,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from tagmask.data.export.items import Exported, Labelled, Region, checked, has_unsure, regions
 from tagmask.data.palette import voc_palette
+from tagmask.export.items import Exported, Labelled, Region, checked, has_unsure, regions
 from tagmask.files import replacing, write_text
 
 _SIZES = np.array([3, 4, 8, 16])  # bits of a run's length

@@ -16,18 +16,18 @@ from pycocotools.coco import COCO
 
 from tagmask.data.catalog import Catalog
 from tagmask.data.coco import read_coco
-from tagmask.data.export.coco import write_coco
-from tagmask.data.export.cvat import write_cvat
-from tagmask.data.export.items import Labelled, from_folder
-from tagmask.data.export.label_studio import pack, write_label_studio
-from tagmask.data.export.voc import write_voc, write_voc_submission
 from tagmask.data.images import write_mask
 from tagmask.data.palette import voc_palette
 from tagmask.data.voc import CLASSES, read_voc
 from tagmask.errors import TagmaskError
+from tagmask.export.coco import write_coco
+from tagmask.export.cvat import write_cvat
+from tagmask.export.items import Labelled, from_folder
+from tagmask.export.label_studio import pack, write_label_studio
+from tagmask.export.overlays import write_overlays
+from tagmask.export.voc import write_voc, write_voc_submission
 from tagmask.files import PARTIAL
 from tagmask.show.overlay import mask_overlay
-from tagmask.show.overlays import write_overlays
 
 NAMES = ("dog", "sofa & chair", "grass")
 FIRST = np.array([[1, 1, 0, 3, 255], [1, 0, 0, 3, 3], [1, 1, 0, 0, 1]], np.uint8)

@@ -17,11 +17,11 @@ import torch
 
 from tagmask.errors import TagmaskError
 from tagmask.files import PARTIAL, replacing
-from tagmask.pipeline import run as run_all
+from tagmask.pipeline.run import run as run_all
 from tagmask.stages.pool import pool
 from tests.helpers import process_of
+from tests.pipeline.test_pipeline import IMAGES, products, tiny_run
 from tests.test_cli import run
-from tests.test_pipeline import IMAGES, products, tiny_run
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 STAGES = {  # command: the folders it reads, what it makes, bytes left on the disk

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagmask.data.export.items import Exported, Labelled, Mask, checked, has_unsure, regions
 from tagmask.data.images import IGNORE
 from tagmask.data.palette import voc_palette
 from tagmask.errors import TagmaskError
+from tagmask.export.items import Exported, Labelled, Mask, checked, has_unsure, regions
 from tagmask.files import replacing
 
 _MAX_OBJECTS = 255  # colours that VOC's palette has for objects

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import ndimage
 
-from tagmask.data.export.items import Region
+from tagmask.export.items import Region
 
 Point = tuple[int, int]  # x, y
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from pycocotools import mask as coco_mask
 
-from tagmask.data.export.contours import polygons
-from tagmask.data.export.items import Exported, Labelled, Region, checked, has_unsure, regions
+from tagmask.export.contours import polygons
+from tagmask.export.items import Exported, Labelled, Region, checked, has_unsure, regions
 from tagmask.files import replacing
 
 Outline = Literal["rle", "polygon"]

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tagmask.acr.baselines import METHODS, cam_map, class_attention, generic_map, grad_cam_map, rollout_map
 from tagmask.acr.localize import localize
 from tagmask.errors import TagmaskError
+from tagmask.methods.baselines import METHODS, cam_map, class_attention, generic_map, grad_cam_map, rollout_map
 from tagmask.models.classifier import Classifier
 from tests.acr.independent import by_hooks, lively
 from tests.helpers import tiny_classifier

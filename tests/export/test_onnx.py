@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models import onnx as ours
+from tagmask.export import onnx as ours
 from tagmask.models.deeplab import DeepLabV2
 
 onnx = pytest.importorskip("onnx")

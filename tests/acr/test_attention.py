@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import tagmask.models.attention as module
+import tagmask.acr.attention as module
+from tagmask.acr.attention import attend, attend_per_head, record_attention
 from tagmask.errors import TagmaskError
-from tagmask.models.attention import attend, attend_per_head, record_attention
 from tests.helpers import tiny_classifier
 
 

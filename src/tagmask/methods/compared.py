@@ -1,4 +1,4 @@
-"""Any method of ``tagmask.acr.baselines`` in the place of ACR's maps, for every stage.
+"""Any method of ``tagmask.methods.baselines`` in the place of ACR's maps, for every stage.
 
 ``Compared`` stands in for a classifier: it offers a method's maps as its evidence, so that views, padding, fusion and
 normalisation are the ordinary ones, without and with affinity, from one pass.
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tagmask.acr.baselines import METHODS, check_blocks
+from tagmask.methods.baselines import METHODS, check_blocks
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.pipeline_record import (
+from tagmask.pipeline.record import (
     MODEL,
     Parts,
     Record,
@@ -81,7 +81,7 @@ def run(settings: RunSettings) -> RunSummary:
         )
     catalog = open_catalog(settings)
     stages = stages_of(catalog)
-    from tagmask.pipeline_plan import plan
+    from tagmask.pipeline.plan import plan
 
     told = plan(settings, catalog, {name: _look(settings, catalog, name) for name in stages})
     print("\n".join([told, *(f"note: {note}" for note in catalog.notes)]), flush=True)

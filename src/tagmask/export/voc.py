@@ -14,11 +14,11 @@ from pathlib import Path
 
 from PIL import Image
 
-from tagmask.data.export.items import Exported, Labelled, Mask, checked, has_unsure
 from tagmask.data.images import write_mask
 from tagmask.data.palette import voc_palette
 from tagmask.data.voc import CLASSES
 from tagmask.errors import TagmaskError
+from tagmask.export.items import Exported, Labelled, Mask, checked, has_unsure
 from tagmask.files import replacing, write_text
 
 

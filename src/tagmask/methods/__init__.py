@@ -1,0 +1,1 @@
+"""Localisation maps by every method: one registry, one signature."""

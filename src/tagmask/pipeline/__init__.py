@@ -1,0 +1,1 @@
+"""All stages as one run."""
