@@ -83,3 +83,17 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not set(keys) <= found.keys():
         raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
     return found
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other process works in ``folder`` meanwhile; a second one waits. Only where the system has such locks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a kill
+        yield

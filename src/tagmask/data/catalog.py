@@ -177,6 +177,11 @@ class Catalog:
         """Whether at least one item has a mask."""
         return bool((self._masks.lengths()[self._rows] > 0).any())
 
+    @property
+    def identity(self) -> dict[str, int]:
+        """What distinguishes catalogs of the same names and tags that make their own pictures; nothing for files."""
+        return {}
+
     def subset(self, indices: Indices) -> Self:
         """A view of the items ``indices``, in that order; nothing is copied but the row numbers."""
         chosen = np.asarray(indices, dtype=np.int64)

@@ -1,54 +1,155 @@
-"""What the stages of a run were made from, so that a finished one is skipped only while that is still so.
+"""What was made from what: the one mechanism behind skip, redo, resume and refusal.
 
-A stage that has begun leaves begun.json in its folder, and done.json when it is finished: every setting and the hash
-of every input, by name. Files of images are told apart by name and size, networks by their content.
+``made_from`` names every setting of a stage that makes a difference to its files, and a hash of every input. The stage
+itself notes it in made_by.json and in a training's resume point, a run in begun.json and done.json, the paper's tables
+in the names of their folders; ``differences`` compares two of them. Images are identified by name and size, networks
+by their content.
 """
 
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tagmask.config import TrainSettings, to_plain
-from tagmask.config.run import DATA, KIND, NOT_IN_A_RUN, RunSettings
+from tagmask.config import DataSettings, to_plain
+from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
-from tagmask.files import PARTIAL, read_object, write_json
-from tagmask.stages.resume import file_digest
+from tagmask.errors import TagmaskError
+from tagmask.files import PARTIAL, alone, read_json, read_object, write_json
+from tagmask.pipeline import layout
 
-MODEL = "model.safetensors"
-_NO_DIFFERENCE = {"workers", "processes", "log_every", "save_every", "tensorboard"}  # to what a stage makes
-_SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 Parts = dict[str, Any]
+INPUT = "input "  # names of inputs begin with it
+IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
+NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
+    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate"),
+    *(name for name in NOT_IN_A_RUN if name != "kind"),
+}
+ABSENT: Parts = {"model": "acr"}  # what a setting that is not noted stands for
+_SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
+
+
+def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()) -> Parts:
+    """What a stage with these settings is made from; ``unused`` settings (by their beginning) do not count.
+
+    ``inputs`` are networks (folders), or folders of files with a note of who made them.
+    """
+    parts: Parts = {}
+    for name, value in _flat(to_plain(settings)).items():
+        last = name.rpartition(".")[2]
+        if last == "weights":
+            parts[f"{INPUT}file of {name}"] = file_digest(Path(value))
+        elif name not in DATA and last not in NO_DIFFERENCE and not name.startswith(tuple(unused)):
+            parts[name] = value
+    return parts | {f"{INPUT}{title}": _digest_of(path) for title, path in (inputs or {}).items()}
+
+
+def places(settings: Any) -> Parts:
+    """Where the images and weights of a stage are; this counts only until the stage is done."""
+    values = _flat(to_plain(settings))
+    return {name: value for name, value in values.items() if name in DATA or name.rpartition(".")[2] == "weights"}
+
+
+def image_parts(catalog: Catalog) -> Parts:
+    """Names and tags, and the images themselves."""
+    sizes = digest(str(_size(catalog.item(i).image)) for i in range(len(catalog)))
+    return dict(zip(IMAGES, (catalog.fingerprint(), sizes), strict=True))
+
+
+def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
+    """The masks that stages are scored against."""
+    files = [settings.annotations, *(catalog.item(i).mask for i in range(len(catalog)))]
+    return {f"{INPUT}masks": digest(str(_size(file)) for file in files)}
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """A clause for everything that has changed: inputs by name, settings with both values.
+
+    A note of an earlier version names no inputs; then only what both name is compared.
+    """
+    names = [*now, *(name for name in before if name not in now)]
+    if before and not any(name.startswith(INPUT) for name in before):
+        names = [name for name in names if name in before and name in now]
+    values = {name: tuple(parts.get(name, ABSENT.get(name)) for parts in (before, now)) for name in names}
+    return tuple(
+        f"{name.removeprefix(INPUT)} changed" if name.startswith(INPUT) else f"{name} was {old} and is now {new}"
+        for name, (old, new) in values.items()
+        if old != new
+    )
+
+
+def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str) -> None:
+    """Refuse to continue in a folder whose ``what`` (in the plural) were made otherwise."""
+    changed = differences(before, now)
+    if changed:
+        raise TagmaskError(
+            f"{folder} holds {what} made with other settings or inputs ({shorten(changed, 5)}); "
+            "choose another --out, or add --restart to start over."
+        )
+
+
+def shorten(reasons: Sequence[str], most: int = 3) -> str:
+    """The first few reasons, and how many more there are."""
+    more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
+    return "; ".join([*reasons[:most], *more])
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a stage is, and why it is not simply skipped."""
+
+    state: Literal["new", "resume", "redo", "done"]
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Record:
-    """Where a stage notes what it is made from, and which files it makes."""
+    """The notes in a stage's folder, and the files that it makes."""
 
     folder: Path
     products: str  # pattern below the folder
-    prefix: str = ""  # of the two notes, where the folder is the run itself
+    prefix: str = ""  # of the notes, where the folder is the run itself
 
     @property
     def done(self) -> Path:
-        return self.folder / f"{self.prefix}done.json"
+        return self.folder / f"{self.prefix}{layout.DONE}"
 
     @property
     def begun(self) -> Path:
-        return self.folder / f"{self.prefix}begun.json"
+        return self.folder / f"{self.prefix}{layout.BEGUN}"
 
     def files(self) -> str:
         """A hash of the names and sizes of what is there."""
-        found = sorted(file for file in self.folder.glob(self.products) if file.is_file())
-        return _digest(f"{file.relative_to(self.folder).as_posix()} {file.stat().st_size}" for file in found)
+        files = sorted(file for file in self.folder.glob(self.products) if file.is_file())
+        return digest(f"{file.relative_to(self.folder).as_posix()} {file.stat().st_size}" for file in files)
 
     def stamp(self) -> str:
         """A hash of what made the files and of what is there."""
         made = read_object(self.done, "made_from")["made_from"] if self.done.is_file() else "unknown"
-        return _digest([str(made), self.files()])
+        return digest([str(made), self.files()])
+
+    def status(self, parts: Parts, where: Parts, restart: bool = False) -> Status:
+        """Whether the stage is done, resumes, or has to be redone; ``where`` counts only until it is done."""
+        if restart and self.folder.exists():
+            return Status("redo", ("--restart",))
+        if self.done.is_file():
+            before = read_object(self.done, "made_from", "files")
+            changed = differences(before["made_from"], parts)
+            if changed:
+                return Status("redo", changed)
+            if before["files"] == self.files():
+                return Status("done")
+            why = (f"files in {self.folder} have changed since it was done",)
+            return Status("redo" if self.products == layout.MODEL else "resume", why)
+        if self.begun.is_file():
+            changed = differences(read_object(self.begun), {**parts, **where})
+            return Status("redo", changed) if changed else Status("resume")
+        return Status("resume" if self.folder.is_dir() and not self.prefix else "new")
 
     def begin(self, parts: Parts) -> None:
         self.done.unlink(missing_ok=True)
@@ -58,8 +159,25 @@ class Record:
         write_json(self.done, {"made_from": parts, "files": self.files()})
         self.begun.unlink(missing_ok=True)
 
+    def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
+        """Note in the folder what makes its files; refuse to mix ``what`` (in the plural) of two models or settings.
+
+        On a restart ``files`` are removed first: whenever it is stopped, what is there was made by what is noted.
+        """
+        note = {**parts, "classes": list(catalog.classes), **catalog.identity}
+        file = self.folder / layout.MADE_BY
+        if restart:
+            for path in files:
+                path.unlink(missing_ok=True)
+        elif file.exists():
+            before = read_object(file)
+            refuse_changes(before, note, self.folder, what)
+            if before == note:
+                return
+        write_json(file, note)
+
     def discard(self) -> None:
-        """Put aside what is there: at once, so that a kill in between leaves no half of it."""
+        """Move what is there aside, in one step, so that a kill in between leaves no half of it."""
         if self.prefix:  # the folder is not the stage's own
             self.done.unlink(missing_ok=True)
             self.begun.unlink(missing_ok=True)
@@ -71,18 +189,18 @@ class Record:
             os.replace(self.folder, self._aside)
 
     def restore(self) -> None:
-        """Take back what was put aside, if nothing was made in its place."""
+        """Take back what was moved aside, if nothing was made in its place."""
         made = [file for file in self.folder.rglob("*") if file.is_file() and file != self.begun]
         if not self.prefix and self._aside.exists() and not made:
             shutil.rmtree(self.folder, ignore_errors=True)
             os.replace(self._aside, self.folder)
 
     def clean(self) -> None:
-        """Remove what was put aside, and what a kill has left behind."""
+        """Remove what was moved aside, and what a kill has left behind."""
         if not self.prefix and self._aside.exists():
             shutil.rmtree(self._aside)
-        for left in (f"*{PARTIAL}",) if self.prefix else (f"**/*{PARTIAL}", f"**/{_SAFETENSORS}"):
-            for file in self.folder.glob(left):
+        for pattern in (f"*{PARTIAL}",) if self.prefix else (f"**/*{PARTIAL}", f"**/{_SAFETENSORS}"):
+            for file in self.folder.glob(pattern):
                 file.unlink(missing_ok=True)
 
     @property
@@ -90,84 +208,81 @@ class Record:
         return self.folder.with_name(f".{self.folder.name}.discarded")
 
 
-@dataclass(frozen=True)
-class Standing:
-    """How far a stage is, and why it is not simply skipped."""
-
-    state: Literal["new", "goes on", "anew", "done"]
-    why: tuple[str, ...] = ()
+def classes_of(folder: Path) -> list[str] | None:
+    """The classes that the maps or masks of a folder were made for, where it says so."""
+    file = folder / layout.MADE_BY
+    return read_object(file).get("classes") if file.is_file() else None
 
 
-def standing(record: Record, parts: Parts, where: Parts, restart: bool = False) -> Standing:
-    """Whether a stage is done, goes on, or has to be done anew; ``where`` counts only until it is done."""
-    if restart and record.folder.exists():
-        return Standing("anew", ("--restart",))
-    if record.done.is_file():
-        before = read_object(record.done, "made_from", "files")
-        changed = differences(before["made_from"], parts)
-        if changed:
-            return Standing("anew", changed)
-        if before["files"] == record.files():
-            return Standing("done")
-        told = (f"files in {record.folder} have changed since it was done",)
-        return Standing("anew" if record.products == MODEL else "goes on", told)
-    if record.begun.is_file():
-        changed = differences(read_object(record.begun), {**parts, **where})
-        return Standing("anew", changed) if changed else Standing("goes on")
-    return Standing("goes on" if record.folder.is_dir() and not record.prefix else "new")
+def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
+    """Refuse ``what`` (in the plural) that were made for other classes: their numbers mean other things."""
+    made_for = classes_of(folder)
+    if made_for is not None and list(made_for) != list(classes):
+        raise TagmaskError(
+            f"the {what} in {folder} were made for {len(made_for)} classes ({_first_names(made_for)}), but the images "
+            f"have {len(classes)} ({_first_names(classes)}); give the data they were made with, or redo them with "
+            "--restart."
+        )
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """A clause for everything that has changed, inputs by name and settings with both values."""
-    names = [*now, *(name for name in before if name not in now)]
-    changed = [name for name in names if before.get(name) != now.get(name)]
-    return tuple(
-        f"{name[6:]} changed"
-        if name.startswith("input ")
-        else f"{name} was {before.get(name)} and is now {now.get(name)}"
-        for name in changed
-    )
+def key(parts: Mapping[str, Any]) -> str:
+    """A short name for what something is made from: the same for the same values in any order."""
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def setting_parts(stage: str, section: Any, leave_out: Iterable[str] = ()) -> tuple[Parts, Parts]:
-    """The settings of a stage that make a difference to its files, and those that say where things are."""
-    without = {*_NO_DIFFERENCE, *NOT_IN_A_RUN} - {name for one, name in (KIND,) if one == stage}
-    parts: Parts = {}
-    where: Parts = {}
-    for name, value in _flat(to_plain(section)).items():
-        last = name.rpartition(".")[2]
-        if last == "weights":
-            where[name], parts[f"input file of {name}"] = value, file_digest(Path(value))
-        elif name in DATA:
-            where[name] = value
-        elif last not in without and not name.startswith(tuple(leave_out)):
-            parts[name] = value
-    if parts.get(KIND[1]) == TrainSettings.model and stage == KIND[0]:
-        del parts[KIND[1]]  # runs of the usual kind do not tell it
-    return parts, where
+def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+    """The result of ``work`` as JSON, from ``file`` where it was done before; ``parts`` are noted beside it."""
+    with alone(file.parent):
+        if not file.is_file():
+            began = time.monotonic()
+            result = work()
+            seconds = round(time.monotonic() - began, 1)
+            write_json(file, {"settings": dict(parts), "seconds": seconds, "result": result})
+        return _kept(file)["result"]
+
+
+def seconds_of(file: Path) -> float:
+    """How long the work that ``once`` keeps in ``file`` took."""
+    return float(_kept(file)["seconds"])
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    content = read_json(file)
+    if not isinstance(content, dict) or not {"result", "seconds"} <= content.keys():
+        raise TagmaskError(f"{file} is not as `tagmask paper` writes it; delete it to redo its part.")
+    return content
+
+
+def file_digest(path: Path) -> str:
+    """A short hash of a file's content."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; check the path.") from None
+
+
+def digest(lines: Iterable[str]) -> str:
+    """A short hash of some lines."""
+    sha = hashlib.sha256()
+    for line in lines:
+        sha.update(line.encode("utf-8", "surrogateescape") + b"\n")
+    return sha.hexdigest()[:16]
+
+
+def _digest_of(path: Path) -> str:
+    """A hash of an input: a network by its weights, a folder of files by the note of who made it."""
+    if (path / layout.MADE_BY).is_file():
+        return file_digest(path / layout.MADE_BY)
+    return file_digest(path / layout.MODEL) if (path / layout.MODEL).is_file() else "unknown"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Parts:
-    found: Parts = {}
+    flat: Parts = {}
     for name, value in values.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
-    return found
-
-
-def image_parts(catalog: Catalog) -> Parts:
-    """Names and tags, and the images themselves."""
-    sizes = _sizes(catalog.item(i).image for i in range(len(catalog)))
-    return {"input names and tags": catalog.fingerprint(), "input images": sizes}
-
-
-def mask_parts(settings: RunSettings, catalog: Catalog) -> Parts:
-    """The masks that stages are scored against."""
-    files = [catalog.item(i).mask for i in range(len(catalog))]
-    return {"input masks": _sizes([settings.annotations, *files])}
-
-
-def _sizes(files: Iterable[Path | None]) -> str:
-    return _digest(str(_size(file)) for file in files)
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
 
 
 def _size(file: Path | None) -> int:
@@ -177,8 +292,5 @@ def _size(file: Path | None) -> int:
         return -1
 
 
-def _digest(lines: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
-    return digest.hexdigest()[:16]
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -291,6 +291,10 @@ class Scenes(Catalog):
         """Picture, mask and tags of item `i`, drawn at once."""
         return draw_scene(self.row(i), seed=self.seed, size=self.size)
 
+    @property
+    def identity(self) -> dict[str, int]:
+        return {"scene_seed": self.seed}
+
     def fingerprint(self) -> str:
         """As a catalog's, and different for another seed or size."""
         return hashlib.sha256(f"{super().fingerprint()} {self.seed} {self.size}".encode()).hexdigest()[:32]

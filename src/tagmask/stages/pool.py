@@ -1,4 +1,4 @@
-"""Several processes for work on images: they end with the process that started them, whatever ends it."""
+"""Several processes for work on images: those of a pool, and those of a launch over many devices."""
 
 import os
 import signal
@@ -14,25 +14,36 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 Each = Callable[..., Iterator[Any]]  # (work, items, chunksize=1) -> the results in order
+_LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _stopped: Any = None  # an event, in the processes of the pool: no further item
+
+
+def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunksize: int = 1) -> Iterator[Any]:
+    """The results of ``work`` in order, from this process or from several with one thread each."""
+    if processes == 1:
+        yield from map(work, items)
+        return
+    with pool(processes, _one_thread) as spread:
+        yield from spread(work, items, chunksize=chunksize)
 
 
 @contextmanager
 def pool(processes: int, prepare: Callable[[], None] | None = None) -> Iterator[Each]:
     """Yield a ``map`` over processes, each of which calls ``prepare`` first.
 
-    Ctrl-C is told to the main process alone; the others finish the item that they are at, and no further one.
+    Only the main process hears Ctrl-C; the others finish their current item and take no further one. All of them end
+    with the process that started them, whatever ends it.
     """
     context = get_context("spawn")
     stopped = context.Event()
     with ProcessPoolExecutor(processes, context, _begin, (stopped, prepare)) as executor:
 
-        def each(work: Callable[[Any], Any], items: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+        def spread(work: Callable[[Any], Any], items: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
             with deaf_to_ctrl_c():  # it is here that processes start
                 return executor.map(partial(_unless_stopped, work), items, chunksize=chunksize)
 
         try:
-            yield each
+            yield spread
         except BaseException as error:
             stopped.set()
             executor.shutdown(wait=False, cancel_futures=True)
@@ -49,12 +60,33 @@ def deaf_to_ctrl_c() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # started later, it would end the silence
+    resource_tracker.ensure_running()  # started later, it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def launched_shard() -> tuple[int, int]:
+    """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def single_process() -> Iterator[None]:
+    """For what one of several launched processes does alone: it does not wait for the others."""
+    hidden = {name: os.environ.pop(name) for name in _LAUNCH if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _begin(stopped: Any, prepare: Callable[[], None] | None) -> None:
@@ -66,7 +98,7 @@ def _begin(stopped: Any, prepare: Callable[[], None] | None) -> None:
 
 
 def _end_with_parent() -> None:
-    """A pool's process does not notice by itself that its parent was killed, and would wait for ever."""
+    """A process of a pool does not notice by itself that its parent was killed, and would wait for ever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

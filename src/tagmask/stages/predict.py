@@ -1,68 +1,64 @@
 """Predictions: one palette PNG per image of a catalog or a folder of photos, resumable and shareable.
 
 Labels are those of the catalog, 0 for background and c+1 for its class c; for a folder of photos, the model's. With
-``probabilities`` a file NAME.npz beside each mask holds ``probabilities`` (K, H, W) as float16; no pickle.
+``probabilities`` a file NAME.npz beside each mask holds ``probabilities`` (K, H, W) as float16; no pickle. At the end:
+the mask of one photo.
 """
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image as Pillow
 from tqdm import tqdm
 
-from tagmask.config import MaskSettings, PredictSettings, check, parse_shard, write_section
+from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import read_mask, write_mask
+from tagmask.data.images import read_image, read_mask, write_mask
 from tagmask.data.listing import strip_suffix, walk
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import DAMAGED, replacing, write_json
+from tagmask.export.items import Mask
+from tagmask.files import DAMAGED, replacing
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
+from tagmask.pipeline import layout, record
+from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
-from tagmask.stages.resume import check_identity, drawn_identity, file_digest, launched_shard, told_skipped
-from tagmask.stages.seeds import match_classes
-from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
+from tagmask.stages.seeds import pixels
+from tagmask.stages.timing import Probe, timed
 
-FOLDER = "6_predictions"
 UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")  # pictures without a reader here
 
 
-@dataclass
-class Predicted:
-    """What the stage did."""
-
-    folder: Path
-    made: int
-    kept: int
-    skipped: dict[str, str] = field(default_factory=dict)  # name: why
-    notes: tuple[str, ...] = ()
-
-    def summary(self) -> str:
-        lines = [*self.notes, *told_skipped(self.skipped)]
-        return "\n".join([*lines, f"masks: {self.made} made, {self.kept} were there already, in {self.folder}"])
+def made_from(settings: PredictSettings) -> record.Parts:
+    """What the masks are made from."""
+    return record.made_from(settings, {"segmenter": _segmenter(settings)})
 
 
-def predict_catalog(settings: PredictSettings) -> Predicted:
+def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -> Made:
     """Predict the mask of every image that has none yet."""
     check(settings)
-    folder = settings.out / FOLDER
-    model_folder = settings.model or settings.out / SEGMENTER_FOLDER
-    model = on_device(DeepLabV2.load(model_folder))
-    catalog = open_photos(settings.photos, model.classes) if settings.photos is not None else open_catalog(settings)
+    model = on_device(DeepLabV2.load(_segmenter(settings)))
+    if settings.photos is not None:
+        catalog = open_photos(settings.photos, model.classes)
+    elif catalog is None:
+        catalog = open_catalog(settings)
     numbers = match_classes(catalog.classes, model)
-    identity = {**_identity(settings, model_folder), "classes": list(catalog.classes)}
-    shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
-    own = range(shard[0], len(catalog), shard[1])
-    files = (folder / f"{catalog.name(i)}{ending}" for i in own for ending in (".png", ".npz"))
-    check_identity(folder, identity, settings.restart, "masks", files)
+    shard, indices = share_of(settings, catalog)
+    done = Made("masks", settings.out / layout.PREDICTIONS, notes=(*catalog.notes, *_ruled_out(model, numbers)))
+    masks = {i: label_file(done.folder, catalog.name(i)) for i in indices}
+    parts = {
+        name: value for name, value in made_from(settings).items() if name != "probabilities"
+    }  # files of their own
+    files = [*masks.values(), *(seed_file(done.folder, catalog.name(i)) for i in indices)]
+    record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
-        write_section(settings.out / "config.toml", "predict", settings)
-    todo = [i for i in own if not _is_whole(folder, catalog, i, settings.probabilities)]
-    done = Predicted(folder, 0, len(own) - len(todo), notes=(*catalog.notes, *_ruled_out(model, numbers)))
+        write_section(settings.out / layout.CONFIG, "predict", settings)
+    todo = [i for i in indices if not _is_whole(done.folder, catalog, i, settings.probabilities)]
+    done.kept = len(indices) - len(todo)
     for i in tqdm(todo, desc="predict", unit="image", disable=shard[0] > 0):
         try:
             image = catalog.load_image(i)
@@ -70,27 +66,25 @@ def predict_catalog(settings: PredictSettings) -> Predicted:
             done.skipped[catalog.name(i)] = str(error)
             continue
         allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-        chances = predict_probabilities(model, image, tags=allowed, **views_of(settings))
-        chances = chances[[0, *(number + 1 for number in numbers)]]  # in the catalog's order
-        _write(folder, catalog.name(i), sharpen(image, chances) if settings.crf else chances, settings.probabilities)
+        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)])
+        _write(done.folder, catalog.name(i), chances, settings.probabilities)
         done.made += 1
-    if done.skipped:
-        write_json(folder / f"skipped_{shard[0]}_of_{shard[1]}.json", done.skipped)
+    done.write_skipped(shard)
     return done
 
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
     """All pictures below a folder as a catalog without tags."""
-    whole = sorted(walk(folder))
+    paths = sorted(walk(folder))
     files: dict[str, str] = {}  # name of the mask: photo
     notes = []
-    for path in whole:
+    for path in paths:
         name = strip_suffix(path)
         if name != path and files.setdefault(name, path) != path:
             notes.append(f"{path} would have the same mask as {files[name]} and is left out; rename it.")
     if not files:
         raise TagmaskError(f"{folder} holds no picture; give a folder of photos.")
-    unread = [path for path in whole if path.lower().endswith(UNREAD)]
+    unread = [path for path in paths if path.lower().endswith(UNREAD)]
     if unread:
         shown = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
         notes.append(f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG.")
@@ -103,52 +97,117 @@ def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
     """The probabilities (K, H, W) of a file; a sentence where it is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            found: np.ndarray[Any, np.dtype[np.float16]] = file["probabilities"]
-            return found
+            probabilities: np.ndarray[Any, np.dtype[np.float16]] = file["probabilities"]
+            return probabilities
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `tagmask predict --probabilities`.") from None
     except DAMAGED as error:
         raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask predict` again.") from None
 
 
-def views_of(settings: MaskSettings) -> dict[str, Any]:
-    """The settings that ``predict_probabilities`` takes."""
-    return {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
+def estimate(probe: Probe) -> float:
+    """Seconds of an image."""
+    from tagmask.training.segmenter import build_segmenter
+
+    model = on_device(build_segmenter(probe.run.for_stage("segment"), probe.catalog.classes, fresh=True)).eval()
+    settings = probe.run.for_stage("predict")
+    return timed(lambda: _chances(model, probe.image, probe.classes, settings))
+
+
+def _segmenter(settings: PredictSettings) -> Path:
+    return settings.model or settings.out / layout.SEGMENTER
+
+
+def _chances(
+    model: DeepLabV2, image: Image, allowed: list[int] | None, settings: MaskSettings, labels: list[int] | None = None
+) -> Probabilities:
+    """Probabilities (K, H, W) of a photo, sharpened where asked for; only of ``labels``, in this order, if given."""
+    views: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
+    chances = predict_probabilities(model, image, tags=allowed, **views)
+    chances = chances if labels is None else chances[labels]
+    return sharpen(image, chances) if settings.crf else chances
 
 
 def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
     """The mask last, since a mask is what marks an image as done."""
     if keep:
-        with replacing(folder / f"{name}.npz") as partial, partial.open("wb") as file:
+        with replacing(seed_file(folder, name)) as partial, partial.open("wb") as file:
             np.savez_compressed(file, probabilities=chances.astype(np.float16))
-    write_mask(folder / f"{name}.png", chances.argmax(0).astype(np.uint8))
+    write_mask(label_file(folder, name), chances.argmax(0).astype(np.uint8))
 
 
 def _is_whole(folder: Path, catalog: Catalog, i: int, probabilities: bool) -> bool:
-    mask = folder / f"{catalog.name(i)}.png"
-    if not mask.exists():
+    name = catalog.name(i)
+    if not label_file(folder, name).exists():
         return False
     try:
-        read_mask(mask, len(catalog.classes))
+        read_mask(label_file(folder, name), len(catalog.classes))
         if probabilities:
-            read_probabilities(mask.with_name(f"{mask.name.removesuffix('.png')}.npz"))
+            read_probabilities(seed_file(folder, name))
     except TagmaskError:
         return False
     return True
 
 
-def _identity(settings: PredictSettings, model_folder: Path) -> dict[str, Any]:
-    """What makes these masks: the weights and every setting that changes a value."""
-    from tagmask.masks.crf import SEGMENTATION
-
-    views = {**views_of(settings), "scales": list(settings.scales), "use_tags": settings.use_tags}
-    crf = dataclasses.asdict(SEGMENTATION) if settings.crf else None
-    drawn = drawn_identity(settings) if settings.photos is None else {}
-    return {"model": file_digest(model_folder / "model.safetensors"), **views, "crf": crf, **drawn}
-
-
 def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
     absent = [name for number, name in enumerate(model.classes) if number not in numbers]
     shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
-    told = f"{len(absent)} classes of the model are not among those of the images and were ruled out: {shown}"
-    return (told,) if absent else ()
+    note = f"{len(absent)} classes of the model are not among those of the images and were ruled out: {shown}"
+    return (note,) if absent else ()
+
+
+def predict(
+    model: DeepLabV2,
+    photo: str | Path | Pillow.Image | Image,
+    tags: Sequence[str] | None = None,
+    **settings: Any,
+) -> Mask:
+    """The mask of one photo at its own size, uint8 (H, W): 0 for background, c+1 for the model's class c.
+
+    Args:
+        photo: a path, a PIL image, or uint8 (H, W, 3).
+        tags: what is on the photo; the other classes are ruled out. Default: all may occur.
+        settings: those of ``tagmask.config.MaskSettings``, e.g. ``scales=(1.0,)``.
+    """
+    options = MaskSettings(**settings)
+    check(options)
+    allowed = match_classes(tags, model) if tags is not None else None
+    return _chances(model, pixels(photo), allowed, options).argmax(0).astype(np.uint8)
+
+
+def predict_photo(settings: PredictPhotoSettings) -> str:
+    """Predict a mask as the command line asks for; returns what to print."""
+    check(settings)
+    model = on_device(DeepLabV2.load(settings.model))
+    image, names = read_image(settings.photo), split_tags(settings.tags)
+    allowed = match_classes(names, model) if names is not None else None
+    mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
+    lines = [describe(mask, model)]
+    if settings.mask is not None:
+        write_mask(settings.mask, mask)
+        lines.append(f"mask: {settings.mask}")
+    if settings.show is not None:
+        _show(settings.show, image, mask, model)
+        lines.append(f"picture: {settings.show}")
+    if len(lines) == 1:
+        lines.append("nothing was written; add --show out.png for a picture or --mask mask.png for the mask.")
+    return "\n".join(lines)
+
+
+def describe(mask: Mask, model: DeepLabV2) -> str:
+    """Which classes were found, the largest first, and their share of the photo."""
+    labels, counts = np.unique(mask[mask > 0], return_counts=True)
+    if not len(labels):
+        return "nothing but background was found."
+    order = np.argsort(-counts, kind="stable")
+    shares = [f"{model.classes[labels[i] - 1]} {100 * counts[i] / mask.size:.1f} %" for i in order]
+    return f"found: {', '.join(shares)} of the photo"
+
+
+def _show(path: Path, image: Image, mask: Mask, model: DeepLabV2) -> None:
+    """The photo and, beside it, the mask over it, captioned with its classes."""
+    from tagmask.show.overlay import mask_overlay
+    from tagmask.show.sheet import save_picture, sheet
+
+    names = [model.classes[label - 1] for label in np.unique(mask) if label]
+    save_picture(path, sheet([[("photo", image), (", ".join(names) or "background", mask_overlay(image, mask))]]))

@@ -1,30 +1,44 @@
-"""Scores of seeds: the whole threshold curve in one reading, and thresholds chosen without ground truth."""
+"""Scores of all that a run has made against true masks: seeds at every threshold, pseudo labels, predictions.
 
+Every file is read once. The whole threshold curve of the seeds comes from one reading, together with thresholds that
+are chosen without masks.
+"""
+
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
 from tagmask.config import ScoreSettings, check
 from tagmask.data.catalog import Catalog
+from tagmask.data.images import read_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_json, write_json
+from tagmask.pipeline import layout, record
+from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring import Curve, Sweep, choosers
-from tagmask.stages.pool import pool
-from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
+from tagmask.scoring.confusion import Scores, confusion, iou
+from tagmask.stages.pool import each
+from tagmask.stages.seeds import read_seeds
 
-KINDS = ("plain", "refined")  # maps without and with affinity
-TITLES = {"plain": "without affinity", "refined": "with affinity"}
+KINDS = {"plain": "without affinity", "refined": "with affinity"}
+MADE = {  # key in scores.json: title, folder, file of an image
+    "seeds": ("seeds", layout.SEEDS, seed_file),
+    "pseudo": ("pseudo labels", layout.PSEUDO, label_file),
+    "predictions": ("predictions", layout.PREDICTIONS, label_file),
+}
+_PIECE = 16  # images that a process counts at a time
 
 
 @dataclass
-class Tally:
-    """Counts over some images; those of several processes can be added."""
+class SeedTally:
+    """Counts of seeds over some images; those of several processes can be added."""
 
     sweeps: dict[str, Sweep]
     choosers: dict[str, dict[str, Any]]  # kind: rule: Chooser
@@ -32,23 +46,79 @@ class Tally:
     images: int = 0
 
     @classmethod
-    def empty(cls, classes: int) -> "Tally":
-        return cls({kind: Sweep(classes + 1) for kind in KINDS}, {kind: choosers() for kind in KINDS})
+    def empty(cls, classes: tuple[str, ...]) -> Self:
+        return cls({kind: Sweep(len(classes) + 1) for kind in KINDS}, {kind: choosers() for kind in KINDS})
 
-    def add(self, image: Any, classes: Any, maps: dict[str, Any], mask: Any) -> None:
+    def add(self, catalog: Catalog, folder: Path, i: int) -> None:
+        seeds = read_seeds(seed_file(folder, catalog.name(i)))
+        image, mask = catalog.load_pair(i)
+        if mask is None:
+            raise ImageError(f'"{catalog.name(i)}" has no mask.')
+        if tuple(seeds["size"]) != mask.shape:
+            raise ImageError(
+                f'the maps of "{catalog.name(i)}" are {tuple(seeds["size"])} and its mask is {mask.shape}; '
+                "make the seeds again from these images."
+            )
         for kind in KINDS:
-            self.sweeps[kind].add(classes, maps[kind], mask)
-            for rule in self.choosers[kind].values():
-                rule.add(image, maps[kind])
-        self.images += 1
+            self.sweeps[kind].add(seeds["classes"].tolist(), seeds[kind], mask)
+            for chooser in self.choosers[kind].values():
+                chooser.add(image, seeds[kind])
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: Self) -> None:
         for kind in KINDS:
             self.sweeps[kind].merge(other.sweeps[kind])
-            for name, rule in self.choosers[kind].items():
-                rule.merge(other.choosers[kind][name])
-        self.missing |= other.missing
-        self.images += other.images
+            for name, chooser in self.choosers[kind].items():
+                chooser.merge(other.choosers[kind][name])
+
+
+@dataclass
+class LabelScores:
+    """The confusion matrix of a folder of masks; those of several processes can be added."""
+
+    classes: tuple[str, ...]  # without the background
+    counts: np.ndarray[Any, np.dtype[np.int64]]  # (K, K+1), rows = truth, last column = unsure
+    missing: dict[str, str] = field(default_factory=dict)  # name: why it was left out
+    images: int = 0
+
+    @classmethod
+    def empty(cls, classes: tuple[str, ...]) -> Self:
+        size = len(classes) + 1
+        return cls(classes, np.zeros((size, size + 1), np.int64))
+
+    def add(self, catalog: Catalog, folder: Path, i: int) -> None:
+        name = catalog.name(i)
+        labels, truth = read_mask(label_file(folder, name), len(catalog.classes)), catalog.load_mask(i)
+        if truth is None:
+            raise ImageError(f'"{name}" has no mask to compare with.')
+        if labels.shape != truth.shape:
+            raise ImageError(f'the label of "{name}" is {labels.shape} and its mask {truth.shape}; make it again.')
+        self.counts += confusion(labels, truth, len(self.counts))
+
+    def merge(self, other: Self) -> None:
+        self.counts += other.counts
+
+    @property
+    def scores(self) -> Scores:
+        return iou(self.counts)
+
+    @property
+    def unsure(self) -> float:
+        """Share of the scored pixels that are left open."""
+        return float(self.counts[:, -1].sum() / max(1, self.counts.sum()))
+
+    def row(self, title: str) -> str:
+        """A line of the table of seeds, whose threshold column stays empty."""
+        return _row(title, f"{100 * self.unsure:.0f} % unsure" if self.unsure else "", self.scores)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for scores.json; nan is written as null."""
+        values = _values(self.scores, self.classes)
+        ious = values.pop("iou")
+        names = ["background", *self.classes]
+        shares = {"unsure": round(self.unsure, 6), "iou": ious}
+        return {
+            "images": self.images, **values, **shares, "class_names": names, "confusion": self.counts.tolist()
+        }  # fmt: skip
 
 
 @dataclass
@@ -65,92 +135,172 @@ class SeedScores:
         """One line per kind of maps and way to choose the threshold."""
         head = f"{'maps':26} {'threshold':>22} {'mIoU':>6} {'FP':>6} {'FN':>6}"
         lines = [head, "-" * len(head)]
-        for kind in KINDS:
-            curve = self.curves[kind]
-            for rule, threshold in {"oracle": curve.best_threshold, **self.chosen[kind]}.items():
-                scores = curve.at(threshold)
-                told = f"{rule} {threshold:.2f}"
-                numbers = " ".join(f"{100 * v:6.1f}" for v in (scores.miou_present, scores.fp, scores.fn))
-                lines.append(f"{TITLES[kind]:26} {told:>22} {numbers}")
+        for kind, title in KINDS.items():
+            for rule, threshold in self._thresholds(kind).items():
+                lines.append(_row(title, f"{rule} {threshold:.2f}", self.curves[kind].at(threshold)))
         best = self.curves["refined"].best
         if abs(best.miou_all - best.miou_present) > 5e-4:
-            lines.append(
-                f"with absent classes counted as 0, the refined maps' oracle mIoU is {100 * best.miou_all:.1f}."
-            )
-        lines.append("oracle: tuned on the masks; the other thresholds are chosen without them.")
-        return "\n".join(lines)
+            absent = f"with absent classes counted as 0, the refined maps' oracle mIoU is {100 * best.miou_all:.1f}."
+            lines.append(absent)
+        return "\n".join([*lines, "oracle: tuned on the masks; the other thresholds are chosen without them."])
 
     def summary(self, out: Path) -> str:
         """The table, what was left out, and where the files are."""
-        lines = [f"{self.images} images scored", self.table(), *self.left_out()]
-        return "\n".join([*lines, f"scores: {out / 'scores.json'}, curve: {out / 'scores.png'}"])
-
-    def left_out(self) -> list[str]:
-        """How many images could not be scored, and why the first of them."""
-        shown = [f"  {why}" for why in list(self.missing.values())[:5]]
-        return [f"{len(self.missing)} images were left out:", *shown] if shown else []
+        lines = [f"{self.images} images scored", self.table(), *list_missing(self.missing)]
+        return "\n".join([*lines, f"scores: {out / layout.SCORES}, curve: {out / layout.CURVE}"])
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for scores.json; nan is written as null."""
         return {"images": self.images, **{kind: self._kind_to_json(kind) for kind in KINDS}}
 
+    def _thresholds(self, kind: str) -> dict[str, float]:
+        return {"oracle": self.curves[kind].best_threshold, **self.chosen[kind]}
+
     def _kind_to_json(self, kind: str) -> dict[str, Any]:
         curve = self.curves[kind]
-        names = ("background", *self.classes)
-        rows = {"oracle": curve.best_threshold, **self.chosen[kind]}
-        return {
-            "thresholds": {
-                rule: {
-                    "threshold": threshold,
-                    "miou_present": _number(curve.at(threshold).miou_present),
-                    "miou_all": _number(curve.at(threshold).miou_all),
-                    "fp": _number(curve.at(threshold).fp),
-                    "fn": _number(curve.at(threshold).fn),
-                    "iou": dict(zip(names, map(_number, curve.at(threshold).class_iou), strict=True)),
-                }
-                for rule, threshold in rows.items()
-            },
-            "curve": {name: [_number(v) for v in getattr(curve, name)] for name in ("miou_present", "fp", "fn")},
+        thresholds = {
+            rule: {"threshold": threshold, **_values(curve.at(threshold), self.classes)}
+            for rule, threshold in self._thresholds(kind).items()
         }
+        values = {name: [_number(v) for v in getattr(curve, name)] for name in ("miou_present", "fp", "fn")}
+        return {"thresholds": thresholds, "curve": values}
 
 
-def _number(value: Any) -> float | None:
-    return None if np.isnan(value) else round(float(value), 6)
+@dataclass
+class RunScores:
+    """Scores of the stages that are there."""
+
+    out: Path
+    seeds: SeedScores | None
+    labels: dict[str, LabelScores] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)  # stages that hold nothing of these images
+
+    def summary(self) -> str:
+        """One table, what was left out, and where the files are."""
+        lines = [self.seeds.summary(self.out)] if self.seeds else []
+        if self.labels and not lines:
+            lines.append(f"{'masks':26} {'':22} {'mIoU':>6} {'FP':>6} {'FN':>6}")
+        for kind, scores in self.labels.items():
+            lines += [scores.row(MADE[kind][0]), *list_missing(scores.missing)]
+        lines += [f"{title}: none of these images, left out." for title in self.left_out]
+        return "\n".join([*lines, *([] if self.seeds else [f"scores: {self.out / layout.SCORES}"])])
 
 
-def score_seeds(settings: ScoreSettings) -> SeedScores:
-    """Read every seed file and mask once; write scores.json and the curve."""
+def made_from(settings: ScoreSettings) -> record.Parts:
+    """Nothing but what is scored, which the run notes."""
+    del settings
+    return {}
+
+
+def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunScores:
+    """Score every stage of the run that holds something of these images against the masks; write scores.json.
+
+    Pseudo labels are often of other images than predictions: those of one list are scored, the others left out.
+    """
     check(settings)
-    catalog = open_catalog(settings)
-    if not catalog.has_masks:
-        raise TagmaskError("these data have no masks to compare with; give --masks, or another --data.")
-    folder = settings.out / FOLDER
+    catalog = open_catalog(settings) if catalog is None else catalog
+    folders = {kind: settings.out / folder for kind, (_, folder, _) in MADE.items()}
+    there = [kind for kind, (_, _, file) in MADE.items() if _holds(folders[kind], file, catalog)]
+    for kind in there:
+        record.check_classes(folders[kind], catalog.classes, MADE[kind][0])
+    seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # which says what is missing
+    check_masks(catalog)
+    labels = {
+        kind: _count(LabelScores, catalog, folders[kind], settings.processes) for kind in there if kind != "seeds"
+    }
+    _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
+    others = [title for kind, (title, _, _) in MADE.items() if folders[kind].is_dir() and kind not in there]
+    return RunScores(settings.out, seeds, labels, others)
+
+
+def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> SeedScores:
+    """Score the seeds alone; write scores.json and the curve."""
+    check(settings)
+    catalog = open_catalog(settings) if catalog is None else catalog
+    check_masks(catalog)
+    folder = settings.out / layout.SEEDS
     if not folder.is_dir():
         raise TagmaskError(f"{folder} does not exist; run `tagmask seeds --out {settings.out}` first.")
-    tally = _count(catalog, folder, settings.processes)
-    if not tally.images:
-        why = next(iter(tally.missing.values()), "the catalog is empty")
-        raise TagmaskError(f"no image could be scored; the first because: {why}")
+    tally = _count(SeedTally, catalog, folder, settings.processes)
     curves = {kind: tally.sweeps[kind].result() for kind in KINDS}
     chosen = {kind: _choose(tally.choosers[kind]) for kind in KINDS}
     scores = SeedScores(catalog.classes, curves, chosen, tally.missing, tally.images)
-    add_scores(settings.out, {"seeds": scores.to_json()})
+    _add_scores(settings.out, {"seeds": scores.to_json()})
     from tagmask.show.curve import curve_plot
 
-    named = {TITLES[kind]: curves[kind] for kind in KINDS}
-    curve_plot(settings.out / "scores.png", named, {TITLES[kind]: chosen[kind] for kind in KINDS})
+    named = {title: curves[kind] for kind, title in KINDS.items()}
+    curve_plot(settings.out / layout.CURVE, named, {title: chosen[kind] for kind, title in KINDS.items()})
     return scores
 
 
-def add_scores(out: Path, found: dict[str, Any]) -> None:
+def check_masks(catalog: Catalog) -> None:
+    if not catalog.has_masks:
+        raise TagmaskError("these data have no masks to compare with; give --masks, or another --data.")
+
+
+def list_missing(missing: dict[str, str]) -> list[str]:
+    """How many images could not be scored, and why the first of them."""
+    shown = [f"  {why}" for why in list(missing.values())[:5]]
+    return [f"{len(missing)} images were left out:", *shown] if shown else []
+
+
+class Tally(Protocol):
+    """Counts over some images."""
+
+    missing: dict[str, str]
+    images: int
+
+    @classmethod
+    def empty(cls, classes: tuple[str, ...]) -> Self: ...
+    def add(self, catalog: Catalog, folder: Path, i: int) -> None: ...
+    def merge(self, other: Self) -> None: ...
+
+
+AnyTally = TypeVar("AnyTally", bound=Tally)
+
+
+def _count(kind: type[AnyTally], catalog: Catalog, folder: Path, processes: int) -> AnyTally:
+    """Counts over the whole catalog, shared out over processes in small pieces."""
+    pieces = [range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)]
+    total = kind.empty(catalog.classes)
+    with tqdm(total=len(catalog), desc=f"score {folder.name}", unit="image") as bar:
+        for tally in each(partial(count_piece, kind, catalog, folder), pieces, processes):
+            total.merge(tally)
+            total.missing |= tally.missing
+            total.images += tally.images
+            bar.update(tally.images + len(tally.missing))
+    if not total.images:
+        why = next(iter(total.missing.values()), "the catalog is empty")
+        raise TagmaskError(f"nothing of {folder} could be scored; the first because: {why}")
+    return total
+
+
+def count_piece(kind: type[AnyTally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> AnyTally:
+    """Counts over some images; what cannot be scored is listed with its reason."""
+    tally = kind.empty(catalog.classes)
+    for i in indices:
+        try:
+            tally.add(catalog, folder, i)
+            tally.images += 1
+        except TagmaskError as error:
+            tally.missing[catalog.name(i)] = str(error)
+    return tally
+
+
+def _holds(folder: Path, file: Callable[[Path, str], Path], catalog: Catalog) -> bool:
+    """Whether a folder has a file of any of the images."""
+    return folder.is_dir() and any(file(folder, catalog.name(i)).is_file() for i in range(len(catalog)))
+
+
+def _add_scores(out: Path, scores: dict[str, Any]) -> None:
     """Put scores into the run's scores.json, beside those of other stages."""
-    file = out / "scores.json"
+    file = out / layout.SCORES
     before = read_json(file) if file.exists() else {}
-    write_json(file, {**(before if isinstance(before, dict) else {}), **found})
+    write_json(file, {**(before if isinstance(before, dict) else {}), **scores})
 
 
 def _choose(rules: dict[str, Any]) -> dict[str, float]:
-    """Threshold by each rule that can tell one from another."""
+    """Threshold by each rule that can make one out."""
     chosen = {}
     for name, rule in rules.items():
         with suppress(TagmaskError):
@@ -158,38 +308,16 @@ def _choose(rules: dict[str, Any]) -> dict[str, float]:
     return chosen
 
 
-def _count(catalog: Catalog, folder: Path, processes: int) -> Tally:
-    """Counts over the whole catalog, shared out over processes in small pieces."""
-    pieces = [range(start, min(start + 16, len(catalog))) for start in range(0, len(catalog), 16)]
-    total = Tally.empty(len(catalog.classes))
-    with tqdm(total=len(catalog), desc="score", unit="image") as bar:
-        if processes == 1:
-            for piece in pieces:
-                total.merge(count_piece(catalog, folder, piece))
-                bar.update(len(piece))
-            return total
-        with pool(processes) as each:
-            for piece, tally in zip(pieces, each(partial(count_piece, catalog, folder), pieces), strict=True):
-                total.merge(tally)
-                bar.update(len(piece))
-    return total
+def _row(title: str, note: str, scores: Scores) -> str:
+    numbers = " ".join(f"{100 * value:6.1f}" for value in (scores.miou_present, scores.fp, scores.fn))
+    return f"{title:26} {note:>22} {numbers}"
 
 
-def count_piece(catalog: Catalog, folder: Path, indices: range) -> Tally:
-    """Counts over some images; what cannot be scored is listed with its reason."""
-    tally = Tally.empty(len(catalog.classes))
-    for i in indices:
-        try:
-            seeds = read_seeds(seed_file(folder, catalog.name(i)))
-            image, mask = catalog.load_pair(i)
-            if mask is None:
-                raise ImageError(f'"{catalog.name(i)}" has no mask.')
-            if tuple(seeds["size"]) != mask.shape:
-                raise ImageError(
-                    f'the maps of "{catalog.name(i)}" are {tuple(seeds["size"])} and its mask is {mask.shape}; '
-                    "make the seeds again from these images."
-                )
-            tally.add(image, seeds["classes"].tolist(), seeds, mask)
-        except TagmaskError as error:
-            tally.missing[catalog.name(i)] = str(error)
-    return tally
+def _values(scores: Scores, classes: tuple[str, ...]) -> dict[str, Any]:
+    values: dict[str, Any] = {n: _number(getattr(scores, n)) for n in ("miou_present", "miou_all", "fp", "fn")}
+    names = ("background", *classes)
+    return {**values, "iou": dict(zip(names, map(_number, scores.class_iou), strict=True))}
+
+
+def _number(value: Any) -> float | None:
+    return None if np.isnan(value) else round(float(value), 6)

@@ -1,102 +1,71 @@
 """Seeds: one .npz of localisation maps per image of a catalog, resumable and shareable between processes.
 
 A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint8 (255 = 1) or float16, and ``size``
-(H, W); no pickle.
+(H, W); no pickle. At the end: the maps of one photo.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image as Pillow
 from tqdm import tqdm
 
-from tagmask.config import MapSettings, SeedSettings, check, parse_shard, write_section
+from tagmask.acr.localize import affinity as sum_affinity
+from tagmask.config import MapSettings, PhotoSettings, SeedSettings, check, write_section
 from tagmask.data.catalog import Catalog
+from tagmask.data.datasets import to_tensor
+from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import DAMAGED, replacing, write_json
+from tagmask.files import DAMAGED, replacing
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
-from tagmask.stages.maps import Image, Maps, make_maps
-from tagmask.stages.resume import check_identity, drawn_identity, file_digest, launched_shard, told_skipped
-from tagmask.training.classifier import FOLDER as CLASSIFIER_FOLDER
+from tagmask.pipeline import layout, record
+from tagmask.pipeline.layout import seed_file
+from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
+from tagmask.stages.maps import Maps, make_maps, predicted_classes
+from tagmask.stages.timing import Probe, timed
 
-FOLDER = "2_seeds"
 _AT_ONCE = 64  # images held in memory while they are sorted by shape
 
 
-@dataclass
-class Seeded:
-    """What the stage did."""
-
-    folder: Path
-    made: int
-    kept: int
-    skipped: dict[str, str]  # name: why
-
-    def summary(self) -> str:
-        return "\n".join(
-            [*told_skipped(self.skipped), f"seeds: {self.made} made, {self.kept} were there already, in {self.folder}"]
-        )
+def made_from(settings: SeedSettings) -> record.Parts:
+    """What the maps are made from; ``batch`` moves their last digits only."""
+    return record.made_from(settings, {"classifier": _classifier(settings)}, unused=["batch"])
 
 
-def seed_catalog(settings: SeedSettings) -> Seeded:
+def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made:
     """Make the maps of every tagged image that has none yet."""
     check(settings)
-    folder = settings.out / FOLDER
-    model_folder = settings.model or settings.out / CLASSIFIER_FOLDER
-    model = on_device(load_classifier(model_folder))
-    catalog = open_catalog(settings)
+    model = on_device(load_classifier(_classifier(settings)))
+    catalog = open_catalog(settings) if catalog is None else catalog
     numbers = match_classes(catalog.classes, model)
-    shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
-    own = range(shard[0], len(catalog), shard[1])
-    identity = {**_identity(settings, model, model_folder), "classes": list(catalog.classes)}
-    files = (seed_file(folder, catalog.name(i)) for i in own)
-    check_identity(folder, identity, settings.restart, "maps", files)
+    shard, indices = share_of(settings, catalog)
+    done = Made("seeds", settings.out / layout.SEEDS)
+    files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
+    folder = record.Record(done.folder, "**/*.npz")
+    folder.claim(made_from(settings), catalog, "maps", settings.restart, files.values())
     if shard[0] == 0:
-        write_section(settings.out / "config.toml", "seeds", settings)
-    todo = {i for i in own if not _is_whole(seed_file(folder, catalog.name(i)), catalog.tags(i))}
-    done = Seeded(folder, 0, len(own) - len(todo), {})
-    with tqdm(total=len(own), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for group in _groups(catalog, own, todo, done.skipped, _batch(settings)):
-            images = [image for _, image in group]
+        write_section(settings.out / layout.CONFIG, "seeds", settings)
+    todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
+    done.kept = len(indices) - len(todo)
+    with tqdm(total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
+        for group in _groups(catalog, indices, todo, done.skipped, _batch(settings)):
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
-            for (i, _), maps in zip(group, make_maps(model, images, classes, settings), strict=True):
-                own_classes = Maps(catalog.tags(i), maps.plain, maps.refined)
-                write_seeds(seed_file(folder, catalog.name(i)), own_classes, settings.dtype)
-            made = sum(i in todo for i, _ in group)
-            done.made += made
-            bar.update(made)
-    if done.skipped:
-        write_json(folder / f"skipped_{shard[0]}_of_{shard[1]}.json", done.skipped)
+            made = make_maps(model, [image for _, image in group], classes, settings)
+            for (i, _), maps in zip(group, made, strict=True):
+                write_seeds(files[i], Maps(catalog.tags(i), maps.plain, maps.refined), settings.dtype)
+            count = sum(i in todo for i, _ in group)
+            done.made += count
+            bar.update(count)
+    done.write_skipped(shard)
     return done
-
-
-class HasClasses(Protocol):
-    """A network that names its classes."""
-
-    @property
-    def classes(self) -> Sequence[str]: ...
-
-
-def match_classes(names: Iterable[str], model: HasClasses) -> list[int]:
-    """For each class of a catalog its number in the model, by name."""
-    known = {name: number for number, name in enumerate(model.classes)}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise TagmaskError(
-            f"the model does not know the class {unknown[0]!r}"
-            + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-            + f"; it was trained on: {', '.join(model.classes)}."
-        )
-    return [known[name] for name in names]
-
-
-def seed_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.npz"
 
 
 def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
@@ -113,17 +82,37 @@ def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a seed file, maps as stored; a sentence where the file is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in ("classes", "size", "plain", "refined")}
+            seeds = {name: file[name] for name in ("classes", "size", "plain", "refined")}
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `tagmask seeds`.") from None
     except DAMAGED as error:
         raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask seeds` again.") from None
-    if found["classes"].ndim != 1 or found["size"].shape != (2,):
+    if seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
         raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
-    expected = (len(found["classes"]), *found["size"])
-    if found["plain"].shape != expected or found["refined"].shape != expected:
+    expected = (len(seeds["classes"]), *seeds["size"])
+    if seeds["plain"].shape != expected or seeds["refined"].shape != expected:
         raise TagmaskError(f"{path} is damaged (maps are not {expected}); delete it and run `tagmask seeds` again.")
-    return found
+    return seeds
+
+
+def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Maps as stored to numbers from 0 to 1."""
+    return maps.astype(np.float32) / np.float32(255 if maps.dtype == np.uint8 else 1)
+
+
+def estimate(probe: Probe) -> float:
+    """Seconds of an image."""
+    from tagmask.training.classifier import build_classifier
+
+    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    model = build_classifier(train, probe.catalog).eval()
+    model.crop_size = train.size or model.native_size
+    settings = probe.run.for_stage("seeds")
+    return timed(lambda: make_maps(model, [probe.image], [probe.classes], settings))
+
+
+def _classifier(settings: SeedSettings) -> Path:
+    return settings.model or settings.out / layout.CLASSIFIER
 
 
 def _to_uint8(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -136,7 +125,7 @@ def _to_float16(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:
-    """Whether the maps of just these classes are there."""
+    """Whether the maps of exactly these classes are there."""
     if not path.exists():
         return False
     try:
@@ -150,15 +139,15 @@ def _batch(settings: SeedSettings) -> int:
 
 
 def _groups(
-    catalog: Catalog, own: range, todo: set[int], skipped: dict[str, str], batch: int
+    catalog: Catalog, indices: range, todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Image]]]:
     """Readable, tagged images in groups of equal shape, at most ``batch`` each; few are in memory at a time.
 
     The groups do not depend on what is still to do: the last digits of a map depend on the images beside it, and a
     stage that was stopped must end with the same files. A group with something to do is made whole.
     """
-    for start in range(0, len(own), _AT_ONCE):
-        together = own[start : start + _AT_ONCE]
+    for start in range(0, len(indices), _AT_ONCE):
+        together = indices[start : start + _AT_ONCE]
         if todo.isdisjoint(together):
             continue
         shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
@@ -176,10 +165,94 @@ def _groups(
             yield from (group for group in groups if not todo.isdisjoint(i for i, _ in group))
 
 
-def _identity(settings: SeedSettings, model: Classifier, model_folder: Path) -> dict[str, Any]:
-    """What makes these maps: the weights and every setting that changes a value."""
-    changing = {name: getattr(settings, name) for name in MapSettings.__dataclass_fields__ if name != "batch"}
-    changing["layers"] = settings.layers or model.map_layers
-    listed = {name: list(value) if isinstance(value, tuple) else value for name, value in changing.items()}
-    model_digest = file_digest(model_folder / "model.safetensors")
-    return {"model": model_digest, "dtype": settings.dtype, **listed, **drawn_identity(settings)}
+def localize(
+    model: Classifier,
+    photo: str | Path | Pillow.Image | Image,
+    tags: Sequence[str] | None = None,
+    *,
+    affinity: bool = True,
+    **settings: Any,
+) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """Localisation maps of one photo at its own size, by class name: (H, W), values in [0, 1].
+
+    Args:
+        photo: a path, a PIL image, or uint8 (H, W, 3).
+        tags: class names to localise; default: those the model itself sees.
+        affinity: refined by patch affinity (ACR) or not (ACR*).
+        settings: those of ``tagmask.config.MapSettings``, e.g. ``scales=(0.75, 1.0)``.
+    """
+    image, options = pixels(photo), MapSettings(**settings)
+    check(options)
+    classes = match_classes(tags, model) if tags is not None else predicted_classes(model, image, options)
+    maps = make_maps(model, [image], [classes], options)[0]
+    values = maps.refined if affinity else maps.plain
+    return {model.classes[c]: values[k] for k, c in enumerate(classes)}
+
+
+def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
+    """A photo as uint8 (H, W, 3), from a path, a PIL image or such an array."""
+    if isinstance(photo, (str, Path)):
+        return read_image(Path(photo))
+    array = np.asarray(photo.convert("RGB")) if isinstance(photo, Pillow.Image) else photo
+    if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
+        raise TagmaskError(f"the photo is {array.dtype} {array.shape}; give a path, a PIL image, or uint8 (H, W, 3).")
+    return array
+
+
+def seed_photo(settings: PhotoSettings) -> str:
+    """Maps of one photo as the command line asks for; returns what to print."""
+    check(settings)
+    model = on_device(load_classifier(settings.model))
+    image, names = read_image(settings.photo), split_tags(settings.tags)
+    classes = match_classes(names, model) if names is not None else predicted_classes(model, image, settings)
+    maps = make_maps(model, [image], [classes], settings)[0]
+    lines = [f"classes: {', '.join(model.classes[c] for c in classes)}"]
+    if names is None:
+        lines[0] += " (seen by the model; name them with --tags)"
+    if settings.out is not None:
+        write_seeds(settings.out, maps, "float16")
+        lines.append(f"maps: {settings.out}")
+    if settings.show is not None:
+        _show_maps(settings.show, image, maps, model)
+        lines.append(f"picture: {settings.show}")
+    if settings.show_affinity is not None:
+        _show_affinity(settings.show_affinity, image, maps, model, settings)
+        lines.append(f"affinity: {settings.show_affinity}")
+    if len(lines) == 1:
+        lines.append("nothing was written; add --show out.png for a picture or --out maps.npz for the maps.")
+    return "\n".join(lines)
+
+
+def patch_affinity(
+    model: Classifier, image: Image, settings: MapSettings
+) -> tuple[np.ndarray[Any, Any], tuple[int, int]]:
+    """The affinity (n, n) that refines maps, and its grid; the image is squeezed to whole patches."""
+    patch, blocks = model.patch_size, settings.affinity_blocks
+    factor = (settings.size or model.crop_size) / max(image.shape[:2])
+    size = [max(1, round(side * factor / patch)) * patch for side in image.shape[:2]]
+    picture = F.interpolate(to_tensor(image).float()[None] / 255, size, mode="bilinear", antialias=True)
+    with torch.no_grad():
+        chosen = range(blocks[0], blocks[1] + 1) if blocks else None
+        _, attention = model.attend(model.normalize(picture.to(model.mean.device)), chosen)
+    return sum_affinity(attention, model.class_tokens)[0].cpu().numpy(), model.grid(size[0], size[1])
+
+
+def _show_maps(path: Path, image: Image, maps: Maps, model: Classifier) -> None:
+    from tagmask.show.seeds import seed_sheet
+    from tagmask.show.sheet import save_picture
+
+    names = [model.classes[c] for c in maps.classes]
+    labels = [c + 1 for c in maps.classes]
+    save_picture(path, seed_sheet(image, names, maps.plain, maps.refined, labels=labels))
+
+
+def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings) -> None:
+    """What chosen source pixels attend to (red crosses), and the whole affinity matrix."""
+    from tagmask.show.affinity import affinity_matrix, affinity_of_pixels, default_points
+    from tagmask.show.sheet import save_picture, sheet
+
+    matrix, grid = patch_affinity(model, image, settings)
+    sources = affinity_of_pixels(image, matrix, grid, default_points(maps.refined))
+    save_picture(
+        path, sheet([[("affinity of source pixels", sources)], [("affinity matrix", affinity_matrix(matrix))]])
+    )

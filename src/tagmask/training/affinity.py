@@ -4,10 +4,8 @@ Deviations: PSA also freezes the first layers of its ResNet-38, and averages sco
 taken at the centre of each cell here.
 """
 
-import dataclasses
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,19 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from tagmask.config import AffinitySettings
+from tagmask.config import AffinitySettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import IGNORE, check_same_size, read_mask
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import write_json
 from tagmask.masks.pairs import affinity_losses
 from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.compat import v2
-from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
+from tagmask.pipeline.layout import label_file
+from tagmask.pipeline.record import IMAGES, INPUT, Parts, digest, made_from, places
+from tagmask.training.loop import Loop, Trained
 
 _TRIES = 100  # images tried in place of a broken one before giving up
-_NOT_IDENTITY = {"workers", "log_every", "save_every", "restart", "tensorboard"}  # may change on resuming
 
 
 class RegionDataset(Dataset[dict[str, Tensor]]):
@@ -95,14 +93,9 @@ class RegionDataset(Dataset[dict[str, Tensor]]):
     def _read(self, index: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
         name = self.catalog.name(index)
         image = self.catalog.load_image(index)
-        labels = read_mask(region_file(self.regions, name), len(self.catalog.classes))
+        labels = read_mask(label_file(self.regions, name), len(self.catalog.classes))
         check_same_size(image, labels, name)
         return image, labels
-
-
-def region_file(regions: Path, name: str) -> Path:
-    """Where the confident regions of the image ``name`` lie."""
-    return regions / f"{name}.png"
 
 
 class PairLoss(nn.Module):
@@ -121,9 +114,9 @@ class PairLoss(nn.Module):
 class AffinityTask:
     """What the training loop needs to know about AffinityNet."""
 
-    name = "affinity"
+    name, what, unusable = "affinity", "affinity network", "could not be used"
     new_layers: tuple[str, ...] = ("net.narrow.", "net.join.")
-    metric = "none"
+    metric = metric_title = "none"
 
     def __init__(self, catalog: Catalog, regions: Path, settings: AffinitySettings) -> None:
         self.net = build_net(settings)
@@ -153,59 +146,27 @@ def build_net(settings: AffinitySettings) -> AffinityNet:
     )
 
 
-@dataclass
-class TrainedAffinity:
-    """What a training left behind."""
-
-    folder: Path
-    outcome: Outcome
-    broken: list[str]  # names of images that could not be used
-    notes: tuple[str, ...]
-    is_main: bool  # False in all processes of a launch but one
-
-    def summary(self) -> str:
-        """What a user wants to know at the end."""
-        lines = [*self.notes, *told_broken(self.folder, self.broken, "could not be used")]
-        return "\n".join([*lines, f"affinity network: {self.folder / 'model.safetensors'}"])
-
-
-def train_affinity(catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path) -> TrainedAffinity:
-    """Train AffinityNet into the folder ``out``, or go on with a training that was stopped.
+def train_affinity(catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path) -> Trained:
+    """Train AffinityNet into the folder ``out``, or resume a training that was stopped.
 
     ``regions`` holds one PNG of labels per image, named as the image: 0 = surely background, c+1 = surely class c,
     255 = unsure. Images without one are left out.
     """
-    found = settings.mistakes()
-    if found:
-        raise TagmaskError("\n".join(found))
-    training, digest = _with_regions(catalog, regions)
+    check(settings)
+    training, sizes = _with_regions(catalog, regions)
     missing = len(catalog) - len(training)
     notes = (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",) if missing else ()
-    task = AffinityTask(training, regions, settings)
-    loop = Loop(task, settings, out, {**_identity(settings), "images": training.fingerprint(), "regions": digest})
-    outcome = loop.run()
-    broken = [training.name(i) for i in outcome.broken]
-    if loop.accelerator.is_main_process and broken:
-        write_json(out / BROKEN, broken)
-    return TrainedAffinity(out, outcome, broken, notes, loop.accelerator.is_main_process)
+    identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
+    loop = Loop(AffinityTask(training, regions, settings), settings, out, {**identity, f"{INPUT}regions": sizes})
+    return loop.train(training, notes)
 
 
 def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
     """The images that have regions, and a hash of the files' sizes that tells one set of regions from another."""
-    kept, digest = [], hashlib.sha256()
+    sizes = {}
     for i in range(len(catalog)):
-        try:
-            digest.update(region_file(regions, catalog.name(i)).stat().st_size.to_bytes(8, "little"))
-            kept.append(i)
-        except OSError:
-            continue
-    if not kept:
+        with suppress(OSError):
+            sizes[i] = label_file(regions, catalog.name(i)).stat().st_size
+    if not sizes:
         raise TagmaskError(f"{regions} holds no regions of these images, named <image>.png; make them first.")
-    return catalog.subset(kept), digest.hexdigest()[:32]
-
-
-def _identity(settings: AffinitySettings) -> dict[str, Any]:
-    """The settings that a resumed training must share, as JSON gives them back."""
-    values = dataclasses.asdict(settings)
-    plain = {k: list(v) if isinstance(v, tuple) else str(v) if isinstance(v, Path) else v for k, v in values.items()}
-    return {name: value for name, value in plain.items() if name not in _NOT_IDENTITY}
+    return catalog.subset(list(sizes)), digest(map(str, sizes.values()))

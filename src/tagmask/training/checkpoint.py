@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.files import replacing
-
-FILE = "resume.safetensors"
+from tagmask.pipeline.layout import RESUME
 
 
 def save_resume(
@@ -27,42 +26,43 @@ def save_resume(
     tensors = {f"module/{name}": value for name, value in module.state_dict().items()}
     tensors |= {f"average/{name}": value for name, value in (average or {}).items()}
     tensors |= _optimizer_tensors(module, optimizer)
-    with replacing(folder / FILE) as partial:
+    with replacing(folder / RESUME) as partial:
         ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
         save_file(ready, partial, metadata={"state": json.dumps(state)})
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
     """The ``state`` of the resume point in ``folder``, None where there is none."""
-    if not (folder / FILE).is_file():
+    if not (folder / RESUME).is_file():
         return None
     try:
-        with safe_open(folder / FILE, framework="pt") as file:
+        with safe_open(folder / RESUME, framework="pt") as file:
             state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
             return {name: state[name] for name in ("step", "best", "broken", "identity")}
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise TagmaskError(
-            f"the resume point {folder / FILE} cannot be read ({error}); delete it or start anew with --restart."
+            f"the resume point {folder / RESUME} cannot be read ({error}); delete it or start over with --restart."
         ) from None
 
 
 def discard_resume(folder: Path) -> None:
     """Remove the resume point, if there is one."""
-    (folder / FILE).unlink(missing_ok=True)
+    (folder / RESUME).unlink(missing_ok=True)
 
 
 def load_resume(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, average: dict[str, Tensor] | None
 ) -> None:
     """Put the tensors of the resume point back in place."""
-    with safe_open(folder / FILE, framework="pt") as file:
+    with safe_open(folder / RESUME, framework="pt") as file:
         tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
         module.load_state_dict(_under("module/", tensors))
     except RuntimeError as error:
         first = str(error).splitlines()[0]
         raise TagmaskError(
-            f"the resume point {folder / FILE} is of another network ({first}); delete it or start anew with --restart."
+            f"the resume point {folder / RESUME} is of another network ({first}); "
+            "delete it or start over with --restart."
         ) from None
     if average is not None:
         for name, value in _under("average/", tensors).items():

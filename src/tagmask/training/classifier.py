@@ -1,6 +1,5 @@
 """Training the tag classifier: two views, class loss, and the two consistency losses (paper Eq. 6)."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,14 @@ from torch.utils.data import Dataset, Subset
 
 from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
-from tagmask.config import TrainSettings, check, to_plain, write_section
+from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import SquareDataset, TagDataset
-from tagmask.data.open import open_train_and_val
 from tagmask.errors import TagmaskError
-from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS
 from tagmask.scoring.average_precision import mean_average_precision
 from tagmask.training.loading import loader
-from tagmask.training.loop import BROKEN, Loop, Outcome, told_broken
-
-FOLDER = "1_classifier"
-_NOT_IDENTITY = {"out", "workers", "log_every", "save_every", "restart", "tensorboard"}  # may change on resuming
 
 
 class TwoViews(nn.Module):
@@ -87,9 +80,9 @@ def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
 class ClassifierTask:
     """What the training loop needs to know about the classifier."""
 
-    name = "train"
+    name, what, unusable = "train", "classifier", "could not be read"
     new_layers: tuple[str, ...] = ("head",)
-    metric = "map"
+    metric, metric_title = "map", "validation mAP"
 
     def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings) -> None:
         self.classifier = build_classifier(settings, train)
@@ -164,44 +157,3 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
             fixed = "token" in name and not own_logit
             parameter.requires_grad_(not (early or fixed))
     return classifier
-
-
-@dataclass
-class Trained:
-    """What a training left behind."""
-
-    folder: Path
-    outcome: Outcome
-    broken: list[str]  # names of images that could not be read
-    notes: tuple[str, ...]  # what the reader of the data left out
-    is_main: bool  # False in all processes of a launch but one
-
-    def summary(self) -> str:
-        """What a user wants to know at the end."""
-        lines = [*self.notes, *told_broken(self.folder, self.broken, "could not be read")]
-        best = self.outcome.best
-        if "map" in best and "map" in self.outcome.metrics:
-            lines.append(
-                f"validation mAP {self.outcome.metrics['map']:.3f} (best {best['map']:.3f} at step {best['step']:.0f})"
-            )
-        lines.append(f"classifier: {self.folder / 'model.safetensors'}")
-        return "\n".join(lines)
-
-
-def train(settings: TrainSettings) -> Trained:
-    """Train a classifier as ``settings`` say, or go on with a training that was stopped."""
-    check(settings)
-    training, val = open_train_and_val(settings)
-    if not len(training):
-        raise TagmaskError("there is no image to train on; check the data settings.")
-    folder = settings.out / FOLDER
-    task = ClassifierTask(training, val, settings)
-    identity = {k: v for k, v in to_plain(settings).items() if k not in _NOT_IDENTITY}
-    loop = Loop(task, settings, folder, {**identity, "images": training.fingerprint()})
-    if loop.accelerator.is_main_process:
-        write_section(settings.out / "config.toml", "train", settings)
-    outcome = loop.run()
-    broken = [training.name(i) for i in outcome.broken]
-    if loop.accelerator.is_main_process and broken:
-        write_json(folder / BROKEN, broken)
-    return Trained(folder, outcome, broken, training.notes, loop.accelerator.is_main_process)

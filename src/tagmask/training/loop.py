@@ -1,7 +1,7 @@
 """The training loop: steps, accumulation, schedule, average, validation, logs and resuming, on accelerate.
 
 Each step's randomness is seeded from (seed, step, part, process) and each image's from its position in the
-stream, so a training stopped anywhere and started again ends with the same weights.
+stream, so a training that is stopped anywhere and resumed ends with the same weights.
 """
 
 import gc
@@ -20,51 +20,66 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from tagmask.config import LoopSettings
+from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import write_text
+from tagmask.files import write_json, write_text
+from tagmask.pipeline import layout
+from tagmask.pipeline.record import refuse_changes
 from tagmask.training.checkpoint import discard_resume, load_resume, read_state, save_resume
 from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, poly, set_lr
-from tagmask.training.stream import Draw, Stream
+from tagmask.training.stream import Stream
 
 Batch = dict[str, Tensor]
 
 
 class Task(Protocol):
-    """What differs between the three networks that are trained."""
+    """What differs between the networks that are trained."""
 
     name: str
     module: nn.Module  # forward(**batch) -> {"loss": …, other parts to log}
     dataset: Dataset[Any]  # indexed by (position, image index) -> sample; its "broken" entry lists bad images
     images: int
     new_layers: tuple[str, ...]
+    what: str  # the network
+    unusable: str  # why an image may not be used: "could not be read"
     metric: str  # the validation value of which more is better
+    metric_title: str
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]: ...
     def save(self, folder: Path) -> None: ...
 
 
 @dataclass
-class Outcome:
-    """What a training ended with."""
+class Trained:
+    """What a training left behind."""
 
-    steps: int
+    task: Task
+    folder: Path
     metrics: dict[str, float]
     best: dict[str, float]
-    broken: list[int]
+    broken: list[str]  # names of images that could not be used
+    notes: tuple[str, ...]
+    is_main: bool  # False in all processes of a launch but one
 
-
-BROKEN = "broken_images.json"
-
-
-def told_broken(folder: Path, broken: list[str], why: str) -> list[str]:
-    """A line on the images that ``why`` tells of and were skipped; none where all were good."""
-    shown = ", ".join(broken[:5]) + (" …" if len(broken) > 5 else "")
-    return [f"{len(broken)} images {why} and were skipped: {shown} (all in {folder / BROKEN})."] if broken else []
+    def summary(self) -> str:
+        """What a user wants to know at the end."""
+        lines, name = list(self.notes), self.task.metric
+        if self.broken:
+            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
+            lines.append(
+                f"{len(self.broken)} images {self.task.unusable} and were skipped: {shown} "
+                f"(all in {self.folder / layout.BROKEN})."
+            )
+        if name in self.best and name in self.metrics:
+            best = f"(best {self.best[name]:.3f} at step {self.best['step']:.0f})"
+            lines.append(f"{self.task.metric_title} {self.metrics[name]:.3f} {best}")
+        return "\n".join([*lines, f"{self.task.what}: {self.folder / layout.MODEL}"])
 
 
 def total_steps(settings: LoopSettings, images: int) -> int:
@@ -72,7 +87,7 @@ def total_steps(settings: LoopSettings, images: int) -> int:
 
 
 class Loop:
-    """One training of ``task`` into ``folder``. ``identity`` tells trainings apart: a resume needs the same."""
+    """One training of ``task`` into ``folder``. A resume needs the same ``identity``."""
 
     def __init__(self, task: Task, settings: LoopSettings, folder: Path, identity: Mapping[str, Any]) -> None:
         self.task, self.settings, self.folder, self.identity = task, settings, folder, dict(identity)
@@ -93,41 +108,40 @@ class Loop:
         self.broken: set[int] = set()
         self._resume()
 
+    @property
+    def is_main(self) -> bool:
+        return bool(self.accelerator.is_main_process)
+
     def _resume(self) -> None:
-        """Go on from the resume point in the folder, if there is one of the same training."""
+        """Continue from the resume point in the folder, if there is one of the same training."""
         state = None if self.settings.restart else read_state(self.folder)
         self.accelerator.wait_for_everyone()
         if state is None:
-            if self.accelerator.is_main_process:
-                discard_resume(self.folder)  # before a restart is killed, lest the next start goes on with it
-                _keep_log_until(self.folder / "log.jsonl", 0)
+            if self.is_main:
+                discard_resume(self.folder)  # a restart that is killed must not resume from the old point
+                _keep_log_until(self.folder / layout.LOG, 0)
             return
-        before = state["identity"]
-        names = sorted(before.keys() | self.identity.keys())  # what is not set is in neither
-        changed = [name for name in names if before.get(name) != self.identity.get(name)]
-        if changed:
-            told = ", ".join(f"{k} was {before.get(k)!r} and is now {self.identity.get(k)!r}" for k in changed[:5])
-            raise TagmaskError(
-                f"{self.folder} holds a training with other settings ({told}); "
-                "choose another --out, or add --restart to train anew."
-            )
+        refuse_changes(state["identity"], self.identity, self.folder, "a training")
         load_resume(self.folder, self.task.module, _bare(self.optimizer), self.average)
         self.step, self.best = state["step"], state["best"]
         self.broken = set(state["broken"])
-        if self.accelerator.is_main_process:
-            _keep_log_until(self.folder / "log.jsonl", self.step)
+        if self.is_main:
+            _keep_log_until(self.folder / layout.LOG, self.step)
 
-    def run(self) -> Outcome:
-        """Train to the end; with the last step the model is validated and saved."""
+    def train(self, catalog: Catalog, notes: tuple[str, ...] = ()) -> Trained:
+        """Train to the end; with the last step the network is validated and saved. ``catalog`` names broken images."""
         metrics: dict[str, float] = dict(self.best)
         if self.step < self.total:
             metrics = self._train()
-        elif self.accelerator.is_main_process:
+        elif self.is_main:
             tqdm.write(f"{self.folder} is trained already ({self.total} steps); nothing to do.")
-        self._part()
-        return Outcome(self.total, metrics, self.best, sorted(self.broken))
+        self._leave()
+        broken = [catalog.name(i) for i in sorted(self.broken)]
+        if self.is_main and broken:
+            write_json(self.folder / layout.BROKEN, broken)
+        return Trained(self.task, self.folder, metrics, self.best, broken, notes, self.is_main)
 
-    def _part(self) -> None:
+    def _leave(self) -> None:
         """Leave the other processes, the wrapped network first.
 
         If the wrapper held the process group last, its end would wait, with Python locked, for the group's thread, and
@@ -149,7 +163,7 @@ class Loop:
             initial=self.step,
             desc=self.task.name,
             unit="step",
-            disable=not self.accelerator.is_main_process,
+            disable=not self.is_main,
         )
         batches = iter(self._loader())
         for step in range(self.step, self.total):
@@ -218,42 +232,44 @@ class Loop:
 
     @torch.no_grad()
     def _update_average(self) -> None:
-        if self.average is not None:
-            for name, value in self.task.module.state_dict().items():
-                if value.is_floating_point():
-                    self.average[name].lerp_(value, 1 - self.settings.ema)
-                else:
-                    self.average[name].copy_(value)
+        if self.average is None:
+            return
+        current = self.task.module.state_dict()
+        floats = [name for name, value in current.items() if value.is_floating_point()]
+        blend = get_ema_multi_avg_fn(self.settings.ema)
+        blend([self.average[name] for name in floats], [current[name] for name in floats], None)
+        for name in current.keys() - set(floats):
+            self.average[name].copy_(current[name])
 
     def _averaged(self, use: Callable[[], Any]) -> Any:
         """Call ``use`` with the averaged weights in place, where there are any."""
         if self.average is None:
             return use()
-        own = {name: value.clone() for name, value in self.task.module.state_dict().items()}
+        current = {name: value.clone() for name, value in self.task.module.state_dict().items()}
         self.task.module.load_state_dict(self.average)
         try:
             return use()
         finally:
-            self.task.module.load_state_dict(own)
+            self.task.module.load_state_dict(current)
 
     def _validate(self, bar: Any) -> dict[str, float]:
         metrics: dict[str, float] = self._averaged(lambda: self.task.validate(self.accelerator))
         if not metrics:
             return {}
         self._log(metrics)
-        if self.accelerator.is_main_process:
-            told = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-            bar.write(f"step {self.step}: {told}")
+        if self.is_main:
+            values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+            bar.write(f"step {self.step}: {values}")
         if metrics[self.task.metric] > self.best.get(self.task.metric, -np.inf):
             self.best = {**metrics, "step": self.step}
-            if self.accelerator.is_main_process:
-                self._averaged(lambda: self.task.save(self.folder / "best"))
+            if self.is_main:
+                self._averaged(lambda: self.task.save(self.folder / layout.BEST))
         return metrics
 
     def _save(self, last: bool) -> None:
         if self.accelerator.num_processes > 1:
             self.broken = set().union(*gather_object([self.broken]))
-        if not self.accelerator.is_main_process:
+        if not self.is_main:
             return
         if last:
             self._averaged(lambda: self.task.save(self.folder))
@@ -261,10 +277,10 @@ class Loop:
         save_resume(self.folder, self.task.module, _bare(self.optimizer), self.average, state)
 
     def _log(self, row: Mapping[str, float]) -> None:
-        if not self.accelerator.is_main_process:
+        if not self.is_main:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
+        with (self.folder / layout.LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step, **row}) + "\n")
         if self.settings.tensorboard:
             self.accelerator.log(dict(row), step=self.step)
@@ -321,17 +337,3 @@ def _step_of(row: str) -> float:
         return float(json.loads(row)["step"])
     except (ValueError, KeyError):
         return np.inf  # a line cut off by a kill
-
-
-__all__ = [
-    "BROKEN",
-    "Batch",
-    "Draw",
-    "Loop",
-    "Outcome",
-    "Task",
-    "make_accelerator",
-    "step_seed",
-    "told_broken",
-    "total_steps",
-]

@@ -1,0 +1,44 @@
+"""Every file and folder name of a run, once for the whole package."""
+
+from pathlib import Path
+
+CONFIG = "config.toml"
+CLASSIFIER = "1_classifier"
+SEEDS = "2_seeds"
+AFFINITY = "3_affinity"
+PSEUDO = "4_pseudo"
+SEGMENTER = "5_segmenter"
+PREDICTIONS = "6_predictions"
+SCORES = "scores.json"
+CURVE = "scores.png"
+REPORT = "report.html"
+
+MODEL = "model.safetensors"  # in the folder of a network, with the four below
+MODEL_CONFIG = "config.json"
+BEST = "best"
+LOG = "log.jsonl"
+RESUME = "resume.safetensors"
+BROKEN = "broken_images.json"
+
+REGIONS = "regions"  # in AFFINITY
+REGIONS_PICTURE = "regions.png"
+BACKGROUND = "background.json"  # in PSEUDO
+
+BEGUN = "begun.json"  # what a stage is made from, in its folder
+DONE = "done.json"
+MADE_BY = "made_by.json"
+
+
+def seed_file(folder: Path, name: str) -> Path:
+    """The maps of the image ``name``."""
+    return folder / f"{name}.npz"
+
+
+def label_file(folder: Path, name: str) -> Path:
+    """The mask, pseudo label or confident regions of the image ``name``."""
+    return folder / f"{name}.png"
+
+
+def skipped_file(folder: Path, shard: tuple[int, int]) -> Path:
+    """The images that part i of n of a stage could not use."""
+    return folder / f"skipped_{shard[0]}_of_{shard[1]}.json"

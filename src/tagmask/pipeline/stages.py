@@ -1,0 +1,183 @@
+"""The table of stages: everything that several places need to know about a stage, once.
+
+    images + tags ─► train ─► seeds ─► pseudo ─► segment ─► predict ─► score ─► report
+
+``tagmask run``, its plan, the record of what is done, the command line, the demo and the paper's tables are loops over
+this table. To add a stage, write its file and its settings and add a row here. The module of a stage has
+
+    FUNCTION(settings, catalog)     does the stage, resumes or refuses; returns an object with ``summary()``
+    made_from(settings)             every setting that makes a difference, and a hash of every input
+    estimate(probe)                 optional: seconds of one step or image, for the plan
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from tagmask.config import (
+    PredictSettings,
+    PseudoSettings,
+    ReportSettings,
+    ScoreSettings,
+    SeedSettings,
+    SegmentSettings,
+    TrainSettings,
+)
+from tagmask.config.run import RunSettings
+from tagmask.data.catalog import Catalog
+from tagmask.pipeline import layout
+from tagmask.pipeline.record import INPUT, Parts, Record, image_parts, mask_parts
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the table."""
+
+    name: str  # the command, and the section of config.toml
+    title: str  # what it makes
+    folder: str  # in the run's folder; empty for files of the run itself
+    products: str  # pattern of its files below that folder
+    settings: type[Any]
+    function: str  # module:function
+    reads: tuple[str, ...] = ()  # the stages it is made from, besides the images
+    unit: Literal["steps", "images", "page"] = "images"
+    scores: bool = False  # compares with masks: left out where the data have none
+
+    def run(self, settings: Any, catalog: Catalog) -> Any:
+        module, _, function = self.function.partition(":")
+        return getattr(importlib.import_module(module), function)(settings, catalog)
+
+    def part(self, name: str) -> Callable[..., Any] | None:
+        """Another function of the stage's module, None where it has no such."""
+        found: Callable[..., Any] | None = getattr(importlib.import_module(self.function.partition(":")[0]), name, None)
+        return found
+
+    def record(self, out: Path) -> Record:
+        return Record(out / self.folder, self.products) if self.folder else Record(out, self.products, f"{self.name}.")
+
+    def settings_of(self, run: RunSettings) -> Any:
+        """The settings of this stage in a run."""
+        if hasattr(run, self.name):
+            return run.for_stage(self.name)
+        names = [field.name for field in dataclasses.fields(self.settings)]  # a stage without a section of its own
+        return self.settings(**{name: getattr(run, name) for name in names if hasattr(run, name)})
+
+
+STAGES: list[Stage] = [
+    Stage(
+        "train",
+        "classifier",
+        layout.CLASSIFIER,
+        layout.MODEL,
+        TrainSettings,
+        "tagmask.stages.train:train",
+        unit="steps",
+    ),
+    Stage(
+        "seeds",
+        "seeds",
+        layout.SEEDS,
+        "**/*.npz",
+        SeedSettings,
+        "tagmask.stages.seeds:seed_catalog",
+        reads=("train",),
+    ),
+    Stage(
+        "pseudo",
+        "pseudo labels",
+        layout.PSEUDO,
+        "**/*.png",
+        PseudoSettings,
+        "tagmask.stages.pseudo:make_pseudo",
+        reads=("seeds",),
+    ),
+    Stage(
+        "segment",
+        "segmenter",
+        layout.SEGMENTER,
+        layout.MODEL,
+        SegmentSettings,
+        "tagmask.stages.segment:train_segmenter",
+        reads=("pseudo",),
+        unit="steps",
+    ),
+    Stage(
+        "predict",
+        "predictions",
+        layout.PREDICTIONS,
+        "**/*.png",
+        PredictSettings,
+        "tagmask.stages.predict:predict_catalog",
+        reads=("segment",),
+    ),
+    Stage(
+        "score",
+        "scores",
+        "",
+        layout.SCORES,
+        ScoreSettings,
+        "tagmask.stages.score:score_run",
+        reads=("seeds", "pseudo", "predict"),
+        scores=True,
+    ),
+    Stage(
+        "report",
+        "report",
+        "",
+        layout.REPORT,
+        ReportSettings,
+        "tagmask.stages.report:write_report",
+        reads=("seeds", "pseudo", "predict", "score"),
+        unit="page",
+    ),
+]
+
+
+def stage(name: str) -> Stage:
+    return next(row for row in STAGES if row.name == name)
+
+
+class Inputs:
+    """What the stages of a run are made from; everything is worked out once, until a stage changes it."""
+
+    def __init__(self, settings: RunSettings, catalog: Catalog) -> None:
+        self.settings, self.catalog = settings, catalog
+        self._parts: dict[str, Parts] = {}
+        self._stamps: dict[str, str] = {}
+
+    def parts(self, row: Stage) -> Parts:
+        """Settings, images and inputs of a stage."""
+        if row.name not in self._parts:
+            made_from = row.part("made_from")
+            parts: Parts = {**(made_from(row.settings_of(self.settings)) if made_from else {}), **self._images}
+            parts |= self._masks if row.scores else {}
+            reads = {stage(name).title: self._stamp(name) for name in row.reads if self._has_files(name)}
+            self._parts[row.name] = parts | {f"{INPUT}{title}": stamp for title, stamp in reads.items()}
+        return self._parts[row.name]
+
+    def forget(self, row: Stage) -> None:
+        """The files of a stage have changed."""
+        self._stamps.pop(row.name, None)
+        self._parts.clear()
+
+    @cached_property
+    def _images(self) -> Parts:
+        return image_parts(self.catalog)
+
+    @cached_property
+    def _masks(self) -> Parts:
+        return mask_parts(self.settings, self.catalog)
+
+    def _has_files(self, name: str) -> bool:
+        """Whether a stage is identified by its files: networks are by their content, in ``made_from``."""
+        row = stage(name)
+        return row.products != layout.MODEL and (self.catalog.has_masks or not row.scores)
+
+    def _stamp(self, name: str) -> str:
+        if name not in self._stamps:
+            self._stamps[name] = stage(name).record(self.settings.out).stamp()
+        return self._stamps[name]

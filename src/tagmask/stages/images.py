@@ -1,0 +1,78 @@
+"""What the stages that write one file per image share: their share of the images, and what they did."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tagmask.config import parse_shard
+from tagmask.data.catalog import Catalog
+from tagmask.errors import TagmaskError
+from tagmask.files import write_json
+from tagmask.pipeline.layout import skipped_file
+from tagmask.stages.pool import launched_shard
+
+Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
+
+
+@dataclass
+class Made:
+    """What a stage did."""
+
+    what: str  # in the plural
+    folder: Path
+    made: int = 0
+    kept: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)  # name: why
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        counts = f"{self.what}: {self.made} made, {self.kept} were there already, in {self.folder}"
+        return "\n".join([*self.notes, *list_skipped(self.skipped), counts])
+
+    def write_skipped(self, shard: tuple[int, int]) -> None:
+        if self.skipped:
+            write_json(skipped_file(self.folder, shard), self.skipped)
+
+
+def list_skipped(skipped: Mapping[str, str]) -> list[str]:
+    """Lines on the images that were skipped and why, the first ten of them."""
+    lines = [f"{len(skipped)} images were skipped:"] if skipped else []
+    lines += [f"  {name}: {why}" for name, why in list(skipped.items())[:10]]
+    return lines + ([f"  … and {len(skipped) - 10} more"] if len(skipped) > 10 else [])
+
+
+def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
+    """Part i of n that this process has, and the images of that part."""
+    shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
+    return shard, range(shard[0], len(catalog), shard[1])
+
+
+class HasClasses(Protocol):
+    """A network that names its classes."""
+
+    @property
+    def classes(self) -> Sequence[str]: ...
+
+
+def match_classes(names: Iterable[str], model: HasClasses) -> list[int]:
+    """For each class of a catalog its number in the model, by name."""
+    numbers = {name: number for number, name in enumerate(model.classes)}
+    unknown = [name for name in names if name not in numbers]
+    if unknown:
+        raise TagmaskError(
+            f"the model does not know the class {unknown[0]!r}"
+            + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
+            + f"; it was trained on: {', '.join(model.classes)}."
+        )
+    return [numbers[name] for name in names]
+
+
+def split_tags(tags: str | None) -> list[str] | None:
+    """The names in a list such as dog,sofa."""
+    names = [tag.strip() for tag in tags.split(",")] if tags is not None else None
+    if names is not None and not all(names):
+        raise TagmaskError(f"--tags {tags!r} holds an empty tag; write them as dog,sofa.")
+    return names

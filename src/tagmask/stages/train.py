@@ -1,0 +1,45 @@
+"""Train the tag classifier."""
+
+import dataclasses
+
+from torch.utils.data import default_collate
+
+from tagmask.config import TrainSettings, check, write_section
+from tagmask.data.catalog import Catalog
+from tagmask.data.open import open_catalog
+from tagmask.errors import TagmaskError
+from tagmask.pipeline import layout
+from tagmask.pipeline.record import IMAGES, Parts, made_from, places
+from tagmask.stages.timing import Probe, time_step
+from tagmask.training.classifier import ClassifierTask
+from tagmask.training.loop import Loop, Trained
+
+__all__ = ["estimate", "made_from", "train"]
+
+
+def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
+    """Train a classifier as ``settings`` say, or resume a training that was stopped."""
+    check(settings)
+    whole = open_catalog(settings) if catalog is None else catalog
+    if settings.val_split is not None:
+        training, val = whole, open_catalog(dataclasses.replace(settings, split=settings.val_split))
+    else:
+        training, val = whole.split(settings.val_fraction, settings.seed)
+    if not len(training):
+        raise TagmaskError("there is no image to train on; check the data settings.")
+    identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
+    task = ClassifierTask(training, val, settings)
+    loop = Loop(task, settings, settings.out / layout.CLASSIFIER, identity)
+    if loop.is_main:
+        write_section(settings.out / layout.CONFIG, "train", settings)
+    return loop.train(training, whole.notes)
+
+
+def estimate(probe: Probe) -> float:
+    """Seconds of a training step."""
+    settings = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
+    part = settings.batch // settings.accumulate
+    batch = default_collate([task.dataset[(k, k % len(probe.catalog))] for k in range(part)])
+    batch.pop("broken")
+    return time_step(task.module, batch) * settings.accumulate

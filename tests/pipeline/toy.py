@@ -1,0 +1,38 @@
+"""A stage and a map method of a few lines, added by tests through the table and the registry alone."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tagmask.config import DataSettings
+from tagmask.data.catalog import Catalog
+from tagmask.files import write_text
+from tagmask.pipeline.record import made_from
+from tagmask.pipeline.stages import Stage
+from tagmask.stages.images import Made
+from tagmask.stages.timing import Probe
+
+__all__ = ["ToySettings", "count_tags", "estimate", "made_from"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToySettings(DataSettings):
+    """Settings of the toy stage."""
+
+    out: Path
+    word: str = "tags"
+
+
+def count_tags(settings: ToySettings, catalog: Catalog) -> Made:
+    """One text file per image: how many tags it has."""
+    done = Made("counts", settings.out / "7_counts")
+    for i in range(len(catalog)):
+        write_text(done.folder / f"{catalog.name(i)}.txt", f"{len(catalog.tags(i))} {settings.word}\n")
+        done.made += 1
+    return done
+
+
+def estimate(probe: Probe) -> float:
+    return 0.5 * len(probe.catalog.classes)
+
+
+ROW = Stage("counts", "counts", "7_counts", "**/*.txt", ToySettings, "tests.pipeline.toy:count_tags", ("predict",))
