@@ -160,7 +160,7 @@ class Probes:
     def train(self) -> float:
         from tagmask.training.classifier import ClassifierTask
 
-        settings = dataclasses.replace(self.settings.for_train(), pretrained=False, weights=None)
+        settings = dataclasses.replace(self.settings.for_stage("train"), pretrained=False, weights=None)
         task = ClassifierTask(self.catalog, self.catalog.subset([]), settings)
         part = settings.batch // settings.accumulate
 
@@ -170,16 +170,16 @@ class Probes:
             batch.pop("broken")
             _learn(task.module, batch)
 
-        return _timed(step, task.module) * settings.accumulate
+        return _timed(step, task.module) * self.settings.train.accumulate
 
     def seeds(self) -> float:
         from tagmask.stages.maps import make_maps
         from tagmask.training.classifier import build_classifier
 
-        train = dataclasses.replace(self.settings.for_train(), pretrained=False, weights=None)
+        train = dataclasses.replace(self.settings.for_stage("train"), pretrained=False, weights=None)
         model = build_classifier(train, self.catalog).eval()
         model.crop_size = train.size or model.native_size
-        settings = self.settings.for_seeds()
+        settings = self.settings.for_stage("seeds")
         return _timed(lambda: make_maps(model, [self.image], [self.classes], settings))
 
     def pseudo(self) -> float | None:
@@ -187,30 +187,30 @@ class Probes:
         from tagmask.masks.crf import PRESETS
         from tagmask.masks.labels import label_pixels
 
-        settings = self.settings.for_pseudo()
+        settings = self.settings.for_stage("pseudo")
         if settings.method != "crf":
             return None
         ramp = np.linspace(0, 1, self.image.shape[1], dtype=np.float32)
         maps = np.broadcast_to(ramp, (len(self.classes), *self.image.shape[:2])).copy()
         crf = PRESETS[settings.crf_preset] if settings.crf else None
         seconds = _timed(lambda: label_pixels(self.image, self.classes, maps, 0.5, crf))
-        return seconds * (2 if settings.unsure else 1) / settings.processes
+        return seconds * (2 if settings.unsure else 1) / self.settings.pseudo.processes
 
     def segment(self) -> float:
         from tagmask.training.segmenter import PixelLoss
 
-        settings, size = self.settings.for_segment(), self.settings.segment.crop
+        settings, size = self.settings.for_stage("segment"), self.settings.segment.size
         part = settings.batch // settings.accumulate
         module = PixelLoss(self._net())
         batch = {"images": torch.rand(part, 3, size, size), "labels": torch.zeros(part, size, size, dtype=torch.long)}
-        return _timed(lambda: _learn(module, batch), module) * settings.accumulate
+        return _timed(lambda: _learn(module, batch), module) * self.settings.segment.accumulate
 
     def predict(self) -> float:
         from tagmask.models.device import on_device
         from tagmask.stages.predict import views_of
         from tagmask.stages.probabilities import predict_probabilities, sharpen
 
-        settings, model = self.settings.for_predict(), on_device(self._net()).eval()
+        settings, model = self.settings.for_stage("predict"), on_device(self._net()).eval()
 
         def one() -> None:
             chances = predict_probabilities(model, self.image, tags=self.classes, **views_of(settings))
@@ -224,7 +224,7 @@ class Probes:
         from tagmask.models.deeplab import DeepLabV2
 
         settings = self.settings.segment
-        switches = {name: getattr(settings, name) for name in ("multi_scale", "frozen_norm", "caffe")}
+        switches = {name: getattr(settings, name) for name in ("multi_scale", "freeze_norm", "caffe")}
         return DeepLabV2(settings.backbone, len(self.catalog.classes) + 1, classes=self.catalog.classes, **switches)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tagmask.config import TrainSettings, to_plain
-from tagmask.config.run import DATA, KIND, NOT_IN_A_RUN, RunSettings
+from tagmask.config.run import DATA, NOT_IN_A_RUN, RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.files import PARTIAL, read_object, write_json
 from tagmask.stages.resume import file_digest
@@ -131,7 +131,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
 
 def setting_parts(stage: str, section: Any, leave_out: Iterable[str] = ()) -> tuple[Parts, Parts]:
     """The settings of a stage that make a difference to its files, and those that say where things are."""
-    without = {*_NO_DIFFERENCE, *NOT_IN_A_RUN} - {name for one, name in (KIND,) if one == stage}
+    without = {*_NO_DIFFERENCE, *NOT_IN_A_RUN}
     parts: Parts = {}
     where: Parts = {}
     for name, value in _flat(to_plain(section)).items():
@@ -142,8 +142,8 @@ def setting_parts(stage: str, section: Any, leave_out: Iterable[str] = ()) -> tu
             where[name] = value
         elif last not in without and not name.startswith(tuple(leave_out)):
             parts[name] = value
-    if parts.get(KIND[1]) == TrainSettings.model and stage == KIND[0]:
-        del parts[KIND[1]]  # runs of the usual kind do not tell it
+    if parts.get("kind") == TrainSettings.kind:
+        del parts["kind"]  # runs of the usual kind do not record it
     return parts, where
 
 

@@ -172,7 +172,7 @@ def parts_of(settings: RunSettings, catalog: Catalog, name: str) -> tuple[Parts,
     where: Parts = {}
     if name in ("train", "seeds", "pseudo", "segment", "predict"):
         unused = {"seeds": ["batch"], "pseudo": [] if settings.pseudo.method == "walk" else ["affinity."]}
-        parts, where = setting_parts(name, getattr(settings, f"for_{name}")(), unused.get(name, ()))
+        parts, where = setting_parts(name, settings.for_stage(name), unused.get(name, ()))
     parts |= image_parts(catalog)
     if name == "seeds" or (name == "pseudo" and settings.pseudo.method == "attention"):
         parts["input classifier"] = file_digest(settings.out / PRODUCTS["train"][0] / MODEL)
@@ -195,31 +195,31 @@ TITLES = {"seeds": "seeds", "pseudo": "pseudo labels", "predict": "predictions"}
 def _train(settings: RunSettings) -> str:
     from tagmask.training.classifier import train
 
-    return train(settings.for_train()).summary()
+    return train(settings.for_stage("train")).summary()
 
 
 def _seeds(settings: RunSettings) -> str:
     from tagmask.stages.seeds import seed_catalog
 
-    return seed_catalog(settings.for_seeds()).summary()
+    return seed_catalog(settings.for_stage("seeds")).summary()
 
 
 def _pseudo(settings: RunSettings) -> str:
     from tagmask.stages.pseudo import make_pseudo
 
-    return make_pseudo(settings.for_pseudo()).summary()
+    return make_pseudo(settings.for_stage("pseudo")).summary()
 
 
 def _segment(settings: RunSettings) -> str:
     from tagmask.training.segmenter import train_segmenter
 
-    return train_segmenter(settings.for_segment()).summary()
+    return train_segmenter(settings.for_stage("segment")).summary()
 
 
 def _predict(settings: RunSettings) -> str:
     from tagmask.stages.predict import predict_catalog
 
-    return predict_catalog(settings.for_predict()).summary()
+    return predict_catalog(settings.for_stage("predict")).summary()
 
 
 def _score(settings: RunSettings) -> str:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from tagmask.config import LoopSettings
+from tagmask.config import LoopSettings, renamed
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.training.checkpoint import discard_resume, load_resume, read_state, save_resume
@@ -102,7 +102,7 @@ class Loop:
                 discard_resume(self.folder)  # before a restart is killed, lest the next start goes on with it
                 _keep_log_until(self.folder / "log.jsonl", 0)
             return
-        before = state["identity"]
+        before = renamed(self.settings.section, state["identity"])
         names = sorted(before.keys() | self.identity.keys())  # what is not set is in neither
         changed = [name for name in names if before.get(name) != self.identity.get(name)]
         if changed:

@@ -66,13 +66,13 @@ class SegmenterTask:
             weights=settings.weights,
             classes=train.classes,
             multi_scale=settings.multi_scale,
-            frozen_norm=settings.frozen_norm,
+            freeze_norm=settings.freeze_norm,
             caffe=settings.caffe,
         )
-        self.model.crop_size = settings.crop
+        self.model.crop_size = settings.size
         self.module: nn.Module = PixelLoss(self.model)
         mean = self.model.mean.flatten().tolist()
-        self.dataset: Dataset[Any] = PseudoDataset(train, folder, settings.crop, settings.scales, mean, settings.seed)
+        self.dataset: Dataset[Any] = PseudoDataset(train, folder, settings.size, settings.scales, mean, settings.seed)
         self.images = len(train)
         self.val, self.folder = val, folder
 
