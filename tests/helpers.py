@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tagmask.config import SCENES, TrainSettings
+from tagmask.config import TrainSettings, preset_of
 from tagmask.models.classifier import Classifier
 
 SHARED = Path(__file__).parents[1].parent / "shared"
@@ -28,7 +28,7 @@ def tiny_classifier(classes: int = 3, size: int = 32, seed: int = 0, **options: 
 def tiny_settings(out: Path, **changes: Any) -> TrainSettings:
     """A training of a few steps on a few scenes."""
     small = {"count": 24, "size": 32, "batch": 4, "steps": 6, "log_every": 1, "warmup": 2, "val_every": 0.5}
-    return TrainSettings(out=out, **{**SCENES, **small, **changes})
+    return TrainSettings(out=out, **{**preset_of("scenes", "train"), **small, **changes})
 
 
 def process_of(work: Callable[..., None], *arguments: Any) -> Any:

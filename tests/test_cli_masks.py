@@ -19,7 +19,7 @@ from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.test_cli import run
 
 COUNT = 6
-SMALL = ["--backbone", "test_resnet", "--crop", "33", "--batch", "2", "--steps", "2", "--workers", "0"]
+SMALL = ["--backbone", "test_resnet", "--size", "33", "--batch", "2", "--steps", "2", "--workers", "0"]
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_ctrl_c_leaves_no_half_file_and_the_rest_is_made_later(
     with monkeypatch.context() as patch:
         patch.setattr("tagmask.stages.predict.write_mask", interrupting(after=2))
         assert run(*command) == 130
-    assert "type the same command again to go on" in capsys.readouterr().err
+    assert "type the same command again to resume" in capsys.readouterr().err
     assert len(list((segmented / "6_predictions").glob("*.png"))) == 2
     assert not leftovers(segmented)
     assert run(*command) == 0

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from tagmask.config import (
-    PREDICT_PRESETS,
-    SEED_PRESETS,
-    SEGMENT_PRESETS,
-    TRAIN_PRESETS,
+    PRESETS,
     AffinitySettings,
     ExportSettings,
     PhotoSettings,
@@ -23,11 +20,13 @@ from tagmask.config import (
     SegmentSettings,
     TrainSettings,
     check,
+    preset_of,
     read_toml,
     read_values,
     to_plain,
     write_section,
 )
+from tagmask.config.run import SECTIONS
 from tagmask.errors import TagmaskError
 
 
@@ -85,8 +84,8 @@ def test_wrong_values_in_a_file(values: dict[str, Any], message: str) -> None:
 def test_optional_choices_are_read_back(tmp_path: Path) -> None:
     settings = PseudoSettings(out=tmp_path, maps="plain", affinity_blocks=(0, 1), size=64, background=0.5, beta=2.0)
     write_section(tmp_path / "config.toml", "pseudo", settings)
-    found = read_values(PseudoSettings, read_toml(tmp_path / "config.toml")["pseudo"], "pseudo")
-    assert PseudoSettings(**found) == settings
+    values = read_values(PseudoSettings, read_toml(tmp_path / "config.toml")["pseudo"], "pseudo")
+    assert PseudoSettings(**values) == settings
 
 
 @pytest.mark.parametrize(
@@ -99,26 +98,26 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         (SeedSettings(out=Path("x"), affinity_blocks=(3, 1)), "--affinity-blocks 3 1 must be the first and the last"),
         (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
         (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
-        (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0"),
-        (TrainSettings(out=Path("x"), seed=2**64), "must be below 2^63"),
+        (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0 and finite"),
+        (TrainSettings(out=Path("x"), seed=2**64), "must be at least 0 and at most 9223372036854775807"),
         (
             TrainSettings(out=Path("x"), images=Path()),
             "--images belongs to --data folder or coco",
         ),
-        (TrainSettings(out=Path("run"), data="folder", images=Path()), "--out run lies in --images ."),
-        (PredictSettings(out=Path("run"), photos=Path()), "--out run lies in --photos ."),
+        (TrainSettings(out=Path("run"), data="folder", images=Path()), "--out run is inside --images ."),
+        (PredictSettings(out=Path("run"), photos=Path()), "--out run is inside --photos ."),
         (PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")), "--show a.png is the photo itself"),
         (ExportSettings(out=Path("x"), format="label-studio", to=Path("a.xml")), "name a .json"),
         (PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")), "--mask a is the photo itself"),
     ],
 )
 def test_settings_that_cannot_be_used(settings: Any, message: str) -> None:
-    assert any(message in one for one in settings.mistakes())
+    assert any(message in mistake for mistake in settings.mistakes())
 
 
 def test_settings_outside_a_section_are_told(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("seeds = 7")
-    with pytest.raises(TagmaskError, match=r"config\.toml: seeds stands in no section"):
+    with pytest.raises(TagmaskError, match=r"config\.toml: seeds is in no section"):
         read_toml(tmp_path / "config.toml")
 
 
@@ -130,23 +129,28 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
         read_toml(tmp_path / "none.toml")
 
 
-ALL_PRESETS = [
-    (kind, name, values)
-    for kind, presets in (
-        (TrainSettings, TRAIN_PRESETS),
-        (SeedSettings, SEED_PRESETS),
-        (SegmentSettings, SEGMENT_PRESETS),
-        (PredictSettings, PREDICT_PRESETS),
-    )
-    for name, values in presets.items()
-]
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_hold_known_settings(name: str, tmp_path: Path) -> None:
+    assert PRESETS[name].keys() <= {"run", *SECTIONS}
+    for section, kind in SECTIONS.items():
+        values = preset_of(name, section)
+        plain = to_plain(kind(out=tmp_path, **read_values(kind, values, name)))
+        for key, value in values.items():
+            if isinstance(value, dict):
+                assert value.items() <= plain[key].items()
+            else:
+                assert plain[key] == (list(value) if isinstance(value, tuple) else value)
 
 
-@pytest.mark.parametrize(("kind", "name", "values"), ALL_PRESETS)
-def test_presets_hold_known_settings(kind: Any, name: str, values: dict[str, Any], tmp_path: Path) -> None:
-    plain = to_plain(kind(out=tmp_path, **read_values(kind, values, name)))
-    for key, value in values.items():
-        assert plain[key] == (list(value) if isinstance(value, tuple) else value)
+def test_a_recipe_differs_from_its_base_where_it_says_so() -> None:
+    assert PRESETS["voc-mct"]["train"] == {
+        "backbone": "deit_small_patch16_224",
+        "pretrained": True,
+        "kind": "mct",
+    }
+    assert PRESETS["voc-mct"]["segment"] == PRESETS["voc"]["segment"]
+    assert PRESETS["coco"]["run"]["data"] == "coco"
+    assert "steps" not in PRESETS["voc"]["segment"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,18 +217,18 @@ def test_settings_are_read_without_torch() -> None:
 
 
 def test_defaults_are_the_paper_s_recipe(tmp_path: Path) -> None:
-    paper = TrainSettings(out=tmp_path, **TRAIN_PRESETS["voc"])
+    paper = TrainSettings(out=tmp_path, **preset_of("voc", "train"))
     assert (paper.batch, paper.epochs, paper.optimizer, paper.lr, paper.weight_decay) == (4, 15, "sgd", 0.01, 5e-4)
     assert (paper.power, paper.momentum, paper.alpha, paper.beta, paper.view) == (0.9, 0.9, 100, 100, "hflip")
     assert paper.backbone == "vit_base_r50_s16_384"
 
 
 def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
-    voc = SegmentSettings(out=tmp_path, **SEGMENT_PRESETS["voc"])
-    assert (voc.crop, voc.scales, voc.batch, voc.steps, voc.head_lr) == (321, (0.5, 1.5), 10, 20_000, 10)
+    voc = SegmentSettings(out=tmp_path, **preset_of("voc", "segment"))
+    assert (voc.size, voc.scales, voc.batch, voc.steps, voc.head_lr) == (321, (0.5, 1.5), 10, 20_000, 10)
     assert (voc.lr, voc.momentum, voc.weight_decay, voc.power, voc.optimizer) == (2e-4, 0.9, 5e-4, 0.9, "sgd")
     assert SegmentSettings(out=tmp_path).lr == 2.5e-4
-    assert SEGMENT_PRESETS["coco"]["steps"] == 100_000
+    assert PRESETS["coco"]["segment"]["steps"] == 100_000
     assert PredictSettings(out=tmp_path).scales == (0.5, 0.75, 1.0, 1.25, 1.5)
 
 

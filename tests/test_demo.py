@@ -8,18 +8,22 @@ import torch
 from PIL import Image
 
 import tagmask.demo as demo
-from tagmask.config import SCENE_PSEUDO, SCENE_SEGMENTER, SCENES
+from tagmask.config import PRESETS
 from tagmask.demo import DemoSettings, run_demo
 from tests.helpers import tiny_settings
 
 
 def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "SCENES", {**SCENES, "batch": 4, "count": 40})
     monkeypatch.setattr(demo, "LABELLED", {**demo.LABELLED, "count": 30})
-    network = {**SCENE_PSEUDO["affinity"], "steps": 2}
-    monkeypatch.setattr(demo, "SCENE_PSEUDO", {**SCENE_PSEUDO, "affinity": network})
+    scenes = PRESETS["scenes"]
+    changed = {
+        "run": {**scenes["run"], "count": 40},
+        "train": {**scenes["train"], "batch": 4},
+        "pseudo": {**scenes["pseudo"], "affinity": {**scenes["pseudo"]["affinity"], "steps": 2}},
+        "segment": {**scenes["segment"], "steps": 2, "batch": 4, "workers": 0},
+    }
+    monkeypatch.setattr("tagmask.config.presets.PRESETS", {"scenes": {**scenes, **changed}})
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no further processes to start
-    monkeypatch.setattr(demo, "SCENE_SEGMENTER", {**SCENE_SEGMENTER, "steps": 2, "batch": 4, "workers": 0})
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))
     told = capsys.readouterr().out
     assert told.count("validation mAP") == 2

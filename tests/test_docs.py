@@ -57,7 +57,7 @@ def test_commands_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "tagmask.stages.score_run.score_run",
         "tagmask.stages.pseudo.make_pseudo",
         "tagmask.stages.report.write_report",
-        "tagmask.pipeline.run",
+        "tagmask.pipeline.run.run",
         "tagmask.training.segmenter.train_segmenter",
         "tagmask.stages.predict.predict_catalog",
         "tagmask.stages.predict_photo.predict_photo",

@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tagmask.config import (
-    SCENE_MAPS,
-    SCENE_MASKS,
-    SCENE_PSEUDO,
-    SCENE_SEGMENTER,
-    SCENES,
+    PRESETS,
     PredictSettings,
     PseudoSettings,
     ReportSettings,
@@ -22,6 +18,7 @@ from tagmask.config import (
     SeedSettings,
     SegmentSettings,
     TrainSettings,
+    preset_of,
 )
 
 LABELLED: dict[str, Any] = {"data": "scenes", "count": 400, "scene_seed": 1}  # others than the classifier learns from
@@ -40,7 +37,7 @@ class DemoSettings:
     out: Path = Path("demo")
     """Folder to write."""
     seed: int = 0
-    steps: int = SCENES["steps"]
+    steps: int = PRESETS["scenes"]["train"]["steps"]
     """Training steps; fewer are quicker and worse."""
 
 
@@ -69,7 +66,13 @@ def _say(sentence: str) -> None:
 
 
 def _training(settings: DemoSettings, out: Path, changes: dict[str, float]) -> TrainSettings:
-    return TrainSettings(**{**SCENES, **changes, "steps": settings.steps, "seed": settings.seed, "out": out})
+    own = {**changes, "steps": settings.steps, "seed": settings.seed, "out": out}
+    return TrainSettings(**{**preset_of("scenes", "train"), **own})
+
+
+def _preset(section: str) -> dict[str, Any]:
+    """What a stage after the training starts from, on the pictures that are labelled."""
+    return {**preset_of("scenes", section), **LABELLED}
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def _train_and_seed(settings: DemoSettings, out: Path, changes: dict[str, float]
     from tagmask.training.classifier import train
 
     print(train(_training(settings, out, changes)).summary())
-    print(seed_catalog(SeedSettings(out=out, **SCENE_MAPS, **LABELLED)).summary(), flush=True)
+    print(seed_catalog(SeedSettings(out=out, **_preset("seeds"))).summary(), flush=True)
     return score_seeds(ScoreSettings(out=out, **LABELLED)) if changes else None
 
 
@@ -125,7 +128,7 @@ def _label(out: Path) -> None:
     from tagmask.config import read_values
     from tagmask.stages.pseudo import make_pseudo
 
-    options = {**read_values(PseudoSettings, SCENE_PSEUDO, "preset scenes"), "rule": RULE, **LABELLED}
+    options = {**read_values(PseudoSettings, _preset("pseudo"), "preset scenes"), "rule": RULE}
     options["processes"] = min(4, os.cpu_count() or 1)
     print(make_pseudo(PseudoSettings(out=out, **options)).summary())
 
@@ -135,9 +138,8 @@ def _segment(settings: DemoSettings, out: Path) -> None:
     from tagmask.stages.predict import predict_catalog
     from tagmask.training.segmenter import train_segmenter
 
-    network = {**SCENE_SEGMENTER, "seed": settings.seed, **LABELLED}
-    print(train_segmenter(SegmentSettings(out=out, **network)).summary())
-    print(predict_catalog(PredictSettings(out=out, use_tags=True, **SCENE_MASKS, **LABELLED)).summary())
+    print(train_segmenter(SegmentSettings(out=out, **{**_preset("segment"), "seed": settings.seed})).summary())
+    print(predict_catalog(PredictSettings(out=out, use_tags=True, **_preset("predict"))).summary())
 
 
 def _score(out: Path) -> Any:

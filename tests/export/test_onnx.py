@@ -35,7 +35,7 @@ def answer(path: Path, image: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize(
     ("backbone", "options"),
-    [("test_resnet", {}), ("test_resnet", {"multi_scale": True, "frozen_norm": True}), ("test_convnext", {})],
+    [("test_resnet", {}), ("test_resnet", {"multi_scale": True, "freeze_norm": True}), ("test_convnext", {})],
 )
 @pytest.mark.parametrize("size", [(40, 56), (101, 63), (33, 130)])
 def test_same_probabilities_at_any_size(

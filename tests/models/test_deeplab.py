@@ -124,7 +124,7 @@ def one_step(model: DeepLabV2) -> dict[str, Tensor]:
 
 
 def test_frozen_norm_is_left_alone_by_training() -> None:
-    model = tiny(frozen_norm=True)
+    model = tiny(freeze_norm=True)
     before = one_step(model)
     norms = {f"encoder.{name}" for name, module in model.encoder.named_modules() if isinstance(module, nn.BatchNorm2d)}
     fixed = {name for name in before if name.rpartition(".")[0] in norms}
@@ -142,7 +142,7 @@ def test_norm_learns_otherwise() -> None:
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    model = tiny(3, classes=["dog", "sofa"], multi_scale=True, frozen_norm=True).eval()
+    model = tiny(3, classes=["dog", "sofa"], multi_scale=True, freeze_norm=True).eval()
     one_step(model)
     model.crop_size = 97
     model.save(tmp_path)
@@ -151,7 +151,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert torch.equal(model.eval()(images), again(images))
     assert (again.classes, again.num_classes, again.crop_size) == (("dog", "sofa"), 3, 97)
     assert again.multi_scale
-    assert again.frozen_norm
+    assert again.freeze_norm
     assert not again.training
     assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
 
@@ -181,7 +181,7 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
         ({"pretrained": True, "weights": "x.safetensors"}, "choose one"),
         ({"pretrained": True, "caffe": True}, "leave out caffe or pretrained"),
         ({"caffe": True}, "test_resnet has no bottlenecks with a stride"),
-        ({"backbone": "test_convnext", "frozen_norm": True}, "test_convnext has no BatchNorm"),
+        ({"backbone": "test_convnext", "freeze_norm": True}, "test_convnext has no BatchNorm"),
     ],
 )
 def test_arguments_that_cannot_be_used(arguments: dict[str, Any], message: str) -> None:
@@ -231,7 +231,7 @@ def test_caffe_moves_the_stride_to_the_first_convolution() -> None:
 
 @pytest.mark.skipif(not RESNET50.exists(), reason="no local weights")
 def test_real_caffe_weights_load() -> None:
-    model = DeepLabV2("resnet50", 21, weights=RESNET50, caffe=True, frozen_norm=True).eval()
+    model = DeepLabV2("resnet50", 21, weights=RESNET50, caffe=True, freeze_norm=True).eval()
     assert model.encoder.layer2[0].conv1.stride == (2, 2)
     with torch.inference_mode():
         features = model.encoder.forward_features(torch.zeros(1, 3, 65, 65))

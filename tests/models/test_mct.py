@@ -213,7 +213,7 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if "acr" not in name])
 def test_comparison_methods_are_refused(name: str) -> None:
     model = mct()
-    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--model acr"):
+    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--kind acr"):
         METHODS[name](model, wide(model), [[0]])
 
 

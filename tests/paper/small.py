@@ -4,7 +4,7 @@ import dataclasses
 from functools import cache
 from pathlib import Path
 
-from tagmask.cli.paper import parse_paper
+from tagmask.cli.parse import parse_paper
 from tagmask.config.paper import PaperSettings
 
 SMALL = (
@@ -12,7 +12,7 @@ SMALL = (
     *("--train.steps", "1", "--train.warmup", "0", "--train.size", "32", "--train.batch", "2"),
     *("--train.val-fraction", "0.25", "--seeds.size", "40", "--pseudo.affinity.steps", "1"),
     *("--pseudo.affinity.batch", "2", "--pseudo.affinity.size", "32", "--segment.steps", "1", "--segment.batch", "2"),
-    *("--segment.crop", "33", "--segment.workers", "0", "--predict.no-crf", "--predict.no-flip"),
+    *("--segment.size", "33", "--segment.workers", "0", "--predict.no-crf", "--predict.no-flip"),
 )
 
 

@@ -23,7 +23,7 @@ def test_the_same_settings_have_the_same_folder(tmp_path: Path) -> None:
     base = folder(tmp_path)
     assert base == folder(tmp_path)
     assert base == folder(tmp_path, "--train.workers", "1", "--train.log-every", "3")  # change no weight
-    assert base == folder(tmp_path, "--score-count", "3", "--seeds", "4", "--seeds.layers", "1")  # nor do these
+    assert base == folder(tmp_path, "--score-count", "3", "--random-seeds", "4", "--seeds.layers", "1")  # nor do these
     others = {
         folder(tmp_path, alpha=0.0),
         folder(tmp_path, view="vflip"),

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tagmask.cli import main
-from tagmask.cli.paper import parse_paper
+from tagmask.cli.parse import parse_paper
 from tagmask.config.paper import PaperSettings, write_paper_config
 from tagmask.paper.names import NAMES
 from tests.paper.small import SMALL, small
@@ -69,7 +69,7 @@ def test_no_picture_that_fits_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_presets_and_flags(tmp_path: Path) -> None:
-    settings = parse_paper(["ablation", "--out", str(tmp_path), "--train.lr", "0.5", "--seeds", "3"])
+    settings = parse_paper(["ablation", "--out", str(tmp_path), "--train.lr", "0.5", "--random-seeds", "3"])
     assert settings.data == "scenes"  # the preset, where nothing else is said
     assert settings.train.backbone == "tagmask_tiny"
     assert (settings.train.lr, settings.random_seeds) == (0.5, 3)
@@ -88,7 +88,7 @@ def test_what_is_scored(tmp_path: Path) -> None:
 
 
 def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
-    settings = small(tmp_path, "ablation", "--seeds", "2", "--only", "cow", "--score-scene-seed", "7")
+    settings = small(tmp_path, "ablation", "--random-seeds", "2", "--only", "cow", "--score-scene-seed", "7")
     write_paper_config(tmp_path / "ablation.toml", settings)
     again = parse_paper(["layers", "--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path / "b")])
     assert _changed(settings, again) == {"table", "out"}

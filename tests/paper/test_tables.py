@@ -90,9 +90,9 @@ def test_our_numbers_are_those_of_the_ordinary_stages(shared_out: Path, tmp_path
     run_paper(settings)
     row = rows_of(shared_out / "ablation.csv")[-1]
     plain = settings.run(tmp_path)
-    train(plain.for_train())
+    train(plain.for_stage("train"))
     scored = settings.score_data()
-    seed_catalog(dataclasses.replace(plain.for_seeds(), **scored))
+    seed_catalog(dataclasses.replace(plain.for_stage("seeds"), **scored))
     found = score_seeds(ScoreSettings(out=tmp_path, **scored))
     for kind, head in (("plain", "without affinity"), ("refined", "with affinity")):
         assert float(row[f"{head} mean"]) == pytest.approx(100 * found.curves[kind].best.miou_present, abs=1e-4)
@@ -111,9 +111,9 @@ def test_the_rows_of_the_ablation_are_trained_differently(shared_out: Path) -> N
 
 
 def test_several_seeds_give_mean_and_deviation(shared_out: Path) -> None:
-    run_paper(small(shared_out, "layers", "--seeds", "2"))
+    run_paper(small(shared_out, "layers", "--random-seeds", "2"))
     row = rows_of(shared_out / "layers.csv")[2]  # the last two blocks: the default
-    bench = Bench(small(shared_out, "layers", "--seeds=2"))
+    bench = Bench(small(shared_out, "layers", "--random-seeds=2"))
     scores = bench.scored(bench.trained({"ACR": {}}))["ACR"]
     values = [100 * one["refined"]["thresholds"]["oracle"]["miou_present"] for one in scores]
     assert len(set(values)) == 2

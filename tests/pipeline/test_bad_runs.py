@@ -96,7 +96,7 @@ def test_a_disk_that_fills_up(command: str, whole: Path, disk: Path, capsys: pyt
     assert run(*words) == 1
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith(f"error: {out}")
-    assert told.endswith(": the disk is full; free some space and type the same command again to go on.")
+    assert told.endswith(": the disk is full; free some space and type the same command again to resume.")
     assert half_files(disk) == []
     expected, found = made_by_stages(whole, place), made_by_stages(out, place)
     names = [name for name in found if name.endswith((".npz", ".png", "model.safetensors", ".html"))]
@@ -278,7 +278,7 @@ def test_ctrl_c(command: str, whole: Path, tmp_path: Path) -> None:
 
 
 def stopped_quietly(told: str, leader: int, out: Path) -> None:
-    assert told.splitlines()[-1] == "stopped; type the same command again to go on."
+    assert told.splitlines()[-1] == "stopped; type the same command again to resume."
     assert "Traceback" not in told
     assert "Error" not in told
     assert gone(leader)

@@ -16,12 +16,13 @@ import torch
 from PIL import Image
 
 from tagmask.cli import main
-from tagmask.config.run import RUN_PRESETS, RunSettings, run_values
+from tagmask.cli.parse import parse_run
+from tagmask.config import PRESETS
+from tagmask.config.run import RunSettings, run_values
 from tagmask.errors import TagmaskError
 from tagmask.pipeline.plan import duration, logged_rate
 from tagmask.pipeline.record import Record, differences, setting_parts, standing
 from tagmask.pipeline.run import RunSummary, record_of, run
-from tagmask.pipeline_command import parse_run
 from tests.helpers import process_of
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
@@ -44,7 +45,7 @@ def tiny_run(out: Path, **changes: Any) -> RunSettings:
     sections: dict[str, dict[str, Any]] = {
         "train": {**loop, "size": 32},
         "seeds": {"size": 32},
-        "segment": {**loop, "backbone": "test_resnet", "crop": 33, "lr": 0.002},
+        "segment": {**loop, "backbone": "test_resnet", "size": 33, "lr": 0.002},
         "pseudo": {"method": "crf"},
         "predict": {"crf": False, "flip": False},
     }
@@ -263,11 +264,13 @@ def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
 
 
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
-    one, other = (parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_train() for kind in ("", "-mct"))
+    one, other = (
+        parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_stage("train") for kind in ("", "-mct")
+    )
     parts = [setting_parts("train", section)[0] for section in (one, other)]
-    assert "model was None and is now mct" in differences(*parts)
-    assert "model was mct and is now None" in differences(*reversed(parts))
-    assert "model" not in setting_parts("seeds", parse_run(["--preset", "scenes", "--out", "x"]).for_seeds())[0]
+    assert "kind was None and is now mct" in differences(*parts)
+    assert "kind was mct and is now None" in differences(*reversed(parts))
+    assert "model" not in setting_parts("seeds", parse_run(["--preset", "scenes", "--out", "x"]).for_stage("seeds"))[0]
 
 
 def test_where_things_are_counts_only_until_a_stage_is_done(tmp_path: Path) -> None:
@@ -304,7 +307,7 @@ def test_rate_from_a_log(tmp_path: Path) -> None:
     assert logged_rate(log) == 0.25
 
 
-@pytest.mark.parametrize("name", RUN_PRESETS)
+@pytest.mark.parametrize("name", PRESETS)
 def test_presets_can_be_used(name: str, tmp_path: Path) -> None:
     values = run_values(name, None)
     needed = {"folder": ("images",), "coco": ("images", "annotations"), "voc": ("root",)}.get(values["data"], ())
@@ -316,8 +319,9 @@ def test_presets_can_be_used(name: str, tmp_path: Path) -> None:
 
 def test_flags_reach_the_stages(tmp_path: Path) -> None:
     found = parse_run(["--preset", "scenes", "--out", str(tmp_path), "--count", "5", "--train.steps", "9"])
-    assert (found.for_train().steps, found.for_train().count, found.for_predict().out) == (9, 5, tmp_path)
-    assert found.for_pseudo().affinity.backbone == "test_resnet"
+    train = found.for_stage("train")
+    assert (train.steps, train.count, found.for_stage("predict").out) == (9, 5, tmp_path)
+    assert found.for_stage("pseudo").affinity.backbone == "test_resnet"
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
@@ -341,7 +345,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 def test_maps_that_an_mctformer_has_not_are_refused_before_it_is_trained(flags: list[str], tmp_path: Path) -> None:
     settings = parse_run(["--preset", "scenes-mct", "--out", str(tmp_path), *flags])
     assert settings.mistakes() == [
-        "--train.model mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
+        "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
     ]
 
 

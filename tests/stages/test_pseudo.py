@@ -129,7 +129,7 @@ def test_labels_of_other_classes_are_not_used(run: Path, tmp_path: Path) -> None
     with pytest.raises(TagmaskError, match="holds pseudo labels made otherwise"):
         make_pseudo(settings(run))
     with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
-        train_segmenter(SegmentSettings(out=run, count=6, backbone="test_resnet", crop=33, steps=1, batch=2))
+        train_segmenter(SegmentSettings(out=run, count=6, backbone="test_resnet", size=33, steps=1, batch=2))
     with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
         score_run(ScoreSettings(out=run, count=6))
     with pytest.raises(TagmaskError, match=r"the masks in .* were made for 10 classes \(calf"):

@@ -229,7 +229,7 @@ def test_maps_by_another_method(run: Path) -> None:
 
 def test_an_mctformer_has_its_own_maps_only(run: Path) -> None:
     MctClassifier("tagmask_tiny", len(CLASSES), img_size=32, classes=CLASSES).save(run / "1_classifier")
-    with pytest.raises(TagmaskError, match="train one with --model acr"):
+    with pytest.raises(TagmaskError, match="train one with --kind acr"):
         seed_catalog(settings(run, method="generic"))
 
 

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.config import (
-    TRAIN_PRESETS,
     MapSettings,
     PhotoSettings,
     PseudoSettings,
     ScoreSettings,
     SeedSettings,
     TrainSettings,
+    preset_of,
 )
 from tagmask.data.open import open_train_and_val
 from tagmask.models.kinds import load_classifier
@@ -86,7 +86,7 @@ def test_views_train(view: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("strength", [0.0, 5.0])
 def test_training_learns_and_leaves_a_model(strength: float, tmp_path: Path) -> None:
     options: dict[str, Any] = {"alpha": strength, "beta": strength, "lr": 3e-3, "steps": 16, "count": 8, "batch": 8}
-    trained = train(tiny_settings(tmp_path, model="mct", val_fraction=0.0, **options))
+    trained = train(tiny_settings(tmp_path, kind="mct", val_fraction=0.0, **options))
     rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
     losses = [row["classes"] for row in rows if "classes" in row]
     assert np.mean(losses[-5:]) < np.mean(losses[:3]) - 0.3
@@ -95,7 +95,7 @@ def test_training_learns_and_leaves_a_model(strength: float, tmp_path: Path) -> 
 
 
 def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(tiny_settings(tmp_path / "whole", model="mct", steps=4))
+    train(tiny_settings(tmp_path / "whole", kind="mct", steps=4))
     plain = Loop._one_step
 
     def dying(self: Loop, step: int, batches: Any) -> dict[str, float]:
@@ -105,9 +105,9 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Loop, "_one_step", dying)
     with pytest.raises(KeyboardInterrupt):
-        train(tiny_settings(tmp_path / "parts", model="mct", steps=4, save_every=1))
+        train(tiny_settings(tmp_path / "parts", kind="mct", steps=4, save_every=1))
     monkeypatch.setattr(Loop, "_one_step", plain)
-    train(tiny_settings(tmp_path / "parts", model="mct", steps=4, save_every=1))
+    train(tiny_settings(tmp_path / "parts", kind="mct", steps=4, save_every=1))
     one, two = (load_file(tmp_path / name / "1_classifier/model.safetensors") for name in ("whole", "parts"))
     assert "patch_head.weight" in one
     assert "vit.cls_token" in one
@@ -115,7 +115,7 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytes
 
 
 def test_frozen_blocks_leave_the_class_tokens_free(tmp_path: Path) -> None:
-    settings = tiny_settings(tmp_path, model="mct", freeze=2)
+    settings = tiny_settings(tmp_path, kind="mct", freeze=2)
     model = build_classifier(settings, open_train_and_val(settings)[0])
     free = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {"vit.cls_token", "patch_head.weight", "vit.blocks.2.attn.qkv.weight"} <= free
@@ -124,7 +124,7 @@ def test_frozen_blocks_leave_the_class_tokens_free(tmp_path: Path) -> None:
 
 
 def test_from_tags_to_labels_and_scores(tmp_path: Path) -> None:
-    train(tiny_settings(tmp_path, model="mct", steps=2))
+    train(tiny_settings(tmp_path, kind="mct", steps=2))
     data: dict[str, Any] = {"out": tmp_path, "count": 4}
     assert seed_catalog(SeedSettings(**data, size=40)).made == 4
     scene, model = draw_scene(2), load_classifier(tmp_path / "1_classifier")
@@ -155,11 +155,11 @@ def test_one_photo(tmp_path: Path) -> None:
 
 def test_presets() -> None:
     for name, base in (("voc-seam", "voc"), ("scenes-seam", "scenes")):
-        seam, plain = (TrainSettings(out=Path(), **TRAIN_PRESETS[one]) for one in (name, base))
+        seam, plain = (TrainSettings(out=Path(), **preset_of(one, "train")) for one in (name, base))
         assert (seam.alpha, seam.beta) == (plain.alpha, 0)
         assert seam.alpha > 0
-        assert (seam.model, seam.backbone) == ("acr", plain.backbone)
+        assert (seam.kind, seam.backbone) == ("acr", plain.backbone)
     for name, base in (("voc-mct", "voc-deit-s"), ("scenes-mct", "scenes")):
-        mct, plain = (TrainSettings(out=Path(), **TRAIN_PRESETS[one]) for one in (name, base))
-        assert (mct.model, mct.backbone) == ("mct", plain.backbone)
+        mct, plain = (TrainSettings(out=Path(), **preset_of(one, "train")) for one in (name, base))
+        assert (mct.kind, mct.backbone) == ("mct", plain.backbone)
         assert (mct.alpha, mct.beta) == (plain.alpha, plain.beta)

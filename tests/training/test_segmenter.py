@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def settings(out: Path, **changes: Any) -> SegmentSettings:
-    small: dict[str, Any] = {"count": COUNT, "backbone": "test_resnet", "crop": 49, "batch": 2, "steps": 4}
+    small: dict[str, Any] = {"count": COUNT, "backbone": "test_resnet", "size": 49, "batch": 2, "steps": 4}
     small |= {"log_every": 1, "val_every": 100.0, "val_fraction": 0.25, "lr": 0.01, "pseudo": None}
     return SegmentSettings(out=out, **{**small, **changes})
 
@@ -153,7 +153,7 @@ def validated(model: DeepLabV2) -> float:
     return iou(total).miou_present
 
 
-@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "accumulate": 2, "frozen_norm": True, "multi_scale": True}])
+@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "accumulate": 2, "freeze_norm": True, "multi_scale": True}])
 def test_stopped_and_resumed_is_bit_identical(
     run: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
@@ -225,8 +225,8 @@ def test_labels_of_another_size_are_skipped(run: Path) -> None:
 
 
 def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
-    wrong = settings(tmp_path, crop=8, scales=(1.5, 0.5), val_fraction=1.0, weights=tmp_path / "none", pretrained=True)
+    wrong = settings(tmp_path, size=8, scales=(1.5, 0.5), val_fraction=1.0, weights=tmp_path / "none", pretrained=True)
     with pytest.raises(TagmaskError) as told:
         train_segmenter(wrong)
-    for part in ("--crop 8", "--scales 1.5 0.5", "--val-fraction 1.0", "--weights", "exclude each other"):
+    for part in ("--size 8", "--scales 1.5 0.5", "--val-fraction 1.0", "--weights", "exclude each other"):
         assert part in str(told.value)

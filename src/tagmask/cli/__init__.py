@@ -7,39 +7,39 @@ import sys
 from collections.abc import Sequence
 
 from tagmask import __version__
-from tagmask.cli.commands import COMMANDS
+from tagmask.cli.commands import COMMANDS, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.errors import TagmaskError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; mistakes of the user end with a sentence, not with a traceback."""
+    """Run one command; a mistake of the user ends with a sentence, not with a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # file names may be of any bytes, terminals of few characters
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not know a file name's characters
     try:
         code = _dispatch(arguments)
     except TagmaskError as error:
-        code = _complain(str(error))
+        code = _print_error(str(error))
     except KeyboardInterrupt:
         _close_bars()
         command = "the same command without --restart" if "--restart" in arguments else "the same command again"
-        print(f"\nstopped; type {command} to go on.", file=sys.stderr)
+        print(f"\nstopped; type {command} to resume.", file=sys.stderr)
         code = 130
-    except BrokenPipeError:  # the reader of our output (head, less) has gone
+    except BrokenPipeError:  # head or less has closed our output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except OSError as error:
         if error.errno not in _DISK:
             raise
-        code = _complain(f"{error.filename or _written(arguments)}: {_DISK[error.errno]}")
+        code = _print_error(f"{error.filename or _output(arguments)}: {_DISK[error.errno]}")
     sys.exit(code)
 
 
 _DISK = {
-    errno.ENOSPC: "the disk is full; free some space and type the same command again to go on.",
-    errno.EDQUOT: "the disk quota is used up; free some space and type the same command again to go on.",
+    errno.ENOSPC: "the disk is full; free some space and type the same command again to resume.",
+    errno.EDQUOT: "the disk quota is used up; free some space and type the same command again to resume.",
     errno.EFBIG: "a file of this size is not allowed there; choose another disk or a higher limit.",
     errno.EIO: "the disk cannot be read or written; check it.",
     errno.EROFS: "the disk is read-only; choose another --out.",
@@ -48,7 +48,7 @@ _DISK = {
     errno.ENAMETOOLONG: "this name is too long for the disk; choose a shorter one.",
     errno.ENOTDIR: "a file is where a folder is needed; choose another path.",
     errno.EEXIST: "a file is where a folder is needed; choose another path.",
-    errno.ENOENT: "there is no such place; choose another path.",
+    errno.ENOENT: "there is no such folder; choose another path.",
     errno.EISDIR: "a folder is where a file is needed; choose another path.",
 }
 
@@ -62,12 +62,12 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if arguments[0] not in COMMANDS:
         raise TagmaskError(f"there is no command {arguments[0]!r}; choose from {', '.join(COMMANDS)}.")
-    COMMANDS[arguments[0]](arguments[1:])
+    run_command(arguments[0], arguments[1:])
     return 0
 
 
-def _written(arguments: Sequence[str]) -> str:
-    """What a command writes, where the system does not say which file it could not write."""
+def _output(arguments: Sequence[str]) -> str:
+    """Where a command writes, for errors that name no file."""
     for flag in ("--to", "--onnx", "--out"):
         for place, argument in enumerate(arguments):
             if argument.startswith(f"{flag}="):
@@ -77,14 +77,14 @@ def _written(arguments: Sequence[str]) -> str:
     return "the output"
 
 
-def _complain(message: str) -> int:
+def _print_error(message: str) -> int:
     _close_bars()
     print(f"error: {message}", file=sys.stderr)
     return 1
 
 
 def _close_bars() -> None:
-    """End progress bars that an exception has left open: what comes next begins on a line of its own."""
+    """Close progress bars that an exception has left open, so that a message starts on a new line."""
     if "tqdm" in sys.modules:
         from tqdm import tqdm
 

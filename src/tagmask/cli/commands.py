@@ -1,165 +1,61 @@
-"""One function per command: parse, call, print."""
+"""The commands: each parses its settings, calls one function, and prints what that returns."""
 
 import os
-from collections.abc import Callable, Mapping
+from typing import Any
 
 from tagmask.cli import examples
-from tagmask.cli.parse import parse
-from tagmask.config import (
-    PREDICT_PRESETS,
-    PSEUDO_PRESETS,
-    SEED_PRESETS,
-    SEGMENT_PRESETS,
-    TRAIN_PRESETS,
-    ExportSettings,
-    PhotoSettings,
-    PredictPhotoSettings,
-    PredictSettings,
-    PseudoSettings,
-    ReportSettings,
-    ScoreSettings,
-    SeedSettings,
-    SegmentSettings,
-    TrainSettings,
+
+COMMANDS = (
+    *("demo", "run", "train", "seeds", "score", "pseudo", "segment", "predict", "report", "export", "paper"),
 )
 
 
-def demo(arguments: list[str]) -> None:
-    import tyro
+def run_command(name: str, arguments: list[str]) -> None:
+    """Parse the settings of a command, run it, and print its summary."""
+    _quieten_libraries()
+    from tagmask.cli import parse
+    from tagmask.pipeline.stages import call
 
-    from tagmask.demo import DemoSettings
+    if name == "demo":
+        from tagmask.demo import DemoSettings, run_demo
 
-    settings = tyro.cli(DemoSettings, args=arguments, prog="tagmask demo")
-    _calm_libraries()
-    from tagmask.demo import run_demo
+        run_demo(parse.from_flags(DemoSettings, {}, arguments, "demo", DemoSettings.__doc__ or ""))
+    elif name == "run":
+        settings = parse.parse_run(arguments)
+        print(call("tagmask.pipeline.run:run")(settings).summary())
+    elif name == "paper" and "--list" in arguments:
+        print(call("tagmask.paper.names:listing")())
+    elif name == "paper":
+        table = parse.parse_paper(arguments)
+        print(call("tagmask.paper.command:run_paper")(table).summary())
+    elif name == "export":
+        from tagmask.config import ExportSettings
 
-    run_demo(settings)
+        export: Any = parse.parse(ExportSettings, arguments, name, examples.EXPORT)
+        print(call("tagmask.stages.export:export_run")(export))
+    else:
+        _run_stage(name, arguments)
 
 
-def run(arguments: list[str]) -> None:
-    from tagmask.pipeline_command import run_command
+def _run_stage(name: str, arguments: list[str]) -> None:
+    from tagmask.cli import parse
+    from tagmask.pipeline.stages import call, stage
 
-    run_command(arguments)
-
-
-def train(arguments: list[str]) -> None:
-    settings = parse(TrainSettings, arguments, "train", examples.TRAIN_EXAMPLES, TRAIN_PRESETS)
-    _calm_libraries()
-    if not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
+    row, description = stage(name), getattr(examples, name.upper())
+    if row.photo is not None and arguments and not arguments[0].startswith("-"):
+        kind, function = row.photo
+        photo = parse.from_flags(kind, {}, ["--photo", *arguments], name, description)
+        print(call(function)(photo))
+        return
+    settings: Any = parse.parse(row.settings, arguments, name, description)
+    if name == "train" and not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
         print(f"{settings.backbone} starts from scratch; --pretrained or --weights give better maps.", flush=True)
-    from tagmask.training.classifier import train
-
-    trained = train(settings)
-    if trained.is_main:
-        print(trained.summary())
+    result = row.run(settings)
+    if getattr(result, "is_main", True):  # of several launched processes one speaks
+        print(result.summary())
 
 
-def seeds(arguments: list[str]) -> None:
-    if _is_photo(arguments):
-        import tyro
-
-        photo = tyro.cli(
-            PhotoSettings, args=["--photo", *arguments], prog="tagmask seeds", description=examples.SEED_EXAMPLES
-        )
-        from tagmask.stages.photo import seed_photo
-
-        print(seed_photo(photo))
-        return
-    settings = parse(SeedSettings, arguments, "seeds", examples.SEED_EXAMPLES, SEED_PRESETS)
-    _calm_libraries()
-    from tagmask.stages.seeds import seed_catalog
-
-    print(seed_catalog(settings).summary())
-
-
-def score(arguments: list[str]) -> None:
-    settings = parse(ScoreSettings, arguments, "score", examples.SCORE_EXAMPLES, {})
-    from tagmask.stages.score_run import score_run
-
-    print(score_run(settings).summary(settings.out))
-
-
-def pseudo(arguments: list[str]) -> None:
-    settings = parse(PseudoSettings, arguments, "pseudo", examples.PSEUDO_EXAMPLES, PSEUDO_PRESETS)
-    _calm_libraries()
-    from tagmask.stages.pseudo import make_pseudo
-
-    print(make_pseudo(settings).summary())
-
-
-def segment(arguments: list[str]) -> None:
-    settings = parse(SegmentSettings, arguments, "segment", examples.SEGMENT_EXAMPLES, SEGMENT_PRESETS)
-    _calm_libraries()
-    from tagmask.training.segmenter import train_segmenter
-
-    trained = train_segmenter(settings)
-    if trained.is_main:
-        print(trained.summary())
-
-
-def predict(arguments: list[str]) -> None:
-    if _is_photo(arguments):
-        import tyro
-
-        photo = tyro.cli(
-            PredictPhotoSettings,
-            args=["--photo", *arguments],
-            prog="tagmask predict",
-            description=examples.PREDICT_EXAMPLES,
-        )
-        from tagmask.stages.predict_photo import predict_photo
-
-        print(predict_photo(photo))
-        return
-    settings = parse(PredictSettings, arguments, "predict", examples.PREDICT_EXAMPLES, PREDICT_PRESETS)
-    _calm_libraries()
-    from tagmask.stages.predict import predict_catalog
-
-    print(predict_catalog(settings).summary())
-
-
-def report(arguments: list[str]) -> None:
-    settings = parse(ReportSettings, arguments, "report", examples.REPORT_EXAMPLES, {})
-    from tagmask.stages.report import write_report
-
-    print(f"report: {write_report(settings)}")
-
-
-def export(arguments: list[str]) -> None:
-    settings = parse(ExportSettings, arguments, "export", examples.EXPORT_EXAMPLES, {})
-    from tagmask.stages.export import export_run
-
-    print(export_run(settings))
-
-
-def paper(arguments: list[str]) -> None:
-    from tagmask.cli.paper import paper as run_table
-
-    _calm_libraries()
-    run_table(arguments)
-
-
-COMMANDS: Mapping[str, Callable[[list[str]], None]] = {
-    "demo": demo,
-    "run": run,
-    "train": train,
-    "seeds": seeds,
-    "score": score,
-    "pseudo": pseudo,
-    "segment": segment,
-    "predict": predict,
-    "report": report,
-    "export": export,
-    "paper": paper,
-}
-
-
-def _is_photo(arguments: list[str]) -> bool:
-    """Whether the first argument is a photo instead of a flag."""
-    return bool(arguments) and not arguments[0].startswith("-")
-
-
-def _calm_libraries() -> None:
+def _quieten_libraries() -> None:
     """No chatter of libraries between the progress lines, and threads that wait without burning the core.
 
     Spinning threads make training many times slower on a laptop that does anything else; must be set before torch.

@@ -1,5 +1,8 @@
 """What `--help` prints before the settings."""
 
+from tagmask.config import PRESETS
+from tagmask.config.run import SECTIONS
+
 USAGE = """\
 tagmask: images that carry only tags go in, segmentation masks come out.
 
@@ -7,20 +10,45 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask run       all stages, from images and tags to masks
   tagmask train     train a tag classifier with all-pairs consistency
   tagmask seeds     localisation maps of tagged images, or of one photo
-  tagmask score     how well maps, labels and masks agree with true masks
+  tagmask score     how well maps, labels and predictions match true masks
   tagmask pseudo    pixel labels from the maps, by random walk, dense CRF or attention
   tagmask segment   train a segmentation network on pseudo labels
   tagmask predict   masks of a catalog, a folder of photos, or one photo
-  tagmask report    one page on a run: scores, curves, pictures, and how all was made
+  tagmask report    one page on a run: scores, curves, pictures, and how they were made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT; the network as ONNX
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
 
-  tagmask COMMAND --help    settings and examples of one command
+  tagmask COMMAND --help        examples, and the settings that most people change
+  tagmask COMMAND --help-all    every setting
   tagmask --version
 """
 
-TRAIN_EXAMPLES = """\
-Train a tag classifier with all-pairs consistency (ACR). Stopped anywhere and typed again, it goes on.
+_NAMES = ", ".join(PRESETS)
+SOURCES = f"""
+also: --preset NAME   start from a named recipe: {_NAMES}
+      --config FILE   start from the section of this command in a run's config.toml
+"""
+
+RUN = f"""\
+From images and tags to masks: train, seeds, pseudo, segment, predict, score, report. If it is stopped, the same
+command resumes it; a finished stage is done again only where its settings or inputs have changed.
+
+examples:
+  tagmask run --preset scenes --out run
+  tagmask run --preset own-photos --images photos --tags tags.csv --out run
+  tagmask run --preset voc --root VOCdevkit/VOC2012 --out run
+  tagmask run --preset scenes --out run --train.steps 200 --pseudo.method walk --segment.backbone resnet18
+  tagmask run --config run/config.toml                     the same run again: resumes it, or does nothing
+  tagmask run --config run/config.toml --out other         the same settings, another folder
+
+also: --preset NAME   start from a named recipe: {_NAMES}
+      --config FILE   start from a run's config.toml
+      --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
+                      stages: {", ".join(SECTIONS)}
+"""
+
+TRAIN = """\
+Train a tag classifier with all-pairs consistency (ACR). If it is stopped, the same command resumes it.
 
 examples:
   tagmask train --preset scenes --out run
@@ -30,14 +58,10 @@ examples:
   tagmask train --preset scenes-seam --out seam            SEAM*: activation consistency alone
   tagmask train --preset scenes-mct --out mct              MCTformer with ACR; without: --alpha 0 --beta 0
   accelerate launch --num_processes 8 -m tagmask train --preset voc --root VOCdevkit/VOC2012 --batch 8 --out run
-
-also: --preset NAME   start from a named recipe: scenes, voc, voc-deit-s, coco, scenes-seam, voc-seam, scenes-mct,
-                      voc-mct
-      --config FILE   start from the [train] section of a run's config.toml
 """
 
-SEED_EXAMPLES = """\
-Make localisation maps ("seeds") of all images of a run, or of one photo. Stopped and typed again, it goes on.
+SEEDS = """\
+Make localisation maps ("seeds") of all images of a run, or of one photo. If it is stopped, the same command resumes it.
 
 examples:
   tagmask seeds --out run                                  the images and the model of the run
@@ -45,21 +69,19 @@ examples:
   tagmask seeds --out run --scales 0.75 1 1.25 --shard 0/4
   tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
   tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
-
-also: --preset scenes  the blocks whose affinity is object-like in the small backbone of the built-in scenes
 """
 
-SCORE_EXAMPLES = """\
-Compare what a run has made with true masks: maps at all thresholds (and at thresholds chosen without masks), pseudo
-labels, predictions. Every file is read once.
+SCORE = """\
+Compare what a run has made with true masks: maps at all thresholds and at thresholds chosen without masks, pseudo
+labels, and predictions.
 
 examples:
   tagmask score --out run
   tagmask score --out run --data voc --root VOC2012 --split val --processes 4
 """
 
-PSEUDO_EXAMPLES = """\
-Turn the seeds of a run into pixel labels (palette PNG, 255 = unsure). Stopped anywhere and typed again, it goes on.
+PSEUDO = """\
+Turn the seeds of a run into pixel labels (palette PNG, 255 = unsure). If it is stopped, the same command resumes it.
 
 examples:
   tagmask pseudo --out run --affinity.pretrained           the paper's way: AffinityNet and random walk
@@ -67,36 +89,31 @@ examples:
   tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
   tagmask pseudo --out run --background 0.55 --no-crf      the paper's settings
   tagmask pseudo --preset scenes --out run
-
-also: --preset NAME   start from a named recipe: scenes, voc, coco
-      --config FILE   start from the [pseudo] section of a run's config.toml
 """
 
-REPORT_EXAMPLES = """\
-Write run/report.html: what was run, scores, curves, and a gallery; one file, to be opened in any browser.
+REPORT = """\
+Write run/report.html: scores, curves, a gallery, and how they were made, in one file that any browser opens.
 
 examples:
   tagmask report --out run
   tagmask report --out run --data voc --root VOC2012 --split val --rows 24
 """
 
-SEGMENT_EXAMPLES = """\
-Train a segmentation network (DeepLabV2) on pseudo labels. Stopped anywhere and typed again, it goes on.
+SEGMENT = """\
+Train a segmentation network (DeepLabV2) on pseudo labels. If it is stopped, the same command resumes it.
 
 examples:
   tagmask segment --preset scenes --out run                the images and the pseudo labels of the run
-  tagmask segment --out run --backbone resnet18 --pretrained --crop 225 --steps 4000
+  tagmask segment --out run --backbone resnet18 --pretrained --size 225 --steps 4000
   tagmask segment --preset voc --out run
   tagmask segment --preset voc --out run --no-pretrained --weights resnet101.pth
   tagmask segment --out run --data folder --images photos --tags tags.csv --pseudo masks --pretrained
   accelerate launch --num_processes 2 -m tagmask segment --preset voc --out run
-
-also: --preset NAME   start from a named recipe: scenes, voc, coco
-      --config FILE   start from the [segment] section of a run's config.toml
 """
 
-PREDICT_EXAMPLES = """\
-Predict masks of the images of a run, of a folder of photos, or of one photo. Stopped and typed again, it goes on.
+PREDICT = """\
+Predict masks of the images of a run, of a folder of photos, or of one photo. If it is stopped, the same
+command resumes it.
 
 examples:
   tagmask predict --out run                                the images and the segmenter of the run
@@ -105,12 +122,9 @@ examples:
   tagmask predict --out run --photos holiday --tile 1024
   tagmask predict photo.jpg --model run/5_segmenter --show out.png
   tagmask predict photo.jpg --model run/5_segmenter --tags dog,sofa --no-crf --mask mask.png
-
-also: --preset scenes  the built-in scenes at their own size only
-      --config FILE    start from the [predict] section of a run's config.toml
 """
 
-EXPORT_EXAMPLES = """\
+EXPORT = """\
 Write the masks of a run as other tools read them, or the segmentation network as ONNX.
 
 examples:
@@ -125,20 +139,20 @@ examples:
   tagmask export --out run --onnx segmenter.onnx
 """
 
-PAPER_EXAMPLES = """\
-Each table and figure of the ACR paper by one command, ours beside theirs. Trainings are shared by all tables in the
-same --out. Stopped anywhere and typed again, it goes on.
+PAPER = """\
+Each table and figure of the ACR paper by one command, ours beside theirs. All tables in the same --out share their
+trainings. If it is stopped, the same command resumes it.
 
 examples:
   tagmask paper --list                                     every table and figure, and what it needs
   tagmask paper ablation --out paper                       on built-in scenes
-  tagmask paper methods --out paper --seeds 3              three random seeds: mean ± standard deviation
+  tagmask paper methods --out paper --random-seeds 3       three random seeds: mean ± standard deviation
   tagmask paper ablation --preset voc --root VOCdevkit/VOC2012 --score-split train --out paper
-  tagmask paper ablation --out paper --rows none both      without the two rows between
+  tagmask paper ablation --out paper --rows none both      two of the four rows
   tagmask paper layers --config paper/ablation.toml --out paper    with the settings of another table
   tagmask paper maps --out paper --train.steps 200 --seeds.size 96 --pictures 6
 
-also: --preset NAME   start from a named recipe: those of `tagmask run`; default: scenes, where --data is not given
+also: --preset NAME   start from a recipe of `tagmask run`; default: scenes, unless --data is given
       --config FILE   start from the settings of another table, or a run's config.toml
-      --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help` lists them
+      --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help-all` lists them
 """

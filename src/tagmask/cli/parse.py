@@ -1,50 +1,96 @@
-"""Settings from flags, on top of --preset, --config, and what earlier stages of the run were told."""
+"""Settings from flags, on top of --preset, --config, and the data settings of the run's earlier stages."""
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tagmask.config import DataSettings, Preset, read_toml, read_values
+from tagmask.cli import examples
+from tagmask.cli.help import ASKED, show_help
+from tagmask.config import PRESETS, RENAMED, preset_of, read_toml, read_values, renamed
+from tagmask.config.base import flag
+from tagmask.config.paper import OWN, PaperSettings, PaperTop
+from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
 from tagmask.errors import TagmaskError
 
-Settings = TypeVar("Settings", bound=DataSettings)
-NEWEST_FIRST = ("predict", "segment", "pseudo", "seeds", "train")  # sections of config.toml
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
-def parse(
-    kind: type[Settings], arguments: list[str], command: str, description: str, presets: Mapping[str, Preset]
+def parse(kind: type[Settings], arguments: list[str], command: str, description: str) -> Settings:
+    """The settings of a stage; later sources win: defaults, preset, the run or --config, flags."""
+    values: dict[str, Any] = {}
+    rest = list(arguments)
+    preset, config = take(rest, "--preset"), take(rest, "--config")
+    if preset is not None:
+        known = PRESETS if command in SECTIONS else {}
+        if preset not in known:
+            remedy = f"choose from {', '.join(known)}" if known else f"tagmask {command} has none"
+            raise TagmaskError(f"there is no preset {preset!r}; {remedy}.")
+        values |= read_values(kind, preset_of(preset, command), f"preset {preset}")
+    if config is not None:
+        values |= read_values(kind, read_toml(Path(config)).get(command, {}), config)
+    elif command != "train":
+        values |= read_values(kind, data_of_run(rest, command), "config.toml of the run")
+    return from_flags(kind, values, rest, command, description + (examples.SOURCES if command in SECTIONS else ""))
+
+
+def parse_run(arguments: list[str]) -> RunSettings:
+    """The settings of a run; later sources win: defaults, preset, --config, flags."""
+    rest = list(arguments)
+    preset, config = take(rest, "--preset"), take(rest, "--config")
+    values = run_values(preset, Path(config) if config is not None else None)
+    if ASKED & set(rest):  # the help of the stages lists their settings
+        top = {key: value for key, value in values.items() if key not in SECTIONS}
+        from_flags(RunTop, top, rest, "run", examples.RUN)
+    return from_flags(RunSettings, values, rest, "run", examples.RUN)
+
+
+def parse_paper(arguments: list[str]) -> PaperSettings:
+    """The settings of a table; later sources win: defaults, preset, --config, flags."""
+    rest = list(arguments)
+    if ASKED & set(rest):
+        from_flags(PaperTop, {}, rest, "paper", examples.PAPER)
+    if rest and not rest[0].startswith("-"):
+        rest = ["--table", *rest]
+    table = take([*rest], "--table")
+    _check_table(table)
+    preset, config = take(rest, "--preset"), take(rest, "--config")
+    if preset is None and config is None and not _given(rest, "--data"):
+        preset = "scenes"
+    values = run_values(preset, Path(config) if config is not None else None)
+    values = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
+    if config is not None:
+        values |= _table_values(Path(config), table)
+    return from_flags(PaperSettings, values, rest, "paper", examples.PAPER)
+
+
+def from_flags(
+    kind: type[Settings], values: dict[str, Any], arguments: list[str], command: str, description: str
 ) -> Settings:
-    """The settings of a command; later sources win: defaults, preset, the run or --config, flags."""
+    """Flags on top of ``values``; where the arguments ask for help, it is printed and the program ends."""
     import tyro
 
-    start: dict[str, Any] = {}
-    preset = take(arguments, "--preset")
-    if preset is not None:
-        if preset not in presets:
-            known = f"choose from {', '.join(presets)}" if presets else f"tagmask {command} has none"
-            raise TagmaskError(f"there is no preset {preset!r}; {known}.")
-        start |= read_values(kind, presets[preset], f"preset {preset}")
-    config = take(arguments, "--config")
-    if config is not None:
-        start |= read_values(kind, read_toml(Path(config)).get(command, {}), config)
-    elif command != "train":
-        start |= read_values(kind, data_of_run(arguments, command), "config.toml of the run")
     required = [field.name for field in dataclasses.fields(kind) if _is_required(field)]
-    default = kind(**{**dict.fromkeys(required, tyro.MISSING), **start})
-    return tyro.cli(kind, args=arguments, prog=f"tagmask {command}", description=description, default=default)
+    default = kind(**{**dict.fromkeys(required, tyro.MISSING), **values})
+    prog = f"tagmask {command}"
+    show_help(kind, default, arguments, prog, description)
+    _refuse_old_names(arguments, command)
+    return tyro.cli(kind, args=arguments, prog=prog, description=description, default=default)
 
 
-def take(arguments: list[str], flag: str) -> str | None:
-    """Remove ``flag VALUE`` or ``flag=VALUE`` from the arguments and return the value."""
+def take(arguments: list[str], name: str) -> str | None:
+    """Remove ``name VALUE`` or ``name=VALUE`` from the arguments and return the value."""
     for place, argument in enumerate(arguments):
-        if argument == flag:
+        if argument == name:
             if place + 1 == len(arguments):
-                raise TagmaskError(f"{flag} needs a value; see --help.")
+                raise TagmaskError(f"{name} needs a value; see --help.")
             value = arguments[place + 1]
             del arguments[place : place + 2]
             return value
-        if argument.startswith(flag + "="):
+        if argument.startswith(name + "="):
             del arguments[place]
             return argument.split("=", 1)[1]
     return None
@@ -55,24 +101,52 @@ def data_of_run(arguments: list[str], command: str) -> dict[str, Any]:
     out = take([*arguments, ""], "--out")
     if not out or _given(arguments, "--data") or not (Path(out) / "config.toml").exists():
         return {}
-    names = {field.name for field in dataclasses.fields(DataSettings)}
-    if command == "export":
-        names |= {"photos", "model"}
-    whole = read_toml(Path(out) / "config.toml")
-    section: dict[str, Any] = next((whole[name] for name in sections_for(arguments, command) if name in whole), {})
-    return {name: value for name, value in section.items() if name in names}
+    names = {*DATA, "photos", "model"} if command == "export" else set(DATA)
+    tables = read_toml(Path(out) / "config.toml")
+    name = next((name for name in _sections_for(arguments, command) if name in tables), "")
+    return {key: value for key, value in renamed(name, tables.get(name, {})).items() if key in names}
 
 
-def sections_for(arguments: list[str], command: str) -> tuple[str, ...]:
-    """The stages whose images a command works on, the first that was run counts: its own, or one before it."""
+def _sections_for(arguments: list[str], command: str) -> list[str]:
+    """The stages whose images a command works on, the most recent first: its own and those before it."""
     if command == "export":  # masks given by --labels are pseudo labels or the user's own
         command = "pseudo" if _given(arguments, "--labels") else "predict"
-    command = {"score": "seeds", "report": "predict"}.get(command, command)
-    return NEWEST_FIRST[NEWEST_FIRST.index(command) :]
+    stages = list(SECTIONS)
+    last = stages.index({"score": "seeds", "report": "predict"}.get(command, command))
+    return stages[last::-1]
 
 
-def _given(arguments: list[str], flag: str) -> bool:
-    return any(argument == flag or argument.startswith(flag + "=") for argument in arguments)
+def _refuse_old_names(arguments: list[str], command: str) -> None:
+    """Say what a flag is called today."""
+    stages = SECTIONS if command in ("run", "paper") else {}
+    for section, prefix in {command: "", **{stage: f"{stage}." for stage in stages}}.items():
+        for old, new in RENAMED.get(section, {}).items():
+            for spelling in (old, flag(old)):
+                for switch in ("", "no-"):
+                    if _given(arguments, f"--{prefix}{switch}{spelling}"):
+                        raise TagmaskError(f"--{prefix}{switch}{spelling} is now --{prefix}{switch}{flag(new)}.")
+
+
+def _check_table(name: str | None) -> None:
+    from tagmask.paper.names import NAMES
+
+    if name is None:
+        raise TagmaskError(f"name a table or figure first: {', '.join(NAMES)}; `tagmask paper --list` explains them.")
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}."
+        raise TagmaskError(f"there is no table or figure {name!r}; {hint}")
+
+
+def _table_values(config: Path, table: str | None) -> dict[str, Any]:
+    """What a table's TOML file says of scoring, and of the rows of the same table; nothing in that of a run."""
+    values = read_values(PaperTop, read_toml(config).get("paper", {}), f"{config}: paper")
+    left_out = () if values.get("table") == table else ("rows",)
+    return {key: value for key, value in values.items() if key in (*OWN, *DATA) and key not in left_out}
+
+
+def _given(arguments: list[str], name: str) -> bool:
+    return any(argument == name or argument.startswith(name + "=") for argument in arguments)
 
 
 def _is_required(field: "dataclasses.Field[Any]") -> bool:

@@ -1,22 +1,8 @@
-"""Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes told at once."""
+"""Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes reported at once."""
 
 from tagmask.config.affinity import AffinitySettings
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
-from tagmask.config.presets import (
-    PAPER_VOC,
-    PREDICT_PRESETS,
-    PSEUDO_PRESETS,
-    SCENE_MAPS,
-    SCENE_MASKS,
-    SCENE_PSEUDO,
-    SCENE_SEGMENTER,
-    SCENES,
-    SEED_PRESETS,
-    SEGMENT_PRESETS,
-    TRAIN_PRESETS,
-    VOC_SEGMENTER,
-    Preset,
-)
+from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import PseudoSettings
 from tagmask.config.report import ReportSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
@@ -28,44 +14,35 @@ from tagmask.config.segment import (
     PredictSettings,
     SegmentSettings,
 )
-from tagmask.config.toml import read_toml, read_values, to_plain, write_section
+from tagmask.config.toml import RENAMED, read_toml, read_values, renamed, to_plain, write_section
 from tagmask.config.train import TrainSettings
 
 __all__ = [
+    "HALO",
+    "PRESETS",
+    "RENAMED",
     "AffinitySettings",
     "DataSettings",
     "ExportSettings",
-    "HALO",
     "LoopSettings",
     "MapSettings",
     "MaskSettings",
-    "PAPER_VOC",
-    "PREDICT_PRESETS",
-    "PSEUDO_PRESETS",
-    "PseudoSettings",
     "PhotoSettings",
     "PredictPhotoSettings",
     "PredictSettings",
-    "Preset",
+    "PseudoSettings",
     "ReportSettings",
-    "SCENES",
-    "SCENE_MAPS",
-    "SCENE_MASKS",
-    "SCENE_PSEUDO",
-    "SCENE_SEGMENTER",
-    "SEED_PRESETS",
-    "SEGMENT_PRESETS",
     "ScoreSettings",
     "SeedSettings",
     "SegmentSettings",
     "Settings",
-    "TRAIN_PRESETS",
     "TrainSettings",
-    "VOC_SEGMENTER",
     "check",
     "parse_shard",
+    "preset_of",
     "read_toml",
     "read_values",
+    "renamed",
     "to_plain",
     "write_section",
 ]

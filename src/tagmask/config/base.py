@@ -1,18 +1,77 @@
-"""What several stages share: where images come from, how a network is trained, and how mistakes are told."""
+"""What the settings of several stages share: limits of numbers, where images come from, how a network is trained."""
 
+import dataclasses
 import math
+import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 from tagmask.errors import TagmaskError
 
 
-class Settings(Protocol):
+@dataclass(frozen=True)
+class Limit:
+    """What a number may be: ``x: Annotated[int, Limit(least=1)]``. Nothing infinite, and no nan, whatever the limit."""
+
+    least: float = -math.inf
+    above: float = -math.inf
+    most: float = math.inf
+    below: float = math.inf
+    multiple: int | None = None
+    example: str = ""
+
+    def admits(self, value: float) -> bool:
+        inside = self.least <= value <= self.most and self.above < value < self.below
+        return inside and (self.multiple is None or value % self.multiple == 0)
+
+    def __str__(self) -> str:
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
+        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf]
+        return " and ".join(words or ["a finite number"]) + (f", e.g. {self.example}" if self.example else "")
+
+
+Count = Annotated[int, Limit(least=1)]
+Whole = Annotated[int, Limit(least=0)]
+Positive = Annotated[float, Limit(above=0)]
+NonNegative = Annotated[float, Limit(least=0)]
+Share = Annotated[float, Limit(least=0, below=1)]
+Scale = Annotated[float, Limit(above=0, most=4)]
+Seed = Annotated[int, Limit(least=0, most=2**63 - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
     """Settings of a stage."""
+
+    section: ClassVar[str] = ""  # their table in config.toml
+    basic: ClassVar[str] = ""  # names of the settings that --help shows, with those of the base classes
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""
+        hints = typing.get_type_hints(type(self), include_extras=True)
+        names = [field.name for field in dataclasses.fields(self)]
+        return [sentence for name in names if (sentence := _beyond_limit(name, getattr(self, name), hints[name]))]
+
+
+def _beyond_limit(name: str, value: Any, hint: Any) -> str:
+    """A sentence on a number, or numbers, beyond the limit; empty where there is nothing to say."""
+    limit = _limit(hint)
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(number, int | float) for number in numbers):  # a text, a path, nothing
+        return ""
+    if all((limit or Limit()).admits(number) for number in numbers) and (numbers or limit is None):
+        return ""
+    finite = " and finite" if limit and not all(map(math.isfinite, numbers)) else ""
+    return f"--{flag(name)} {' '.join(map(str, numbers)) or '(nothing)'} must be {limit or Limit()}{finite}."
+
+
+def _limit(hint: Any) -> Limit | None:
+    """The limit in an annotation such as ``tuple[Annotated[float, Limit()], ...] | None``."""
+    own = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Limit)]
+    inner = (limit for part in typing.get_args(hint) if (limit := _limit(part)) is not None)
+    return own[0] if own else next(inner, None)
 
 
 _BELONGS = {  # setting: the kinds of data that have it
@@ -22,124 +81,136 @@ _BELONGS = {  # setting: the kinds of data that have it
     "root": ("voc",),
     "annotations": ("coco",),
 }
+_NEEDED = {"folder": ("images",), "voc": ("root",), "coco": ("images", "annotations"), "scenes": ()}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings:
+class DataSettings(Settings):
     """Where images and tags come from."""
 
+    basic = "out data images tags root split annotations"
     data: Literal["scenes", "folder", "voc", "coco"] = "scenes"
-    """scenes: built in, drawn on the fly; folder: images + tags table; voc, coco: their usual layouts."""
+    """scenes: built-in pictures; folder: images and a table of tags; voc, coco: their usual layouts."""
     images: Path | None = None
     """folder, coco: the folder of images."""
     tags: Path | None = None
     """folder: CSV, JSON or JSONL with a file and its tags per row; without it, one sub-folder per tag."""
     masks: Path | None = None
-    """folder: masks (palette PNG) named as the images, for scoring only."""
+    """folder: masks (palette PNG) named like the images, for scoring only."""
     root: Path | None = None
     """voc: the folder that holds JPEGImages and ImageSets."""
     split: str = "train"
     """voc: name of a list in ImageSets/Segmentation, or the path of a list file."""
     annotations: Path | None = None
     """coco: the instances*.json file."""
-    count: int = 2000
+    count: Count = 2000
     """scenes: how many pictures."""
     scene_seed: int = 0
     """scenes: another seed draws other pictures."""
 
     def mistakes(self) -> list[str]:
-        """One sentence for every setting that cannot be used."""
-        needed = {"folder": ("images",), "voc": ("root",), "coco": ("images", "annotations"), "scenes": ()}
-        found = [
-            f"--{name} is missing; --data {self.data} needs it."
-            for name in needed[self.data]
-            if getattr(self, name) is None
+        return super().mistakes() + self.data_mistakes()
+
+    def data_mistakes(self) -> list[str]:
+        """One sentence for everything that is wrong with the data."""
+        paths: dict[str, Path | None] = {name: getattr(self, name) for name in _BELONGS}
+        mistakes = [
+            f"--{name} is missing; --data {self.data} needs it." for name in _NEEDED[self.data] if paths[name] is None
         ]
-        for name in ("images", "tags", "masks", "root", "annotations"):
-            path = getattr(self, name)
-            if path is not None and not path.exists():
-                found.append(f"--{name} {path} does not exist; check the path.")
-        for name, kinds in _BELONGS.items():
-            if getattr(self, name) is not None and self.data not in kinds:
-                found.append(
-                    f"--{name} belongs to --data {' or '.join(kinds)}, not to --data {self.data}; add or drop one."
-                )
+        for name, path in paths.items():
+            if path is None:
+                continue
+            if not path.exists():
+                mistakes.append(f"--{name} {path} does not exist; check the path.")
+            if self.data not in _BELONGS[name]:
+                kinds = " or ".join(_BELONGS[name])
+                mistakes.append(f"--{name} belongs to --data {kinds}, not to --data {self.data}; add or drop one.")
         out: Path | None = getattr(self, "out", None)
         if self.data == "folder" and self.tags is None and self.images is not None and within(out, self.images):
-            found.append(
-                f"--out {out} lies in --images {self.images}, whose folders are the tags; choose another place."
-            )
-        return found + below(self, count=1)
+            mistakes.append(f"--out {out} is inside --images {self.images}, whose folders are tags; put it elsewhere.")
+        return mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopSettings:
-    """How a network is trained; shared by all three networks."""
+class LoopSettings(Settings):
+    """How a network is trained; shared by all networks."""
 
-    epochs: float = 15
+    basic = "epochs steps batch lr precision workers restart pretrained weights"
+    pretrained: bool = False
+    """Start from published weights (timm downloads them once; those of tagmask_tiny come with the package)."""
+    weights: Path | None = None
+    """Start from a local .safetensors or .pth file."""
+    epochs: Positive = 15
     """Passes over the images; may be a fraction."""
-    steps: int | None = None
+    steps: Count | None = None
     """Number of steps instead of epochs."""
-    batch: int = 4
+    batch: Count = 4
     """Images per step in total, over all processes and accumulated parts."""
-    accumulate: int = 1
+    accumulate: Count = 1
     """Split each batch into this many parts, one after the other, to save memory."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    lr: float = 0.01
-    weight_decay: float = 5e-4
-    momentum: float = 0.9
+    lr: Positive = 0.01
+    weight_decay: NonNegative = 5e-4
+    momentum: NonNegative = 0.9
     """sgd only."""
-    head_lr: float = 1.0
+    head_lr: NonNegative = 1.0
     """Factor on the learning rate of the new layers."""
-    power: float = 0.9
+    power: NonNegative = 0.9
     """Polynomial decay: lr · (1 − step/steps)^power."""
-    warmup: int = 0
+    warmup: Whole = 0
     """Steps of linear warm-up."""
-    clip: float = 0.0
+    clip: NonNegative = 0.0
     """Largest norm of the gradient; 0 = no limit."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Mixed precision, where the device has it."""
-    ema: float = 0.0
+    """Mixed precision, where the device supports it."""
+    ema: Annotated[float, Limit(least=0, below=1, example="0.999")] = 0.0
     """Decay of an exponential moving average of the weights, e.g. 0.999; 0 = off."""
-    seed: int = 0
-    workers: int = 0
+    seed: Seed = 0
+    workers: Whole = 0
     """Processes that load images; 0 loads in the main process."""
-    log_every: int = 20
-    save_every: int = 200
+    log_every: Count = 20
+    save_every: Count = 200
     """Steps between two resume points."""
-    val_every: float = 1.0
+    val_every: Positive = 1.0
     """Epochs between two validations."""
     tensorboard: bool = False
     """Also write TensorBoard events (needs the extra `tensorboard`)."""
     restart: bool = False
-    """Throw away an earlier training in the same folder instead of going on with it."""
+    """Discard an earlier training in the same folder instead of resuming it."""
 
     def mistakes(self) -> list[str]:
-        found = below(self, batch=1, accumulate=1, log_every=1, save_every=1, workers=0, warmup=0, clip=0, steps=1)
-        found += below(self, seed=0, momentum=0, weight_decay=0, head_lr=0, power=0)
-        for name in ("epochs", "lr", "val_every"):
-            if not 0 < getattr(self, name) < math.inf:
-                found.append(f"--{flag(name)} {getattr(self, name)} must be above 0.")
-        if self.seed >= 2**63:
-            found.append(f"--seed {self.seed} must be below 2^63.")
-        if not 0 <= self.ema < 1:
-            found.append(f"--ema {self.ema} must be at least 0 and below 1, e.g. 0.999.")
-        if self.batch % self.accumulate:
-            found.append(f"--batch {self.batch} cannot be split into --accumulate {self.accumulate} equal parts.")
-        return found
+        mistakes = super().mistakes()
+        if self.accumulate and self.batch % self.accumulate:
+            mistakes.append(f"--batch {self.batch} cannot be split into --accumulate {self.accumulate} equal parts.")
+        if self.weights is not None and not self.weights.is_file():
+            mistakes.append(f"--weights {self.weights} does not exist; check the path.")
+        if self.weights is not None and self.pretrained:
+            mistakes.append("--pretrained and --weights exclude each other; choose one.")
+        return mistakes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSettings(Settings):
+    """Which part of the images is worked on."""
+
+    shard: str | None = None
+    """Only part i of n, written i/n with i from 0: run the parts on several machines."""
+
+    def mistakes(self) -> list[str]:
+        wrong = self.shard is not None and parse_shard(self.shard) is None
+        return super().mistakes() + ([f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4."] if wrong else [])
 
 
 def check(settings: Settings) -> None:
     """Raise one error that lists every mistake of ``settings``."""
-    found = settings.mistakes()
-    if found:
-        raise TagmaskError(
-            "\n".join(found) if len(found) == 1 else "\n".join(["several settings need mending:", *found])
-        )
+    mistakes = settings.mistakes()
+    if mistakes:
+        heading = [f"{len(mistakes)} settings cannot be used:"] if len(mistakes) > 1 else []
+        raise TagmaskError("\n".join([*heading, *mistakes]))
 
 
 def parse_shard(text: str) -> tuple[int, int] | None:
-    """``i/n`` as two numbers, None where it is not of that form."""
+    """``i/n`` as two numbers, None where the text has another form."""
     part, slash, whole = text.partition("/")
     if not (slash and part.isdecimal() and whole.isdecimal() and int(part) < int(whole)):
         return None
@@ -150,22 +221,13 @@ def flag(name: str) -> str:
     return name.replace("_", "-")
 
 
-def below(settings: Any, **limits: float) -> list[str]:
-    values = {name: getattr(settings, name) for name in limits}
-    return [
-        f"--{flag(name)} {value} must be at least {limits[name]}."
-        for name, value in values.items()
-        if value is not None and value < limits[name]
-    ]
-
-
 def within(path: Path | None, folder: Path) -> bool:
     """Whether a path is a folder, or lies in it."""
     return path is not None and path.resolve().is_relative_to(folder.resolve())
 
 
 def same_file(photo: Path, **written: Path | None) -> list[str]:
-    """Mistakes in where something is written: not over the photo itself."""
+    """A sentence for every file that would overwrite the photo."""
     return [
         f"--{flag(name)} {path} is the photo itself; choose another name."
         for name, path in written.items()
@@ -173,32 +235,14 @@ def same_file(photo: Path, **written: Path | None) -> list[str]:
     ]
 
 
-def check_weights(weights: Path | None, pretrained: bool) -> list[str]:
-    """Mistakes in where a network starts from."""
-    found = []
-    if weights is not None and not weights.is_file():
-        found.append(f"--weights {weights} does not exist; check the path.")
-    if weights is not None and pretrained:
-        found.append("--pretrained and --weights exclude each other; choose one.")
-    return found
-
-
-def check_scales(scales: tuple[float, ...]) -> list[str]:
-    """Mistakes in the scales at which an image is seen."""
-    if scales and all(0 < scale <= 4 for scale in scales):
-        return []
-    return [f"--scales {' '.join(map(str, scales))} must be numbers above 0 and at most 4."]
+def check_scales(scales: tuple[float, float]) -> list[str]:
+    """A sentence where a range of scales is the wrong way round."""
+    small, large = scales
+    return [f"--scales {small} {large} must have the smaller one first."] if small > large else []
 
 
 def check_blocks(blocks: tuple[int, int] | None) -> list[str]:
-    """Mistakes in the first and last of some blocks."""
+    """A sentence where two numbers are not the first and the last of some blocks."""
     if blocks is None or 0 <= blocks[0] <= blocks[1]:
         return []
     return [f"--affinity-blocks {blocks[0]} {blocks[1]} must be the first and the last, counted from 0."]
-
-
-def check_shard(shard: str | None) -> list[str]:
-    """Mistakes in a part i/n."""
-    if shard is None or parse_shard(shard) is not None:
-        return []
-    return [f"--shard {shard} must be i/n with 0 ≤ i < n, e.g. 0/4."]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config.base import DataSettings, below, flag
+from tagmask.config.base import Count, DataSettings, flag
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, Sections
 from tagmask.config.toml import write_section
 
-BELONGS = {  # setting of what is scored: the kinds of data that have it
+BELONGS = {  # setting of the images that are scored: the kinds of data that have it
     "score_split": ("voc",),
     "score_images": ("folder", "coco"),
     "score_tags": ("folder",),
@@ -24,19 +24,21 @@ SCENES_SCORED = 200
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTop(DataSettings):
-    """What the paper's tables have of their own; the [paper] table of their config.toml."""
+    """What is set once for a table; the [paper] section of its TOML file."""
 
+    section = "paper"
+    basic = "random_seeds only rows pictures masks count score_split score_count"
     table: str
-    """The table or figure; may also stand first, without --table. `tagmask paper --list` names all."""
+    """The table or figure; `--table` may be left out where it comes first. `tagmask paper --list` names them."""
     out: Path
     """Folder of the tables; trainings are shared by all tables in it."""
-    random_seeds: int = 1
-    """How many times each row is trained, each time with another seed; also --seeds."""
+    random_seeds: Count = 1
+    """How many times each row is trained, each time with another seed."""
     only: tuple[str, ...] = ()
     """Also report the mean over the background and these classes, e.g. dog person."""
     rows: tuple[str, ...] = ()
     """ablation, methods, backbones, augmentations, distances: these rows alone, e.g. none both; default: all."""
-    pictures: int = 4
+    pictures: Count = 4
     """Images in a figure."""
     keep_maps: bool = False
     """Keep the maps of every image once they are scored; they may take gigabytes."""
@@ -47,7 +49,7 @@ class PaperTop(DataSettings):
     score_tags: Path | None = None
     score_masks: Path | None = None
     score_annotations: Path | None = None
-    score_count: int | None = None
+    score_count: Count | None = None
     """scenes: how many pictures are scored; default: 200."""
     score_scene_seed: int | None = None
     """scenes: seed of the pictures that are scored; default: one more than --scene-seed, so none was trained on."""
@@ -64,16 +66,16 @@ class PaperTop(DataSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings(Sections, PaperTop):
-    """One table or figure of the paper, ours beside theirs; stages write where the cache says."""
+    """One table or figure of the paper, ours beside theirs; stages write into folders of the cache."""
 
     def mistakes(self) -> list[str]:
-        """One sentence for every setting that cannot be used."""
-        found = self.run(self.out).mistakes() + below(self, random_seeds=1, pictures=1, score_count=1)
+        mistakes = self.run(self.out).mistakes()
+        mistakes += [mistake for mistake in super().mistakes() if mistake not in mistakes]
         for name, kinds in BELONGS.items():
             if getattr(self, name) is not None and self.data not in kinds:
-                found.append(f"--{flag(name)} belongs to --data {' or '.join(kinds)}; leave it out.")
-        scored = DataSettings(**self.score_data()).mistakes()
-        return found + [one.replace("--", "--score-", 1) for one in scored if one not in found]
+                mistakes.append(f"--{flag(name)} belongs to --data {' or '.join(kinds)}; leave it out.")
+        scored = DataSettings(**self.score_data()).data_mistakes()
+        return mistakes + [mistake.replace("--", "--score-", 1) for mistake in scored if mistake not in mistakes]
 
     def run(self, out: Path, place: int = 0, changes: Mapping[str, Any] | None = None) -> RunSettings:
         """The settings of the run in ``out``: the ``place``-th random seed, the training changed by ``changes``."""
@@ -90,7 +92,7 @@ class PaperSettings(Sections, PaperTop):
         )
 
 
-OWN = tuple(one.name for one in dataclasses.fields(PaperTop) if one.name not in (*DATA, "table", "out"))
+OWN = tuple(field.name for field in dataclasses.fields(PaperTop) if field.name not in (*DATA, "table", "out"))
 
 
 def write_paper_config(path: Path, settings: PaperSettings) -> None:
@@ -100,4 +102,4 @@ def write_paper_config(path: Path, settings: PaperSettings) -> None:
     run = settings.run(settings.out)
     write_section(path, "run", RunTop(out=settings.out, **run.data_settings()))
     for name in SECTIONS:
-        write_section(path, name, getattr(run, f"for_{name}")())
+        write_section(path, name, run.for_stage(name))

@@ -4,16 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import DataSettings, below, check_blocks, check_scales, check_shard, same_file
+from tagmask.config.base import Count, DataSettings, Scale, Settings, ShardSettings, check_blocks, same_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapSettings:
+class MapSettings(Settings):
     """How localisation maps are made; the defaults are the paper's."""
 
+    basic = "method affinity_blocks centre size scales flip batch"
     method: Literal["acr", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
     """acr: class gradients of the attention; the others are what the paper compares with, on the same classifier."""
-    layers: int | None = None
+    layers: Count | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: tuple[int, int] | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
@@ -25,50 +26,48 @@ class MapSettings:
     """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
     propagation: float = 0.0
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
-    size: int | None = None
+    size: Count | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
-    scales: tuple[float, ...] = (1.0,)
+    scales: tuple[Scale, ...] = (1.0,)
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
     """Also see the mirrored image."""
-    batch: int = 16
+    batch: Count = 16
     """Images of equal shape that go through the network together; one with other methods than acr."""
 
     def mistakes(self) -> list[str]:
-        found = below(self, layers=1, size=1, batch=1) + check_scales(self.scales)
+        mistakes = super().mistakes()
         if not 0 <= self.propagation < 1:
-            found.append(f"--propagation {self.propagation} must be at least 0 and below 1, e.g. 0.8.")
+            mistakes.append(f"--propagation {self.propagation} must be at least 0 and below 1, e.g. 0.8.")
         if self.method != "acr" and (self.centre or self.layers):
-            flag = "--centre" if self.centre else "--layers"
-            found.append(f"{flag} is about the class gradients of --method acr; leave it out with {self.method}.")
-        return found + check_blocks(self.affinity_blocks)
+            name = "--centre" if self.centre else "--layers"
+            mistakes.append(f"{name} is about the class gradients of --method acr; leave it out with {self.method}.")
+        return mistakes + check_blocks(self.affinity_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedSettings(MapSettings, DataSettings):
+class SeedSettings(MapSettings, ShardSettings, DataSettings):
     """Make localisation maps for every image of a catalog."""
 
+    section = "seeds"
+    basic = "model shard restart"
     out: Path
     """Folder of the run; the maps go into its 2_seeds."""
     model: Path | None = None
     """Folder of a trained classifier; default: 1_classifier of the run."""
     dtype: Literal["uint8", "float16"] = "uint8"
     """How the maps are stored: uint8 (0 to 255 for 0 to 1) or float16."""
-    shard: str | None = None
-    """Only part i of n, written i/n with i from 0: run the parts on several machines."""
     restart: bool = False
-    """Make all maps anew."""
-
-    def mistakes(self) -> list[str]:
-        return DataSettings.mistakes(self) + MapSettings.mistakes(self) + check_shard(self.shard)
+    """Discard earlier maps and make all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhotoSettings(MapSettings):
     """Localisation maps of one photo."""
 
+    basic = "photo model tags show show_affinity out"
     photo: Path
-    """The photo; may also stand first, without --photo."""
+    """The photo; `--photo` may be left out where it comes first."""
     model: Path
     """Folder of a trained classifier."""
     tags: str | None = None
@@ -82,17 +81,15 @@ class PhotoSettings(MapSettings):
 
     def mistakes(self) -> list[str]:
         written = {"show": self.show, "show_affinity": self.show_affinity, "out": self.out}
-        return MapSettings.mistakes(self) + same_file(self.photo, **written)
+        return super().mistakes() + same_file(self.photo, **written)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(DataSettings):
-    """Compare localisation maps with masks."""
+    """Compare maps, labels and predictions with true masks."""
 
+    basic = "masks processes"
     out: Path
     """Folder of the run."""
-    processes: int = 1
+    processes: Count = 1
     """Read and count with this many processes."""
-
-    def mistakes(self) -> list[str]:
-        return DataSettings.mistakes(self) + below(self, processes=1)

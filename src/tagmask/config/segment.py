@@ -2,15 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from tagmask.config.base import (
+    Count,
     DataSettings,
+    Limit,
     LoopSettings,
-    below,
+    NonNegative,
+    Positive,
+    Scale,
+    Settings,
+    ShardSettings,
+    Share,
     check_scales,
-    check_shard,
-    check_weights,
     same_file,
     within,
 )
@@ -23,70 +28,58 @@ TILE_STEP = 8  # pixels, the stride of most networks; those with a larger one as
 class SegmentSettings(LoopSettings, DataSettings):
     """Train a segmentation network on pseudo labels. The defaults are the community's DeepLabV2 recipe."""
 
+    section = "segment"
+    basic = "pseudo backbone freeze_norm size"
     out: Path
     """Folder of the run; the segmenter goes into its 5_segmenter."""
     pseudo: Path | None = None
     """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
     backbone: str = "resnet101"
     """Any convolutional timm encoder."""
-    pretrained: bool = False
-    """Start from timm's published weights (downloaded by timm once)."""
-    weights: Path | None = None
-    """Start from a local .safetensors or .pth file of an image classifier."""
     caffe: bool = False
-    """The weights file strides in the first convolution of each bottleneck block, as Caffe's models do."""
+    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
     multi_scale: bool = False
     """Also see each crop at ¾ and ½ of its size and take the largest logit."""
-    frozen_norm: bool = False
-    """Keep the encoder's BatchNorm as it is; advisable for batches below about 8 per device."""
-    crop: int = 321
+    freeze_norm: bool = False
+    """Do not train the encoder's batch norms; advisable for batches below about 8 per device."""
+    size: Annotated[int, Limit(least=9)] = 321
     """Side of the square training crops in pixels; best one more than a multiple of 8."""
-    scales: tuple[float, float] = (0.5, 1.5)
+    scales: tuple[Positive, Positive] = (0.5, 1.5)
     """Smallest and largest random scale of an image before it is cropped."""
-    val_fraction: float = 0.05
+    val_fraction: Share = 0.05
     """Share of the pseudo labels kept aside to validate on."""
-    batch: int = 10
-    lr: float = 2.5e-4
-    head_lr: float = 10.0
-    steps: int | None = 20_000
+    batch: Count = 10
+    lr: Positive = 2.5e-4
+    head_lr: NonNegative = 10.0
+    steps: Count | None = 20_000
 
     def mistakes(self) -> list[str]:
-        found = DataSettings.mistakes(self) + LoopSettings.mistakes(self) + below(self, crop=9)
-        if not 0 < self.scales[0] <= self.scales[1]:
-            found.append(f"--scales {self.scales[0]} {self.scales[1]} must be above 0, the smaller one first.")
-        if not 0 <= self.val_fraction < 1:
-            found.append(f"--val-fraction {self.val_fraction} must be at least 0 and below 1.")
-        return found + check_weights(self.weights, self.pretrained)
+        return super().mistakes() + check_scales(self.scales)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskSettings:
+class MaskSettings(Settings):
     """How masks are predicted; the defaults are the community's."""
 
-    scales: tuple[float, ...] = (0.5, 0.75, 1.0, 1.25, 1.5)
+    basic = "scales flip crf tile"
+    scales: tuple[Scale, ...] = (0.5, 0.75, 1.0, 1.25, 1.5)
     """The image is seen at each of these scales of its size, and the probabilities are averaged."""
     flip: bool = True
     """Also see the mirrored image."""
     crf: bool = True
     """Sharpen the probabilities along the edges of the image by a dense CRF."""
-    tile: int | None = None
+    tile: Annotated[int, Limit(above=0, multiple=TILE_STEP, example="1024")] | None = None
     """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
-    halo: int = HALO
+    halo: Annotated[int, Limit(above=0, multiple=TILE_STEP, example=str(HALO))] = HALO
     """Pixels seen around each tile."""
-
-    def mistakes(self) -> list[str]:
-        found = check_scales(self.scales)
-        if self.tile is not None and (self.tile < TILE_STEP or self.tile % TILE_STEP):
-            found.append(f"--tile {self.tile} must be a multiple of {TILE_STEP}, e.g. 1024.")
-        if self.halo < TILE_STEP or self.halo % TILE_STEP:
-            found.append(f"--halo {self.halo} must be a multiple of {TILE_STEP}, e.g. {HALO}.")
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings(MaskSettings, DataSettings):
+class PredictSettings(MaskSettings, ShardSettings, DataSettings):
     """Predict the mask of every image of a catalog, or of every photo of a folder."""
 
+    section = "predict"
+    basic = "model photos use_tags probabilities shard restart"
     out: Path
     """Folder of the run; the masks go into its 6_predictions."""
     model: Path | None = None
@@ -97,30 +90,27 @@ class PredictSettings(MaskSettings, DataSettings):
     """Rule out the classes that an image is not tagged with."""
     probabilities: bool = False
     """Also write the probabilities of every class (.npz)."""
-    shard: str | None = None
-    """Only part i of n, written i/n with i from 0: run the parts on several machines."""
     restart: bool = False
-    """Make all masks anew."""
+    """Discard earlier masks and make all of them."""
 
-    def mistakes(self) -> list[str]:
-        found = [] if self.photos is not None else DataSettings.mistakes(self)
-        if self.photos is not None and not self.photos.is_dir():
-            found.append(f"--photos {self.photos} is not a folder; check the path.")
-        elif self.photos is not None and within(self.out, self.photos):
-            found.append(
-                f"--out {self.out} lies in --photos {self.photos}, and would be read as photos; choose another."
+    def data_mistakes(self) -> list[str]:
+        if self.photos is None:
+            return super().data_mistakes()
+        mistakes = check_photos(self.photos)
+        if not mistakes and within(self.out, self.photos):
+            mistakes.append(
+                f"--out {self.out} is inside --photos {self.photos}, and would be read as photos; put it elsewhere."
             )
-        if self.photos is not None and self.use_tags:
-            found.append("--photos have no tags; leave out --use-tags.")
-        return found + MaskSettings.mistakes(self) + check_shard(self.shard)
+        return mistakes + (["--photos have no tags; leave out --use-tags."] if self.use_tags else [])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictPhotoSettings(MaskSettings):
     """Predict the mask of one photo."""
 
+    basic = "photo model tags show mask"
     photo: Path
-    """The photo; may also stand first, without --photo."""
+    """The photo; `--photo` may be left out where it comes first."""
     model: Path
     """Folder of a trained segmenter."""
     tags: str | None = None
@@ -131,7 +121,7 @@ class PredictPhotoSettings(MaskSettings):
     """Write the mask here (palette PNG)."""
 
     def mistakes(self) -> list[str]:
-        return MaskSettings.mistakes(self) + same_file(self.photo, show=self.show, mask=self.mask)
+        return super().mistakes() + same_file(self.photo, show=self.show, mask=self.mask)
 
 
 Format = Literal["coco", "voc", "voc-test", "label-studio", "cvat", "overlays"]
@@ -142,6 +132,7 @@ FOLDERS = ("voc", "overlays")  # the other formats are single files
 class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
+    basic = "format to labels photos polygons pieces onnx"
     out: Path
     """Folder of the run."""
     format: Format = "coco"
@@ -163,24 +154,31 @@ class ExportSettings(DataSettings):
     model: Path | None = None
     """onnx: folder of a trained segmenter; default: 5_segmenter of the run."""
 
-    def mistakes(self) -> list[str]:
-        if self.onnx is not None and self.to is None:
+    def data_mistakes(self) -> list[str]:
+        if self.onnx is not None and self.to is None:  # the network alone
             return []
-        found = [] if self.photos is not None else DataSettings.mistakes(self)
-        if self.photos is not None and not self.photos.is_dir():
-            found.append(f"--photos {self.photos} is not a folder; check the path.")
+        return check_photos(self.photos) if self.photos is not None else super().data_mistakes()
+
+    def mistakes(self) -> list[str]:
+        mistakes = super().mistakes()
         if self.to is None:
-            found.append("--to is missing; name the file or folder to write, or --onnx FILE for the network.")
-        elif self.format not in FOLDERS and self.to.is_dir():
-            found.append(f"--to {self.to} is a folder; --format {self.format} writes a single file: name it.")
+            missing = "--to is missing; name the file or folder to write, or --onnx FILE for the network."
+            return mistakes + ([missing] if self.onnx is None else [])
+        if self.format not in FOLDERS and self.to.is_dir():
+            mistakes.append(f"--to {self.to} is a folder; --format {self.format} writes a single file: name it.")
         elif self.format in FOLDERS and self.to.is_file():
-            found.append(f"--to {self.to} is a file; --format {self.format} writes a folder: name another.")
-        if self.format == "label-studio" and self.to is not None and self.to.suffix.lower() == ".xml":
-            found.append(
+            mistakes.append(f"--to {self.to} is a file; --format {self.format} writes a folder: name another.")
+        if self.format == "label-studio" and self.to.suffix.lower() == ".xml":
+            mistakes.append(
                 f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
             )
         if self.polygons and self.format != "coco":
-            found.append(f"--polygons belongs to --format coco; leave it out with {self.format}.")
+            mistakes.append(f"--polygons belongs to --format coco; leave it out with {self.format}.")
         if self.pieces and self.format in ("voc", "voc-test", "overlays"):
-            found.append(f"--pieces: --format {self.format} knows classes only, no objects; leave it out.")
-        return found
+            mistakes.append(f"--pieces: --format {self.format} knows classes only, no objects; leave it out.")
+        return mistakes
+
+
+def check_photos(photos: Path) -> list[str]:
+    """A sentence where ``photos`` is no folder."""
+    return [] if photos.is_dir() else [f"--photos {photos} is not a folder; check the path."]

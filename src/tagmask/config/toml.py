@@ -1,4 +1,4 @@
-"""Settings to TOML and back; unknown names and wrong types are all told at once."""
+"""Settings to TOML and back; unknown names and wrong types are reported all at once."""
 
 import dataclasses
 import difflib
@@ -15,7 +15,18 @@ from tagmask.files import write_text
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-UNSET = "none"  # TOML has no null; written only where a setting was unset that has a default
+UNSET = "none"  # TOML has no null; written only for a setting whose default is a value
+RENAMED: Mapping[str, Mapping[str, str]] = {  # section: {old name: name of today}
+    "train": {"model": "kind"},
+    "segment": {"crop": "size", "frozen_norm": "freeze_norm"},
+    "paper": {"seeds": "random_seeds"},
+}
+
+
+def renamed(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a section that an earlier version may have written, under the names of today."""
+    names = RENAMED.get(section, {})
+    return {names.get(name, name): value for name, value in values.items()}
 
 
 def to_plain(settings: "DataclassInstance") -> dict[str, Any]:
@@ -37,27 +48,29 @@ def _plain(value: Any) -> Any:
 
 
 def read_values(kind: "type[DataclassInstance]", values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Arguments of ``kind`` from TOML values; all mistakes are told at once."""
+    """Arguments of ``kind`` from TOML values; all mistakes are reported at once."""
     hints = typing.get_type_hints(kind)
-    found: list[str] = []
-    ready: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            found.append(f"{source}: there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "."))
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    mistakes: list[str] = []
+    arguments: dict[str, Any] = {}
+    for name, value in renamed(getattr(kind, "section", ""), values).items():
+        if name not in fields:
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            mistakes.append(f"{source}: there is no setting {name!r}{hint}")
             continue
         try:
             if dataclasses.is_dataclass(hints[name]):
-                ready[name] = _nested(kind, name, hints[name], value, f"{source}: {name}")
+                arguments[name] = _nested(fields[name], hints[name], value, f"{source}: {name}")
             else:
-                ready[name] = _convert(value, hints[name])
+                arguments[name] = _convert(value, hints[name])
         except (TypeError, ValueError):
-            found.append(f"{source}: {name} = {value!r} is not of the form {_describe(hints[name])}.")
+            mistakes.append(f"{source}: {name} = {value!r} is not of the form {_describe(hints[name])}.")
         except TagmaskError as error:
-            found.append(str(error))
-    if found:
-        raise TagmaskError("\n".join(found))
-    return ready
+            mistakes.append(str(error))
+    if mistakes:
+        raise TagmaskError("\n".join(mistakes))
+    return arguments
 
 
 def write_section(path: Path, section: str, settings: "DataclassInstance") -> None:
@@ -72,30 +85,25 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file, or a sentence on what is wrong with it."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        sections = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check --config.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TagmaskError(f"{path} is not valid TOML: {error}.") from None
-    flat = [name for name, section in found.items() if not isinstance(section, dict)]
-    if flat:
-        raise TagmaskError(f"{path}: {flat[0]} stands in no section; its settings belong below e.g. [train].")
-    return found
+    for name, section in sections.items():
+        if not isinstance(section, dict):
+            raise TagmaskError(f"{path}: {name} is in no section; settings belong below a heading, e.g. [train].")
+    return sections
 
 
-def _nested(kind: "type[DataclassInstance]", name: str, inner: Any, value: Any, source: str) -> Any:
-    """Settings within settings: a table's values on top of those the outer settings start from."""
+def _nested(field: "dataclasses.Field[Any]", inner: Any, value: Any, source: str) -> Any:
+    """Settings within settings: a table's values on top of the defaults of the outer settings."""
     if isinstance(value, inner):
         return value
     if not isinstance(value, Mapping):
         raise TypeError
-    ready = read_values(inner, value, source)
-    field = next(field for field in dataclasses.fields(kind) if field.name == name)
-    if field.default_factory is not dataclasses.MISSING:
-        return dataclasses.replace(field.default_factory(), **ready)
-    if dataclasses.is_dataclass(field.default) and not isinstance(field.default, type):
-        return dataclasses.replace(field.default, **ready)
-    return inner(**ready)
+    default = inner if field.default_factory is dataclasses.MISSING else field.default_factory
+    return dataclasses.replace(default(), **read_values(inner, value, source))
 
 
 def _convert(value: Any, hint: Any) -> Any:

@@ -92,7 +92,7 @@ class AffinityNet(nn.Module):
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
         options = {"backbone": self.backbone, "caffe": self.caffe, "freeze_norm": self.freeze_norm}
-        save_model(Path(path), self, {"model": "affinity", **options})
+        save_model(Path(path), self, {"kind": "affinity", **options})
 
     @classmethod
     def load(cls, path: Path | str) -> "AffinityNet":

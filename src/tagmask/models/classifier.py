@@ -173,7 +173,7 @@ class Classifier(nn.Module):
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
         sizes = {"img_size": self.img_size, "crop_size": self.crop_size}
-        config = {"model": self.kind, "backbone": self.backbone, **sizes, "classes": list(self.classes)}
+        config = {"kind": self.kind, "backbone": self.backbone, **sizes, "classes": list(self.classes)}
         save_model(Path(path), self.stored(), config)
 
     def stored(self) -> nn.Module:

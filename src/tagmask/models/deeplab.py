@@ -28,7 +28,7 @@ _ADVICE = "use a convolutional encoder such as resnet101, resnet50 or convnext_t
 _HEADS = ("fc.", "head.", "classifier.", "pre_logits.")
 _SEGMENTERS = ("aspp", "decode_head", "auxiliary_head", "aux_classifier", "conv2d_list", "segmentation_head")
 
-_CONFIG = ("backbone", "classes", "multi_scale", "frozen_norm", "caffe", "crop_size")
+_CONFIG = ("backbone", "classes", "multi_scale", "freeze_norm", "caffe", "crop_size")
 
 
 class ASPP(nn.Module):
@@ -51,7 +51,7 @@ class DeepLabV2(nn.Module):
 
     ``classes`` are the names of the labels 1 …, so one fewer than ``num_classes``. ``pretrained`` takes timm's
     published encoder weights, ``weights`` a local file of an image classifier. ``multi_scale`` also sees the image
-    at ¾ and ½ of its size and takes the largest logit. ``frozen_norm`` keeps statistics and affine part of the
+    at ¾ and ½ of its size and takes the largest logit. ``freeze_norm`` keeps statistics and affine part of the
     encoder's BatchNorm fixed, also in training. ``caffe`` is for weights whose bottleneck blocks stride in their
     first 1×1 convolution. ``notes`` are sentences the user should read.
     """
@@ -68,12 +68,12 @@ class DeepLabV2(nn.Module):
         weights: Path | str | None = None,
         classes: Sequence[str] | None = None,
         multi_scale: bool = False,
-        frozen_norm: bool = False,
+        freeze_norm: bool = False,
         caffe: bool = False,
     ) -> None:
         super().__init__()
         _check_arguments(num_classes, classes, pretrained, weights, caffe)
-        self.backbone, self.multi_scale, self.frozen_norm, self.caffe = backbone, multi_scale, frozen_norm, caffe
+        self.backbone, self.multi_scale, self.freeze_norm, self.caffe = backbone, multi_scale, freeze_norm, caffe
         self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes - 1))
         self.encoder: Any = _create(backbone, pretrained)
         if caffe:
@@ -84,7 +84,7 @@ class DeepLabV2(nn.Module):
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)
         self.crop_size = 321  # side of the crops it was trained on; told by the training
-        if frozen_norm:
+        if freeze_norm:
             self._freeze_norm()
         config = resolve_model_data_config(self.encoder)
         self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
@@ -138,7 +138,7 @@ class DeepLabV2(nn.Module):
 
     def train(self, mode: bool = True) -> "DeepLabV2":
         super().train(mode)
-        if self.frozen_norm:
+        if self.freeze_norm:
             for norm in _batch_norms(self.encoder):
                 norm.eval()
         return self
@@ -146,14 +146,14 @@ class DeepLabV2(nn.Module):
     def _freeze_norm(self) -> None:
         norms = _batch_norms(self.encoder)
         if not norms:
-            raise TagmaskError(f"frozen_norm was asked for, but {self.backbone} has no BatchNorm; leave it out.")
+            raise TagmaskError(f"freeze_norm was asked for, but {self.backbone} has no BatchNorm; leave it out.")
         for norm in norms:
             norm.requires_grad_(False).eval()
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        switches = {name: getattr(self, name) for name in ("multi_scale", "frozen_norm", "caffe", "crop_size")}
-        config = {"model": "segmenter", "backbone": self.backbone, **switches, "classes": list(self.classes)}
+        switches = {name: getattr(self, name) for name in ("multi_scale", "freeze_norm", "caffe", "crop_size")}
+        config = {"kind": "segmenter", "backbone": self.backbone, **switches, "classes": list(self.classes)}
         save_model(Path(path), self, config)
 
     @classmethod
@@ -162,7 +162,7 @@ class DeepLabV2(nn.Module):
         folder = Path(path)
         config = read_config(folder, "segmenter", _CONFIG, "a segmenter; give the folder that `tagmask segment` wrote.")
         names = config["classes"]
-        switches = {name: config[name] for name in ("multi_scale", "frozen_norm", "caffe")}
+        switches = {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")}
         model = cls(config["backbone"], len(names) + 1, classes=names, **switches)
         model.crop_size, model.notes = config["crop_size"], ()
         load_weights(folder, model, "a segmenter")

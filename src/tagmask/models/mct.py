@@ -101,7 +101,7 @@ class MctClassifier(Classifier):
         """Refused: the comparison methods read one class token and its head."""
         raise TagmaskError(
             "CAM, TS-CAM, Grad-CAM, generic attention and rollout need a classifier with one class token and a head, "
-            "and this is an MCTformer; train one with --model acr to compare them."
+            "and this is an MCTformer; train one with --kind acr to compare them."
         )
 
     def stored(self) -> nn.Module:

@@ -11,7 +11,10 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-_FORMS: Mapping[str, type] = {"backbone": str, "classes": list, "crop_size": int, "caffe": bool, "frozen_norm": bool}
+_FORMS: Mapping[str, type] = {"backbone": str, "classes": list, "crop_size": int, "caffe": bool, "freeze_norm": bool}
+
+
+_RENAMED = {"model": "kind", "frozen_norm": "freeze_norm"}  # in files of earlier versions
 
 
 def save_model(folder: Path, module: nn.Module, config: Mapping[str, Any]) -> None:
@@ -24,7 +27,9 @@ def save_model(folder: Path, module: nn.Module, config: Mapping[str, Any]) -> No
 def read_config(folder: Path, kind: str, needed: Iterable[str], otherwise: str) -> Mapping[str, Any]:
     """The config of a network of ``kind`` that holds all ``needed``; ``otherwise`` says what the folder should be."""
     config = read_json(folder / CONFIG)
-    if not isinstance(config, dict) or config.get("model") != kind or not set(needed) <= config.keys():
+    if isinstance(config, dict):
+        config = {_RENAMED.get(name, name): value for name, value in config.items()}
+    if not isinstance(config, dict) or config.get("kind") != kind or not set(needed) <= config.keys():
         raise TagmaskError(f"{folder} does not hold {otherwise}")
     wrong = [name for name, form in _FORMS.items() if name in config and not isinstance(config[name], form)]
     if wrong:

@@ -122,7 +122,7 @@ class Bench:
     def labelled(self, run: Run) -> Path:
         """The folder of the pseudo labels of the images that were trained on."""
         settings = run.settings
-        own = {"seeds": _identity(settings.for_seeds()), "pseudo": _identity(settings.for_pseudo())}
+        own = {"seeds": _identity(settings.for_stage("seeds")), "pseudo": _identity(settings.for_stage("pseudo"))}
         folder = run.folder / f"labels-{key(own)}"
         once(folder / "labelled.json", own, lambda: _label(run, folder, settings))
         return folder
@@ -144,7 +144,7 @@ class Bench:
         """The folder of a segmenter trained on the pseudo labels, and of its masks of the scored images."""
         labels, settings = self.labelled(run), run.settings
         scored = {**self.score_data, "images": self.scored_images.fingerprint()}
-        own = {"segment": _identity(settings.for_segment()), "predict": _identity(settings.for_predict())}
+        own = {"segment": _identity(settings.for_stage("segment")), "predict": _identity(settings.for_stage("predict"))}
         folder = labels / f"segment-{key({**own, 'scored': _plain(scored)})}"
         once(folder / "segmented.json", own, lambda: _segment(labels, folder, settings, self.score_data))
         return folder
@@ -166,14 +166,14 @@ class Bench:
 
     def _run(self, place: int, changes: Changes) -> Run:
         plain = self.settings.run(Path(), place, changes)
-        name = key({**_identity(plain.for_train()), "images": self.training_images.fingerprint()})
+        name = key({**_identity(plain.for_stage("train")), "images": self.training_images.fingerprint()})
         folder = self.settings.out / "runs" / name
         return Run(folder, dataclasses.replace(plain, out=folder), place, name)
 
     def _train(self, run: Run) -> None:
         from tagmask.training.classifier import train
 
-        settings, threads = run.settings.for_train(), torch.get_num_threads()
+        settings, threads = run.settings.for_stage("train"), torch.get_num_threads()
         file = run.folder / "trained.json"
         if file.is_file():  # the weights were deleted to save space
             file.unlink()
@@ -214,8 +214,8 @@ def _label(run: Run, folder: Path, settings: RunSettings) -> Any:
     from tagmask.stages.seeds import seed_catalog
 
     _tell("seeds and pseudo labels of the images trained on")
-    seed_catalog(dataclasses.replace(settings.for_seeds(), out=folder, model=run.classifier))
-    done = make_pseudo(dataclasses.replace(settings.for_pseudo(), out=folder, model=run.classifier))
+    seed_catalog(dataclasses.replace(settings.for_stage("seeds"), out=folder, model=run.classifier))
+    done = make_pseudo(dataclasses.replace(settings.for_stage("pseudo"), out=folder, model=run.classifier))
     return {"images": done.made + done.kept, "background": done.background}
 
 
@@ -225,9 +225,11 @@ def _segment(labels: Path, folder: Path, settings: RunSettings, score_data: Chan
 
     _tell("a segmenter on the pseudo labels")
     threads = torch.get_num_threads()
-    trained = train_segmenter(dataclasses.replace(settings.for_segment(), out=folder, pseudo=labels / "4_pseudo"))
+    trained = train_segmenter(
+        dataclasses.replace(settings.for_stage("segment"), out=folder, pseudo=labels / "4_pseudo")
+    )
     torch.set_num_threads(threads)
-    predict_catalog(dataclasses.replace(settings.for_predict(), out=folder, **score_data))
+    predict_catalog(dataclasses.replace(settings.for_stage("predict"), out=folder, **score_data))
     return trained.outcome.metrics
 
 

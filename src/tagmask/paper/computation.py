@@ -39,8 +39,8 @@ OURS, PER_CLASS, MCT = "ACR", "ACR, one backward per class", "MCTformer"
 
 def computation(bench: Bench) -> Table:
     """Training memory and maps per second; measured once for each random seed."""
-    own = bench.settings.run(Path()).for_train()
-    settings = dataclasses.replace(own, pretrained=False, weights=None, model="acr", batch=1, accumulate=1)
+    own = bench.settings.run(Path()).for_stage("train")
+    settings = dataclasses.replace(own, pretrained=False, weights=None, kind="acr", batch=1, accumulate=1)
     found = [_measured(bench, settings, place) for place in range(bench.settings.random_seeds)]
     backbone = settings.backbone if settings.backbone in numbers.MAPS_PER_SECOND else "deit_small_patch16_224"
     memory, speed = numbers.TRAINING_MEGABYTES[backbone], numbers.MAPS_PER_SECOND[backbone]
@@ -89,7 +89,7 @@ def _measured(bench: Bench, settings: TrainSettings, place: int) -> Any:
 
 def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
     """Megabytes of a training step and images per second of each way; ``catalog`` holds one image."""
-    kinds = {OURS: settings, MCT: dataclasses.replace(settings, model="mct")}
+    kinds = {OURS: settings, MCT: dataclasses.replace(settings, kind="mct")}
     work = partial(training_megabytes, catalog)
     with ExitStack() as stack:  # a process of its own for each, whose memory nothing else has touched
         asked = {way: stack.enter_context(pool(1))(work, [one]) for way, one in kinds.items()}
@@ -115,7 +115,7 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
     torch.set_num_threads(1)
     free = dataclasses.replace(settings, freeze=0)  # the authors' code goes back into all parameters
     model = build_classifier(free, catalog).eval().to(_device())
-    other = build_classifier(dataclasses.replace(free, model="mct"), catalog).eval().to(_device())
+    other = build_classifier(dataclasses.replace(free, kind="mct"), catalog).eval().to(_device())
     size = settings.size or model.native_size
     images = torch.rand(1, 3, size, size, device=_device())
     chosen = list(range(min(classes, model.num_classes)))

@@ -46,6 +46,6 @@ def listing() -> str:
 
 
 _NOTE = (
-    "trainings are those of one random seed (--seeds N: N times as many); the same training is done once for all",
-    "tables in the same --out. masks: the images to score need them.",
+    "trainings are those of one random seed (--random-seeds N: N times as many); the same training is done once for",
+    "all tables in the same --out. masks: the images to score need them.",
 )

@@ -13,7 +13,7 @@ from tagmask.paper.numbers import Pair
 from tagmask.paper.table import Cell, Chart, Column, Row, Table
 
 OFF: Changes = {"alpha": 0.0, "beta": 0.0}
-ACR: Changes = {"model": "acr"}
+ACR: Changes = {"kind": "acr"}
 ABLATION: Mapping[str, Changes] = {"none": OFF, "act": {"beta": 0.0}, "aff": {"alpha": 0.0}, "both": {}}
 ABLATION_TITLES = {
     "none": "none (baseline)",
@@ -22,9 +22,9 @@ ABLATION_TITLES = {
     "both": "activation + affinity (ACR)",
 }
 BACKBONES: Mapping[str, Changes] = {
-    "mct": {"model": "mct", **OFF},
-    "mct+acr": {"model": "mct"},
-    "acr": {"model": "acr"},
+    "mct": {"kind": "mct", **OFF},
+    "mct+acr": {"kind": "mct"},
+    "acr": {"kind": "acr"},
 }
 BACKBONE_TITLES = {"mct": "MCTformer", "mct+acr": "MCTformer + ACR", "acr": "ACR"}
 

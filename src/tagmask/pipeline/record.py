@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tagmask.config import DataSettings, to_plain
+from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
@@ -28,9 +28,9 @@ INPUT = "input "  # names of inputs begin with it
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate"),
-    *(name for name in NOT_IN_A_RUN if name != "kind"),
+    *NOT_IN_A_RUN,
 }
-ABSENT: Parts = {"model": "acr"}  # what a setting that is not noted stands for
+ABSENT: Parts = {"kind": "acr"}  # what a setting that is not noted stands for
 _SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 
 
@@ -72,6 +72,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
 
     A note of an earlier version names no inputs; then only what both name is compared.
     """
+    new_names = {old: new for section in RENAMED.values() for old, new in section.items() if new in now}
+    before = {new_names.get(name, name): value for name, value in before.items()}
     names = [*now, *(name for name in before if name not in now)]
     if before and not any(name.startswith(INPUT) for name in before):
         names = [name for name in names if name in before and name in now]

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tagmask.config import (
+    PhotoSettings,
+    PredictPhotoSettings,
     PredictSettings,
     PseudoSettings,
     ReportSettings,
@@ -46,15 +48,16 @@ class Stage:
     reads: tuple[str, ...] = ()  # the stages it is made from, besides the images
     unit: Literal["steps", "images", "page"] = "images"
     scores: bool = False  # compares with masks: left out where the data have none
+    photo: tuple[type[Any], str] | None = None  # settings and module:function of the form for a single photo
 
-    def run(self, settings: Any, catalog: Catalog) -> Any:
-        module, _, function = self.function.partition(":")
-        return getattr(importlib.import_module(module), function)(settings, catalog)
+    def run(self, settings: Any, catalog: Catalog | None = None) -> Any:
+        """Do the stage; the catalog is opened where none is given."""
+        return call(self.function)(settings, catalog)
 
     def part(self, name: str) -> Callable[..., Any] | None:
         """Another function of the stage's module, None where it has no such."""
-        found: Callable[..., Any] | None = getattr(importlib.import_module(self.function.partition(":")[0]), name, None)
-        return found
+        module = importlib.import_module(self.function.partition(":")[0])
+        return getattr(module, name, None)
 
     def record(self, out: Path) -> Record:
         return Record(out / self.folder, self.products) if self.folder else Record(out, self.products, f"{self.name}.")
@@ -67,74 +70,32 @@ class Stage:
         return self.settings(**{name: getattr(run, name) for name in names if hasattr(run, name)})
 
 
+# fmt: off
 STAGES: list[Stage] = [
-    Stage(
-        "train",
-        "classifier",
-        layout.CLASSIFIER,
-        layout.MODEL,
-        TrainSettings,
-        "tagmask.stages.train:train",
-        unit="steps",
-    ),
-    Stage(
-        "seeds",
-        "seeds",
-        layout.SEEDS,
-        "**/*.npz",
-        SeedSettings,
-        "tagmask.stages.seeds:seed_catalog",
-        reads=("train",),
-    ),
-    Stage(
-        "pseudo",
-        "pseudo labels",
-        layout.PSEUDO,
-        "**/*.png",
-        PseudoSettings,
-        "tagmask.stages.pseudo:make_pseudo",
-        reads=("seeds",),
-    ),
-    Stage(
-        "segment",
-        "segmenter",
-        layout.SEGMENTER,
-        layout.MODEL,
-        SegmentSettings,
-        "tagmask.stages.segment:train_segmenter",
-        reads=("pseudo",),
-        unit="steps",
-    ),
-    Stage(
-        "predict",
-        "predictions",
-        layout.PREDICTIONS,
-        "**/*.png",
-        PredictSettings,
-        "tagmask.stages.predict:predict_catalog",
-        reads=("segment",),
-    ),
-    Stage(
-        "score",
-        "scores",
-        "",
-        layout.SCORES,
-        ScoreSettings,
-        "tagmask.stages.score:score_run",
-        reads=("seeds", "pseudo", "predict"),
-        scores=True,
-    ),
-    Stage(
-        "report",
-        "report",
-        "",
-        layout.REPORT,
-        ReportSettings,
-        "tagmask.stages.report:write_report",
-        reads=("seeds", "pseudo", "predict", "score"),
-        unit="page",
-    ),
+    Stage("train", "classifier", layout.CLASSIFIER, layout.MODEL, TrainSettings,
+          "tagmask.stages.train:train", unit="steps"),
+    Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", SeedSettings,
+          "tagmask.stages.seeds:seed_catalog", reads=("train",),
+          photo=(PhotoSettings, "tagmask.stages.seeds:seed_photo")),
+    Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", PseudoSettings,
+          "tagmask.stages.pseudo:make_pseudo", reads=("seeds",)),
+    Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, SegmentSettings,
+          "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps"),
+    Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", PredictSettings,
+          "tagmask.stages.predict:predict_catalog", reads=("segment",),
+          photo=(PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
+    Stage("score", "scores", "", layout.SCORES, ScoreSettings,
+          "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
+    Stage("report", "report", "", layout.REPORT, ReportSettings,
+          "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "score"), unit="page"),
 ]
+# fmt: on
+
+
+def call(name: str) -> Callable[..., Any]:
+    """The function named module:function, imported when it is needed."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
 
 
 def stage(name: str) -> Stage:

@@ -137,7 +137,7 @@ def _predict(
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
     """The classifier to start from, its first blocks frozen where asked for."""
     torch.manual_seed(settings.seed)
-    classifier = KINDS[settings.model](
+    classifier = KINDS[settings.kind](
         settings.backbone,
         len(catalog.classes),
         pretrained=settings.pretrained,
