@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PUBLIC = {  # name: module that defines it; imported on first use, so that `tagmask --help` is quick
-    "Classifier": "tagmask.models.classifier",
-    "Catalog": "tagmask.data.catalog",
-    "TagmaskError": "tagmask.errors",
-    "TrainSettings": "tagmask.config",
-    "localize": "tagmask.stages.photo",
-    "train": "tagmask.training.classifier",
+_PUBLIC = {  # name: where it is defined; imported on first use, so that `tagmask --help` is quick
+    "Catalog": "tagmask.data.catalog:Catalog",
+    "Classifier": "tagmask.models.classifier:Classifier",
+    "TagmaskError": "tagmask.errors:TagmaskError",
+    "TrainSettings": "tagmask.config:TrainSettings",
+    "localize": "tagmask.stages.seeds:localize",
+    "predict": "tagmask.stages.predict:predict",
+    "run": "tagmask.pipeline.run:run_images",
+    "train": "tagmask.stages.train:train",
 }
 
 if TYPE_CHECKING:
@@ -19,15 +21,28 @@ if TYPE_CHECKING:
     from tagmask.data.catalog import Catalog
     from tagmask.errors import TagmaskError
     from tagmask.models.classifier import Classifier
-    from tagmask.stages.photo import localize
-    from tagmask.training.classifier import train
+    from tagmask.pipeline.run import run_images as run
+    from tagmask.stages.predict import predict
+    from tagmask.stages.seeds import localize
+    from tagmask.stages.train import train
 
-__all__ = ["Catalog", "Classifier", "TagmaskError", "TrainSettings", "__version__", "localize", "train"]
+__all__ = [
+    "Catalog",
+    "Classifier",
+    "TagmaskError",
+    "TrainSettings",
+    "__version__",
+    "localize",
+    "predict",
+    "run",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+        module, _, attribute = _PUBLIC[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module 'tagmask' has no attribute {name!r}")
 
 

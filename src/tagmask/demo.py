@@ -1,5 +1,6 @@
 """Everything on built-in scenes, at a size that fits a laptop."""
 
+import dataclasses
 import multiprocessing
 import os
 import time
@@ -9,19 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config import (
-    PRESETS,
-    PredictSettings,
-    PseudoSettings,
-    ReportSettings,
-    ScoreSettings,
-    SeedSettings,
-    SegmentSettings,
-    TrainSettings,
-    preset_of,
-)
+from tagmask.config import PRESETS, ReportSettings, ScoreSettings, TrainSettings
+from tagmask.config.run import RunSettings, run_values
+from tagmask.pipeline import layout
 
-LABELLED: dict[str, Any] = {"data": "scenes", "count": 400, "scene_seed": 1}  # others than the classifier learns from
+LABELLED: dict[str, Any] = {"count": 400, "scene_seed": 1}  # other pictures than the classifier learns from
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
 RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 
@@ -42,37 +35,49 @@ class DemoSettings:
 
 
 def run_demo(settings: DemoSettings) -> None:
-    """All stages on scenes, with the baseline beside ACR; tells how good each is and where the files are."""
+    """All stages on scenes, with the baseline beside ACR; prints how good each is and where the files are."""
+    from tagmask.pipeline.stages import stage
+    from tagmask.scenes.catalog import Scenes
+    from tagmask.stages.score import score_run, score_seeds
+
     began, out = time.monotonic(), settings.out
-    _say("A vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
-    with _beside(_training(settings, out / "baseline", BASELINE)):
-        _train_and_seed(settings, out, {})
-    _say("The same without consistency between two views, to compare.")
-    baseline = _train_and_seed(settings, out / "baseline", BASELINE)
-    _say("From the maps to a label for every pixel, along the edges of the pictures.")
-    _label(out)
-    _say("A segmentation network learns from these labels, and predicts the masks.")
-    _segment(settings, out)
-    found = _score(out)
-    _show_examples(out)
-    print("\n" + table(baseline, found) + "\n")
-    for name, file in {"picture": "seeds.png", "report": "report.html", "scores": "scores.json"}.items():
+    training, baseline = demo_run(settings, out), demo_run(settings, out / "baseline", BASELINE)
+    pictures, labelled = Scenes(training.count), Scenes(LABELLED["count"], LABELLED["scene_seed"])
+
+    def do(name: str, run: RunSettings, data: dict[str, Any]) -> None:
+        catalog = labelled if data else pictures
+        print(stage(name).run(dataclasses.replace(run.for_stage(name), **data), catalog).summary(), flush=True)
+
+    print("\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
+    with _beside(baseline.for_stage("train")):
+        do("train", training, {})
+        do("seeds", training, LABELLED)
+    print("\nThe same without consistency between two views, to compare.")
+    do("train", baseline, {})
+    do("seeds", baseline, LABELLED)
+    without = score_seeds(ScoreSettings(out=baseline.out, **LABELLED), labelled)
+    print("\nFrom the maps to a label for every pixel, along the edges of the pictures.", flush=True)
+    do("pseudo", training, LABELLED)
+    print("\nA segmentation network learns from these labels, and predicts the masks.", flush=True)
+    do("segment", training, LABELLED)
+    do("predict", training, LABELLED)
+    scores = score_run(ScoreSettings(out=out, **LABELLED), labelled)
+    stage("report").run(ReportSettings(out=out, **LABELLED), labelled)
+    _show_examples(out, labelled)
+    print("\n" + table(without, scores) + "\n")
+    for name, file in {"picture": "seeds.png", "report": layout.REPORT, "scores": layout.SCORES}.items():
         print(f"{name}: {out / file}")
     print(f"the demo took {time.monotonic() - began:.0f} s.")
 
 
-def _say(sentence: str) -> None:
-    print(f"\n{sentence}", flush=True)
-
-
-def _training(settings: DemoSettings, out: Path, changes: dict[str, float]) -> TrainSettings:
-    own = {**changes, "steps": settings.steps, "seed": settings.seed, "out": out}
-    return TrainSettings(**{**preset_of("scenes", "train"), **own})
-
-
-def _preset(section: str) -> dict[str, Any]:
-    """What a stage after the training starts from, on the pictures that are labelled."""
-    return {**preset_of("scenes", section), **LABELLED}
+def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None = None) -> RunSettings:
+    """The settings of the preset `scenes`; predictions are told the tags."""
+    values = run_values("scenes", None)
+    values["train"] = dataclasses.replace(values["train"], steps=settings.steps, seed=settings.seed, **(changes or {}))
+    values["pseudo"] = dataclasses.replace(values["pseudo"], rule=RULE, processes=min(4, os.cpu_count() or 1))
+    values["segment"] = dataclasses.replace(values["segment"], seed=settings.seed)
+    values["predict"] = dataclasses.replace(values["predict"], use_tags=True)
+    return RunSettings(**{**values, "out": out})
 
 
 @contextmanager
@@ -105,64 +110,24 @@ def _train_quietly(training: TrainSettings) -> None:
     """Train on half of the cores; what it says is thrown away."""
     import torch
 
-    from tagmask.training.classifier import train
+    from tagmask.stages.train import train
 
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         train(training)
 
 
-def _train_and_seed(settings: DemoSettings, out: Path, changes: dict[str, float]) -> Any:
-    """The scores of the maps of a classifier trained as the scenes preset says, with ``changes``."""
-    from tagmask.stages.score import score_seeds
-    from tagmask.stages.seeds import seed_catalog
-    from tagmask.training.classifier import train
-
-    print(train(_training(settings, out, changes)).summary())
-    print(seed_catalog(SeedSettings(out=out, **_preset("seeds"))).summary(), flush=True)
-    return score_seeds(ScoreSettings(out=out, **LABELLED)) if changes else None
-
-
-def _label(out: Path) -> None:
-    """Pseudo labels."""
-    from tagmask.config import read_values
-    from tagmask.stages.pseudo import make_pseudo
-
-    options = {**read_values(PseudoSettings, _preset("pseudo"), "preset scenes"), "rule": RULE}
-    options["processes"] = min(4, os.cpu_count() or 1)
-    print(make_pseudo(PseudoSettings(out=out, **options)).summary())
-
-
-def _segment(settings: DemoSettings, out: Path) -> None:
-    """The segmentation network and the masks it predicts; of a picture's tags it is told."""
-    from tagmask.stages.predict import predict_catalog
-    from tagmask.training.segmenter import train_segmenter
-
-    print(train_segmenter(SegmentSettings(out=out, **{**_preset("segment"), "seed": settings.seed})).summary())
-    print(predict_catalog(PredictSettings(out=out, use_tags=True, **_preset("predict"))).summary())
-
-
-def _score(out: Path) -> Any:
-    """The scores of every stage, and the report."""
-    from tagmask.stages.report import write_report
-    from tagmask.stages.score_run import score_run
-
-    found = score_run(ScoreSettings(out=out, **LABELLED))
-    write_report(ReportSettings(out=out, **LABELLED))
-    return found
-
-
-def table(baseline: Any, found: Any) -> str:
+def table(baseline: Any, run: Any) -> str:
     """mIoU from stage to stage; no threshold has seen a mask."""
     head = f"{'mIoU':28} {'without affinity':>18} {'with affinity':>15}"
     lines = [head, "-" * len(head)]
-    for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", found.seeds)):
+    for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", run.seeds)):
         plain, refined = (_percent(_blind(scores, kind)) for kind in ("plain", "refined"))
         lines.append(f"{title:28} {plain:>18} {refined:>15}")
     for title, stage in (("pseudo labels", "pseudo"), ("predictions", "predictions")):
-        lines.append(f"{title:28} {'':>18} {_percent(found.labels[stage].scores.miou_present):>15}")
-    told = f"{found.seeds.images} pictures with tags, their masks unseen; thresholds by {RULE}, chosen without masks."
-    return "\n".join([*lines, told])
+        lines.append(f"{title:28} {'':>18} {_percent(run.labels[stage].scores.miou_present):>15}")
+    note = f"{run.seeds.images} pictures with tags, their masks unseen; thresholds by {RULE}, chosen without masks."
+    return "\n".join([*lines, note])
 
 
 def _blind(scores: Any, kind: str) -> float:
@@ -175,28 +140,24 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def _show_examples(out: Path) -> None:
+def _show_examples(out: Path, scenes: Any) -> None:
     """A sheet of three pictures with two classes, from a good mask to a bad one: maps, pseudo label, mask, truth."""
-    import numpy as np
-
     from tagmask.data.images import read_mask
-    from tagmask.scenes.catalog import CLASSES, Scenes
     from tagmask.show.overlay import heat_overlay, mask_overlay
     from tagmask.show.sheet import save_picture, sheet
-    from tagmask.stages.seeds import FOLDER, read_seeds, seed_file
+    from tagmask.stages.seeds import as_float, read_seeds
 
-    scenes = Scenes(min(60, LABELLED["count"]), seed=LABELLED["scene_seed"])
     rows: list[list[tuple[str, Any]]] = []
-    for i in _quartiles(out, scenes):
+    for i in _quartiles(out, scenes.subset(range(min(60, len(scenes))))):
         scene, name = scenes.scene(i), scenes.name(i)
-        seeds = read_seeds(seed_file(out / FOLDER, name))
+        seeds = read_seeds(layout.seed_file(out / layout.SEEDS, name))
         cells = [("picture", scene.image)]
         for place, number in enumerate(seeds["classes"].tolist()):
             for kind, title in (("plain", ""), ("refined", " + affinity")):
-                heat = heat_overlay(scene.image, seeds[kind][place] / np.float32(255))
+                heat = heat_overlay(scene.image, as_float(seeds[kind][place]))
                 cells.append((f"{scenes.classes[number]}{title}", heat))
-        for title, folder in (("pseudo label", "4_pseudo"), ("prediction", "6_predictions")):
-            labels = read_mask(out / folder / f"{name}.png", len(CLASSES))
+        for title, folder in (("pseudo label", layout.PSEUDO), ("prediction", layout.PREDICTIONS)):
+            labels = read_mask(layout.label_file(out / folder, name), len(scenes.classes))
             cells.append((title, mask_overlay(scene.image, labels)))
         cells.append(("truth", mask_overlay(scene.image, scene.mask)))
         rows.append(cells)
@@ -210,7 +171,7 @@ def _quartiles(out: Path, scenes: Any) -> list[int]:
 
     quality, classes = {}, len(scenes.classes)
     for i in (i for i in range(len(scenes)) if len(scenes.tags(i)) == 2):
-        found = read_mask(out / "6_predictions" / f"{scenes.name(i)}.png", classes)
-        quality[i] = iou(confusion(found, scenes.scene(i).mask, classes + 1)).miou_present
+        mask = read_mask(layout.label_file(out / layout.PREDICTIONS, scenes.name(i)), classes)
+        quality[i] = iou(confusion(mask, scenes.scene(i).mask, classes + 1)).miou_present
     ranked = sorted(quality, key=lambda i: -quality[i])
     return [ranked[len(ranked) * part // 4] for part in (1, 2, 3)] if ranked else []

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tagmask.paper.cache import alone, key, once, seconds_of
 
 import tagmask.training.classifier as classifier
 from tagmask.errors import TagmaskError
 from tagmask.paper.bench import Bench
-from tagmask.paper.cache import alone, key, once, seconds_of
 from tagmask.paper.command import run_paper
 from tests.paper.small import small
 

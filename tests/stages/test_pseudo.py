@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tagmask.stages.score_run import score_run
 
 from tagmask.config import AffinitySettings, ExportSettings, PseudoSettings, ScoreSettings, SegmentSettings
 from tagmask.data.images import read_mask, write_mask
@@ -25,7 +26,6 @@ from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
 from tagmask.stages.pseudo import label_file, label_image, make_pseudo
-from tagmask.stages.score_run import score_run
 from tagmask.stages.seeds import seed_file, write_seeds
 from tagmask.stages.spread import AttentionWalk, NetWalk
 from tagmask.training.segmenter import train_segmenter

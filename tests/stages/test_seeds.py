@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tagmask.stages.photo import seed_photo
 
 import tagmask
 from tagmask.cli import main
@@ -22,7 +23,6 @@ from tagmask.models.mct import MctClassifier
 from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
-from tagmask.stages.photo import seed_photo
 from tagmask.stages.score import count_piece, score_seeds
 from tagmask.stages.seeds import read_seeds, seed_catalog
 from tests.helpers import tiny_classifier

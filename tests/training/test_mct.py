@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
+from tagmask.stages.photo import seed_photo
+from tagmask.stages.score_run import score_run
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.config import (
@@ -26,9 +28,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.models.mct import MctClassifier
 from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages.maps import make_maps
-from tagmask.stages.photo import seed_photo
 from tagmask.stages.pseudo import make_pseudo
-from tagmask.stages.score_run import score_run
 from tagmask.stages.seeds import read_seeds, seed_catalog
 from tagmask.training.classifier import TwoViews, build_classifier, train
 from tagmask.training.loop import Loop

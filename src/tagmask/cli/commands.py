@@ -5,9 +5,7 @@ from typing import Any
 
 from tagmask.cli import examples
 
-COMMANDS = (
-    *("demo", "run", "train", "seeds", "score", "pseudo", "segment", "predict", "report", "export", "paper"),
-)
+COMMANDS = (*("demo", "run", "train", "seeds", "score", "pseudo", "segment", "predict", "report", "export", "paper"),)
 
 
 def run_command(name: str, arguments: list[str]) -> None:

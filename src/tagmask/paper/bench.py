@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 import torch
 from tqdm import tqdm
 
-from tagmask.config import ScoreSettings, check, to_plain
+from tagmask.config import ScoreSettings, check
 from tagmask.config.paper import PaperSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.paper.cache import key, once, seconds_of
 from tagmask.paper.methods import by_method
+from tagmask.pipeline import layout
 from tagmask.pipeline.plan import duration
+from tagmask.pipeline.record import IMAGES, key, made_from, once, places, seconds_of
+from tagmask.pipeline.stages import stage
 
-CLASSIFIER = Path("1_classifier")
-MODEL = CLASSIFIER / "model.safetensors"
-_NOT_IDENTITY = {"out", "workers", "processes", "log_every", "save_every", "restart", "tensorboard", "shard"}
+MODEL = Path(layout.CLASSIFIER, layout.MODEL)
 Changes = Mapping[str, Any]
 Row = TypeVar("Row")
 
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def classifier(self) -> Path:
-        return self.folder / CLASSIFIER
+        return self.folder / layout.CLASSIFIER
 
 
 class Bench:
@@ -98,10 +98,10 @@ class Bench:
         jobs = [(f"{title}, seed {run.settings.train.seed}", run) for title, some in runs.items() for run in some]
         for number, (title, run) in enumerate(jobs, 1):
             if _is_trained(run):
-                _tell(f"training {number} of {len(jobs)} ({title}): done before")
+                tqdm.write(f"training {number} of {len(jobs)} ({title}): done before")
                 continue
             left = _time_left([one for _, one in jobs])
-            _tell(f"training {number} of {len(jobs)} ({title})" + (f", {left}" if left else ""))
+            tqdm.write(f"training {number} of {len(jobs)} ({title})" + (f", {left}" if left else ""))
             self._train(run)
         return runs
 
@@ -121,125 +121,108 @@ class Bench:
 
     def labelled(self, run: Run) -> Path:
         """The folder of the pseudo labels of the images that were trained on."""
-        settings = run.settings
-        own = {"seeds": _identity(settings.for_stage("seeds")), "pseudo": _identity(settings.for_stage("pseudo"))}
-        folder = run.folder / f"labels-{key(own)}"
-        once(folder / "labelled.json", own, lambda: _label(run, folder, settings))
+        seeds, pseudo = (
+            dataclasses.replace(run.settings.for_stage(name), model=run.classifier) for name in ("seeds", "pseudo")
+        )
+        parts = {"seeds": made_from(seeds), "pseudo": made_from(pseudo)}
+        folder = run.folder / f"labels-{key(parts)}"
+
+        def work() -> Any:
+            tqdm.write("seeds and pseudo labels of the images trained on")
+            stage("seeds").run(dataclasses.replace(seeds, out=folder), self.training_images)
+            done = stage("pseudo").run(dataclasses.replace(pseudo, out=folder), self.training_images)
+            return {"images": done.made + done.kept, "background": done.background}
+
+        once(folder / "labelled.json", parts, work)
         return folder
 
     def label_scores(self, run: Run) -> Any:
         """Scores of the seeds and pseudo labels of the images that were trained on."""
-        from tagmask.stages.score_run import score_run
-
         folder, settings = self.labelled(run), run.settings
         options = {"out": folder, "processes": settings.pseudo.processes, **settings.data_settings()}
 
         def work() -> Any:
-            score_run(ScoreSettings(**options))
-            return read_json(folder / "scores.json")
+            stage("score").run(ScoreSettings(**options), self.training_images)
+            return read_json(folder / layout.SCORES)
 
         return once(folder / "scored.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
         """The folder of a segmenter trained on the pseudo labels, and of its masks of the scored images."""
-        labels, settings = self.labelled(run), run.settings
-        scored = {**self.score_data, "images": self.scored_images.fingerprint()}
-        own = {"segment": _identity(settings.for_stage("segment")), "predict": _identity(settings.for_stage("predict"))}
-        folder = labels / f"segment-{key({**own, 'scored': _plain(scored)})}"
-        once(folder / "segmented.json", own, lambda: _segment(labels, folder, settings, self.score_data))
+        labels = self.labelled(run)
+        segment, predict = (run.settings.for_stage(name) for name in ("segment", "predict"))
+        parts = {"segment": made_from(segment), "predict": made_from(predict), **self._scored_parts()}
+        folder = labels / f"segment-{key(parts)}"
+
+        def work() -> Any:
+            tqdm.write("a segmenter on the pseudo labels")
+            threads = torch.get_num_threads()
+            network = dataclasses.replace(segment, out=folder, pseudo=labels / layout.PSEUDO)
+            trained = stage("segment").run(network, self.training_images)
+            torch.set_num_threads(threads)
+            stage("predict").run(dataclasses.replace(predict, out=folder, **self.score_data), self.scored_images)
+            return trained.metrics
+
+        once(folder / "segmented.json", parts, work)
         return folder
 
     def prediction_scores(self, run: Run) -> Any:
         """Scores of the predictions on the scored images."""
-        from tagmask.stages.score_run import score_run
-
         folder = self.segmented(run)
 
         def work() -> Any:
-            score_run(self._scoring(folder))
-            return read_json(folder / "scores.json")["predictions"]
+            stage("score").run(self._scoring(folder), self.scored_images)
+            return read_json(folder / layout.SCORES)["predictions"]
 
         return once(folder / "scored.json", {}, work)
+
+    def _scored_parts(self) -> dict[str, Any]:
+        """What the scored images are."""
+        return {"scored": places(self._scoring(Path())), "scored images": self.scored_images.fingerprint()}
 
     def _scoring(self, out: Path) -> ScoreSettings:
         return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **self.score_data)
 
     def _run(self, place: int, changes: Changes) -> Run:
-        plain = self.settings.run(Path(), place, changes)
-        name = key({**_identity(plain.for_stage("train")), "images": self.training_images.fingerprint()})
+        settings = self.settings.run(Path(), place, changes)
+        train = settings.for_stage("train")
+        name = key({**made_from(train), **places(train), IMAGES[0]: self.training_images.fingerprint()})
         folder = self.settings.out / "runs" / name
-        return Run(folder, dataclasses.replace(plain, out=folder), place, name)
+        return Run(folder, dataclasses.replace(settings, out=folder), place, name)
 
     def _train(self, run: Run) -> None:
-        from tagmask.training.classifier import train
-
         settings, threads = run.settings.for_stage("train"), torch.get_num_threads()
         file = run.folder / "trained.json"
         if file.is_file():  # the weights were deleted to save space
             file.unlink()
 
         def work() -> Any:
-            trained = train(settings)
-            if not (run.folder / MODEL).is_file():  # a resume point tells of a finished training
-                trained = train(dataclasses.replace(settings, restart=True))
-            return trained.outcome.metrics
+            trained = stage("train").run(settings, self.training_images)
+            if not (run.folder / MODEL).is_file():  # the resume point is that of a finished training
+                trained = stage("train").run(dataclasses.replace(settings, restart=True), self.training_images)
+            return trained.metrics
 
-        once(file, _identity(settings), work)
+        once(file, made_from(settings), work)
         torch.set_num_threads(threads)  # a training with loading processes takes fewer
 
-    def _score(self, run: Run, method: str | None, maps: Changes, told: str) -> Any:
+    def _score(self, run: Run, method: str | None, maps: Changes, title: str) -> Any:
         from tagmask.stages.score import score_seeds
-        from tagmask.stages.seeds import seed_catalog
 
-        scored = {**self.score_data, "images": self.scored_images.fingerprint()}
         chosen = dataclasses.replace(run.settings.seeds, **maps)
         chosen = by_method(chosen, method) if method else chosen
-        own = {"maps": _identity(chosen), "scored": _plain(scored)}
-        folder = run.folder / f"maps-{key(own)}"
+        parts = {"maps": made_from(chosen), **self._scored_parts()}
+        folder = run.folder / f"maps-{key(parts)}"
         settings = dataclasses.replace(chosen, out=folder, model=run.classifier, **self.score_data)
 
         def work() -> Any:
-            _tell(told)
-            seed_catalog(settings)
-            found = score_seeds(self._scoring(folder)).to_json()
+            tqdm.write(title)
+            stage("seeds").run(settings, self.scored_images)
+            scores = score_seeds(self._scoring(folder), self.scored_images).to_json()
             if not self.settings.keep_maps:
-                shutil.rmtree(folder / "2_seeds", ignore_errors=True)
-            return found
+                shutil.rmtree(folder / layout.SEEDS, ignore_errors=True)
+            return scores
 
-        return once(folder / "scored.json", own, work)
-
-
-def _label(run: Run, folder: Path, settings: RunSettings) -> Any:
-    from tagmask.stages.pseudo import make_pseudo
-    from tagmask.stages.seeds import seed_catalog
-
-    _tell("seeds and pseudo labels of the images trained on")
-    seed_catalog(dataclasses.replace(settings.for_stage("seeds"), out=folder, model=run.classifier))
-    done = make_pseudo(dataclasses.replace(settings.for_stage("pseudo"), out=folder, model=run.classifier))
-    return {"images": done.made + done.kept, "background": done.background}
-
-
-def _segment(labels: Path, folder: Path, settings: RunSettings, score_data: Changes) -> Any:
-    from tagmask.stages.predict import predict_catalog
-    from tagmask.training.segmenter import train_segmenter
-
-    _tell("a segmenter on the pseudo labels")
-    threads = torch.get_num_threads()
-    trained = train_segmenter(
-        dataclasses.replace(settings.for_stage("segment"), out=folder, pseudo=labels / "4_pseudo")
-    )
-    torch.set_num_threads(threads)
-    predict_catalog(dataclasses.replace(settings.for_stage("predict"), out=folder, **score_data))
-    return trained.outcome.metrics
-
-
-def _identity(settings: Any) -> dict[str, Any]:
-    """The settings that change a result; the data are told by the training's."""
-    return {name: value for name, value in to_plain(settings).items() if name not in _NOT_IDENTITY}
-
-
-def _plain(values: Changes) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        return once(folder / "scored.json", parts, work)
 
 
 def _is_trained(run: Run) -> bool:
@@ -253,7 +236,3 @@ def _time_left(runs: Sequence[Run]) -> str:
     if not spent:
         return ""
     return f"about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"
-
-
-def _tell(sentence: str) -> None:
-    tqdm.write(sentence)

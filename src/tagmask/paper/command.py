@@ -11,7 +11,7 @@ from tagmask.paper.bench import Bench
 from tagmask.paper.names import NAMES, WITH_ROWS
 from tagmask.paper.page import Figure, Written, write
 from tagmask.paper.table import Table
-from tagmask.stages.resume import launched_shard
+from tagmask.stages.pool import launched_shard
 
 MAKERS: Mapping[str, Callable[[Bench], Table | Figure]] = {
     "ablation": seed_tables.ablation,

@@ -27,8 +27,8 @@ from tagmask.data.catalog import Catalog
 from tagmask.models.classifier import Classifier
 from tagmask.paper import numbers
 from tagmask.paper.bench import Bench
-from tagmask.paper.cache import key, once
 from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.pipeline.record import key, once
 from tagmask.stages.pool import pool
 from tagmask.training.classifier import ClassifierTask, build_classifier
 

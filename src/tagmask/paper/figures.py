@@ -3,12 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
-from tagmask.acr.localize import affinity as summed
 from tagmask.data.catalog import Catalog
-from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.models.classifier import Classifier
@@ -18,12 +14,14 @@ from tagmask.paper.bench import Bench, Run
 from tagmask.paper.methods import TITLES, maps_by
 from tagmask.paper.page import Figure
 from tagmask.paper.seed_tables import ABLATION, ACR
-from tagmask.show.affinity import Affinity, affinity_matrix, affinity_of_pixel, default_points, marked
+from tagmask.pipeline import layout
+from tagmask.show.affinity import affinity_matrix, affinity_of_pixel, default_points, marked
 from tagmask.show.overlay import legend
 from tagmask.show.seeds import shown_heat, shown_mask
 from tagmask.show.sheet import Picture, resize, sheet, shown_size
+from tagmask.stages.images import match_classes
 from tagmask.stages.maps import Image, Maps
-from tagmask.stages.seeds import match_classes
+from tagmask.stages.seeds import patch_affinity
 
 REGULARISED = {"none": "baseline", "act": "activation only", "both": "ACR"}
 PAIRS = {"generic": ("Generic", "Generic + affinity"), "acr": ("ACR*", "ACR")}  # shown without and with affinity
@@ -65,7 +63,7 @@ def affinity(bench: Bench) -> Figure:
     for i, image in _pictures(bench, least=1):
         cells = [(_name(bench, i), _shown(image))]
         for title, (model, run) in models.items():
-            cells.append((title, affinity_matrix(patch_affinity(model, image, run)[0])))
+            cells.append((title, affinity_matrix(patch_affinity(model, image, run.settings.seeds)[0])))
         rows.append(cells)
     note = "row = the patch that attends, column = the one attended to; bright columns: all attend to the same few."
     return Figure("affinity", "Affinity matrices", sheet(rows), (note, *_notes(bench)))
@@ -76,7 +74,7 @@ def source_pixels(bench: Bench) -> Figure:
     models, rows = _regularised(bench), list[Cells]()
     last, run = models[REGULARISED["both"]]
     for i, image in _pictures(bench, least=1):
-        found = {title: patch_affinity(model, image, own) for title, (model, own) in models.items()}
+        found = {title: patch_affinity(model, image, own.settings.seeds) for title, (model, own) in models.items()}
         for point in default_points(_acr(last, bench.scored_images, i, image, run).refined):
             heats = [(title, affinity_of_pixel(image, *one, point)) for title, one in found.items()]
             rows.append([(_name(bench, i), marked(image, [point])), *heats])
@@ -89,7 +87,7 @@ def examples(bench: Bench) -> Figure:
     run, catalog = bench.trained({"ACR": {}}, seeds=1)["ACR"][0], bench.scored_images
     folder, rows, seen = bench.segmented(run), list[Cells](), set[int]()
     for i, image in _pictures(bench, least=1):
-        mask = read_mask(folder / "6_predictions" / f"{catalog.name(i)}.png", len(catalog.classes))
+        mask = read_mask(layout.label_file(folder / layout.PREDICTIONS, catalog.name(i)), len(catalog.classes))
         names = ", ".join(catalog.classes[c] for c in catalog.tags(i))
         rows.append([(names, _shown(image)), ("prediction", shown_mask(image, mask)), *_truth(catalog, i, image)])
         seen |= {int(label) for label in np.unique(mask) if 0 < label < 255} | {c + 1 for c in catalog.tags(i)}
@@ -97,19 +95,6 @@ def examples(bench: Bench) -> Figure:
     names_of = {label: catalog.classes[label - 1] for label in sorted(seen)}
     picture = np.vstack([body, legend(names_of, width=body.shape[1])])
     return Figure("examples", "Segmentation examples", picture, _notes(bench))
-
-
-def patch_affinity(model: Classifier, image: Image, run: Run) -> tuple[Affinity, tuple[int, int]]:
-    """The affinity (n, n) that refines maps, and its grid; the image is squeezed to whole patches."""
-    settings, patch = run.settings.seeds, model.patch_size
-    factor = (settings.size or model.crop_size) / max(image.shape[:2])
-    size = [max(1, round(side * factor / patch)) * patch for side in image.shape[:2]]
-    picture = F.interpolate(to_tensor(image).float()[None] / 255, size, mode="bilinear", antialias=True)
-    blocks = settings.affinity_blocks
-    with torch.no_grad():
-        chosen = range(blocks[0], blocks[1] + 1) if blocks else None
-        _, attention = model.attend(model.normalize(picture.to(model.mean.device)), chosen)
-    return summed(attention, model.class_tokens)[0].cpu().numpy(), model.grid(size[0], size[1])
 
 
 def _regularised(bench: Bench) -> dict[str, tuple[Classifier, Run]]:

@@ -5,6 +5,7 @@ settings and inputs are those it was made from; otherwise the run says what chan
 is made from it.
 """
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from tagmask.config import check
-from tagmask.config.run import RunSettings, write_config
+from tagmask.config import check, read_values
+from tagmask.config.run import SECTIONS, RunSettings, RunTop, run_values, write_config
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
@@ -80,6 +81,26 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
     file = settings.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
     return RunSummary(settings.out, statuses, scores, settings.pseudo.rule)
+
+
+def run_images(*, preset: str | None = "own-photos", config: Path | None = None, **settings: Any) -> RunSummary:
+    """From images and tags to masks, as `tagmask run` does it; what is done is skipped.
+
+    Args:
+        preset: a named recipe to start from.
+        config: the config.toml of a run to start from.
+        settings: the run's, e.g. ``images="photos", tags="tags.csv", out="run"``, and those of stages as dictionaries,
+            e.g. ``train={"steps": 200}``.
+    """
+    values = run_values(preset, config)
+    top = {name: value for name, value in settings.items() if name not in SECTIONS}
+    values |= read_values(RunTop, top, "tagmask.run")
+    for name, kind in SECTIONS.items():
+        changes = read_values(kind, settings.get(name, {}), f"tagmask.run: {name}")
+        values[name] = dataclasses.replace(values[name], **changes)
+    if "out" not in values:
+        raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
+    return run(RunSettings(**values))
 
 
 def _status(inputs: Inputs, row: Stage) -> Status:

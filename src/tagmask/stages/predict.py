@@ -172,7 +172,8 @@ def predict(
     options = MaskSettings(**settings)
     check(options)
     allowed = match_classes(tags, model) if tags is not None else None
-    return _chances(model, pixels(photo), allowed, options).argmax(0).astype(np.uint8)
+    mask: Mask = _chances(model, pixels(photo), allowed, options).argmax(0).astype(np.uint8)
+    return mask
 
 
 def predict_photo(settings: PredictPhotoSettings) -> str:

@@ -106,7 +106,7 @@ def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
 
 def estimate(probe: Probe) -> float | None:
     """Seconds of an image; only of the route without a network to train, the others depend on what that learns."""
-    settings = probe.run.for_stage("pseudo")
+    settings: PseudoSettings = probe.run.for_stage("pseudo")
     if settings.method != "crf":
         return None
     ramp = np.linspace(0, 1, probe.image.shape[1], dtype=np.float32)

@@ -50,7 +50,7 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
 
 def estimate(probe: Probe) -> float:
     """Seconds of a training step."""
-    settings = probe.run.for_stage("segment")
+    settings: SegmentSettings = probe.run.for_stage("segment")
     part, size = settings.batch // settings.accumulate, settings.size
     batch = {"images": torch.rand(part, 3, size, size), "labels": torch.zeros(part, size, size, dtype=torch.long)}
     module = PixelLoss(build_segmenter(settings, probe.catalog.classes, fresh=True))

@@ -37,7 +37,7 @@ def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
 
 def estimate(probe: Probe) -> float:
     """Seconds of a training step."""
-    settings = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    settings: TrainSettings = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
     task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
     part = settings.batch // settings.accumulate
     batch = default_collate([task.dataset[(k, k % len(probe.catalog))] for k in range(part)])
