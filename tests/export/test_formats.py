@@ -17,7 +17,6 @@ from pycocotools.coco import COCO
 from tagmask.data.catalog import Catalog
 from tagmask.data.coco import read_coco
 from tagmask.data.images import write_mask
-from tagmask.data.palette import voc_palette
 from tagmask.data.voc import CLASSES, read_voc
 from tagmask.errors import TagmaskError
 from tagmask.export.coco import write_coco
@@ -27,6 +26,7 @@ from tagmask.export.label_studio import pack, write_label_studio
 from tagmask.export.overlays import write_overlays
 from tagmask.export.voc import write_voc, write_voc_submission
 from tagmask.files import PARTIAL
+from tagmask.labels import voc_palette
 from tagmask.show.overlay import mask_overlay
 
 NAMES = ("dog", "sofa & chair", "grass")
@@ -74,8 +74,9 @@ def test_coco_is_read_by_this_package_too(tmp_path: Path) -> None:
     write_coco(items(), NAMES, tmp_path / "instances.json", outline="polygon")
     catalog = read_coco(tmp_path, tmp_path / "instances.json")
     assert catalog.classes == NAMES
-    for name, mask in MASKS.items():
-        again = catalog.load_mask(catalog.index(name))
+    assert [item.name for item in catalog] == list(MASKS)
+    for i, mask in enumerate(MASKS.values()):
+        again = catalog.load_mask(i)
         assert again is not None
         assert np.array_equal(again, sure(mask))
 

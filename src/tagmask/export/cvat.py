@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagmask.data.images import IGNORE
-from tagmask.data.palette import voc_palette
+from tagmask.data.images import UNSURE
 from tagmask.errors import TagmaskError
 from tagmask.export.items import Exported, Labelled, Mask, checked, has_unsure, regions
 from tagmask.files import replacing
+from tagmask.labels import voc_palette
 
 _MAX_OBJECTS = 255  # colours that VOC's palette has for objects
 
@@ -33,7 +33,7 @@ def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *,
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "labelmap.txt", label_map(classes).encode())
         for item in checked(items, classes):
-            sure = np.where(item.mask == IGNORE, 0, item.mask).astype(np.uint8)
+            sure = np.where(item.mask == UNSURE, 0, item.mask).astype(np.uint8)
             objects, whole = number_objects(item.mask, split)
             crowded += [] if whole else [item.name]
             _add(archive, f"SegmentationClass/{item.name}.png", _colours(sure))

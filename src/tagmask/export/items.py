@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import IGNORE, read_mask
+from tagmask.data.images import UNSURE, read_mask
 from tagmask.errors import ImageError, TagmaskError
 
 Mask = npt.NDArray[np.uint8]  # (H, W): 0 background, c+1 for class c, 255 unsure
@@ -86,7 +86,7 @@ def checked(items: Iterable[Labelled], classes: Sequence[str]) -> Iterator[Label
             raise ImageError(
                 f'the mask of "{item.name}" is {mask.dtype} of shape {mask.shape}; give uint8 labels (H, W).'
             )
-        highest = int(mask[mask != IGNORE].max(initial=0))
+        highest = int(mask[mask != UNSURE].max(initial=0))
         if highest > len(classes):
             raise ImageError(
                 f'the mask of "{item.name}" holds the label {highest}, but there are only {len(classes)} classes; '
@@ -98,7 +98,7 @@ def checked(items: Iterable[Labelled], classes: Sequence[str]) -> Iterator[Label
 def regions(mask: Mask, split: bool) -> Iterator[tuple[int, Region]]:
     """Label and area of each class in a mask, or of each connected piece (over sides) where ``split`` is asked for."""
     for label in np.unique(mask).tolist():
-        if label in (0, IGNORE):
+        if label in (0, UNSURE):
             continue
         whole = mask == label  # (H, W)
         if not split:
@@ -109,4 +109,4 @@ def regions(mask: Mask, split: bool) -> Iterator[tuple[int, Region]]:
 
 
 def has_unsure(mask: Mask) -> bool:
-    return bool((mask == IGNORE).any())
+    return bool((mask == UNSURE).any())

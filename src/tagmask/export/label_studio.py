@@ -17,9 +17,9 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from tagmask.data.palette import voc_palette
 from tagmask.export.items import Exported, Labelled, Region, checked, has_unsure, regions
 from tagmask.files import replacing, write_text
+from tagmask.labels import voc_palette
 
 _SIZES = np.array([3, 4, 8, 16])  # bits of a run's length
 _LONGEST = 1 << 16

@@ -15,11 +15,11 @@ from pathlib import Path
 from PIL import Image
 
 from tagmask.data.images import write_mask
-from tagmask.data.palette import voc_palette
 from tagmask.data.voc import CLASSES
 from tagmask.errors import TagmaskError
 from tagmask.export.items import Exported, Labelled, Mask, checked, has_unsure
 from tagmask.files import replacing, write_text
+from tagmask.labels import voc_palette
 
 
 def write_voc(items: Iterable[Labelled], classes: Sequence[str], out: Path, *, split: str = "train") -> Exported:

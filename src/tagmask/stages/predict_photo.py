@@ -7,7 +7,7 @@ import numpy as np
 from tagmask.config import PredictPhotoSettings, check
 from tagmask.data.images import read_image, write_mask
 from tagmask.errors import TagmaskError
-from tagmask.export.items import Mask
+from tagmask.labels import Mask
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.stages.predict import views_of
