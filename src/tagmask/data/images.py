@@ -85,10 +85,15 @@ def write_mask(path: Path, mask: Mask) -> None:
     """Write labels, shape (H, W), as a PNG with the VOC palette."""
     if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
         raise ValueError(f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}.")
+    with replacing(path) as partial:
+        palette_image(mask).save(partial, format="PNG")
+
+
+def palette_image(mask: Mask) -> Image.Image:
+    """A mask, shape (H, W), as a Pillow image with the VOC palette."""
     image = Image.fromarray(mask)  # mode L
     image.putpalette(voc_palette().tobytes())
-    with replacing(path) as partial:
-        image.save(partial, format="PNG")
+    return image
 
 
 def check_same_size(image: Picture, mask: Mask, name: str) -> None:
