@@ -118,7 +118,7 @@ def test_photos_are_predicted_and_exported(segmented: Path, capsys: pytest.Captu
     (segmented / "6_predictions/made_by.json").unlink()
     capsys.readouterr()
     assert run("export", *out, "--to", str(segmented / "coco.json")) == 1
-    assert "made_by.json does not tell the classes" in capsys.readouterr().err
+    assert "made_by.json does not name the classes" in capsys.readouterr().err
 
 
 def test_one_photo(segmented: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,8 @@
-"""The one exception a user is meant to read."""
+"""The exceptions whose messages a user is meant to read."""
 
 
 class TagmaskError(Exception):
-    """A mistake that the user can mend: the message names the file or value and the remedy."""
+    """A mistake that the user can correct; the message names the file or value and the remedy."""
 
 
 class ImageError(TagmaskError):

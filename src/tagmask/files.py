@@ -1,4 +1,4 @@
-"""Writing files so that a killed process or a full disk leaves no half file."""
+"""Writing files so that a killed process or a full disk leaves no half-written file."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
-DAMAGED = (  # what reading a damaged .npz may end with
+DAMAGED = (  # what reading a damaged .npz may raise
     *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
 )
@@ -25,14 +25,14 @@ DAMAGED = (  # what reading a damaged .npz may end with
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; rename it to ``path`` on success, remove it on failure.
 
-    Where the disk refuses, the OSError names ``path``: a failed write itself tells of no file.
+    If the disk fails, the OSError names ``path``, since a failed write itself names no file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    short = zlib.crc32(os.fsencode(path.name))  # the name itself may be as long as the disk allows
+    short = zlib.crc32(os.fsencode(path.name))  # the name may already be as long as the file system allows
     partial = path.with_name(f"{short:08x}.{os.getpid()}{PARTIAL}")
     try:
         yield partial
-        partial.chmod(0o666 & ~_umask())  # safetensors would keep its files to their owner
+        partial.chmod(0o666 & ~_umask())  # safetensors makes its files private to their owner
         os.replace(partial, path)
     except Exception as error:
         number = _system_error(error)
@@ -44,23 +44,23 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    """The permission bits that new files go without; reading them means setting them for a moment."""
+    """The permission bits that new files lack; they can only be read by setting them for a moment."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
 def _system_error(error: Exception) -> int | None:
-    """The system's number of an error; safetensors tells it in words only: "… (os error 28)"."""
+    """The errno of an error; safetensors gives it only in its message: "… (os error 28)"."""
     if isinstance(error, OSError):
         return error.errno
-    told = re.search(r"\(os error (\d+)\)", str(error))
-    return int(told[1]) if told else None
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None
 
 
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8", errors="surrogateescape")  # file names may be of any bytes
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")  # file names may hold any bytes
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -68,21 +68,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file, or say which file is at fault and where."""
+    """Parse a JSON file; the error names the file and the place."""
     try:
         return json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
     except (json.JSONDecodeError, RecursionError) as error:
-        raise TagmaskError(f"{path} is not valid JSON ({error}); repair it or make it anew.") from None
+        raise TagmaskError(f"{path} is not valid JSON ({error}); repair it or make it again.") from None
 
 
 def read_object(path: Path, *keys: str) -> dict[str, Any]:
-    """A JSON file that holds an object with ``keys``, as the program itself writes them."""
-    found = read_json(path)
-    if not isinstance(found, dict) or not set(keys) <= found.keys():
-        raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
-    return found
+    """Parse a JSON file that tagmask wrote: an object with ``keys``."""
+    value = read_json(path)
+    if not isinstance(value, dict) or not set(keys) <= value.keys():
+        raise TagmaskError(f"{path} is not a file that tagmask wrote; delete it, and its part is done again.")
+    return value
 
 
 @contextmanager

@@ -46,17 +46,6 @@ def test_targets_are_multi_hot_in_the_order_asked() -> None:
     assert small().targets([]).shape == (0, 3)
 
 
-def test_index_finds_names_also_in_a_view() -> None:
-    catalog = small()
-    assert [catalog.index(name) for name in ("d", "sub/c", "a")] == [3, 2, 0]
-    view = catalog.subset([3, 1])
-    assert view.index("d") == 0
-    with pytest.raises(TagmaskError, match='no image is called "a"'):
-        view.index("a")
-    with pytest.raises(TagmaskError, match='no image is called "z"'):
-        catalog.index("z")
-
-
 def test_subset_is_a_view_in_the_given_order() -> None:
     catalog = many(1000)
     view = catalog.subset([7, 3, 500]).subset([2, 0])
@@ -127,11 +116,9 @@ def test_fingerprint_sees_classes_names_tags_and_order_but_not_paths() -> None:
 
 def test_a_catalog_travels_to_a_spawned_worker() -> None:
     view = small().subset([1, 3])
-    view.index("b")
     copy = pickle.loads(pickle.dumps(view))
     assert [copy.item(i) for i in range(2)] == [view.item(i) for i in range(2)]
     assert copy.notes == ("one note.",)
-    assert copy.index("d") == 1
 
 
 def test_memory_per_item_is_a_few_dozen_bytes() -> None:
@@ -149,8 +136,6 @@ def test_strings_round_trip(values: list[str]) -> None:
     values = [value for value in values if value.isprintable()]
     strings = Strings(values)
     assert [strings[row] for row in range(len(strings))] == values
-    assert all(values[strings.find(value)] == value for value in values)
-    assert strings.find("\0absent") == -1
 
 
 def test_names_that_are_no_utf8_survive() -> None:

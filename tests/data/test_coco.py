@@ -279,6 +279,7 @@ def test_the_real_photos_against_the_coco_api(capsys: pytest.CaptureFixture[str]
     assert len(api.imgs) == 60
     assert len(catalog.classes) == 80
     place = {identity: number for number, identity in enumerate(sorted(api.cats))}
+    names = [item.name for item in catalog]
     labelled = 0
     for image in api.imgs.values():
         objects = api.imgToAnns[image["id"]]
@@ -286,7 +287,7 @@ def test_the_real_photos_against_the_coco_api(capsys: pytest.CaptureFixture[str]
         if not tags:
             continue
         labelled += 1
-        i = catalog.index(Path(image["file_name"]).stem)
+        i = names.index(Path(image["file_name"]).stem)
         assert catalog.tags(i) == tuple(tags)
         assert catalog.load_pair(i)[0].shape == (image["height"], image["width"], 3)
         assert np.array_equal(mask_of(catalog, i), _by_api(api, objects, place))

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tagmask.data.images import check_same_size, read_image, read_mask, write_mask
-from tagmask.data.listing import strip_suffix
-from tagmask.data.palette import voc_palette
+from tagmask.data.images import check_same_size, read_image, read_mask, strip_suffix, write_mask
 from tagmask.errors import ImageError
+from tagmask.labels import voc_palette
 
 # Left column red over blue, right column green over white: any turn or flip shows.
 CORNERS = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [255, 255, 255]]], np.uint8)
@@ -236,7 +235,7 @@ def test_greyscale_and_one_bit_masks_keep_their_numbers(tmp_path: Path) -> None:
 
 def test_masks_of_colours_are_refused(tmp_path: Path) -> None:
     Image.fromarray(CORNERS).save(tmp_path / "a.png")
-    with pytest.raises(ImageError, match=r"a\.png codes its labels as colours \(RGB\)"):
+    with pytest.raises(ImageError, match=r"a\.png stores its labels as colours \(RGB\)"):
         read_mask(tmp_path / "a.png", 3)
 
 

@@ -117,7 +117,7 @@ def test_missing_untagged_and_broken_images_are_left_out_and_told(tmp_path: Path
 def test_a_test_split_without_labels_is_refused(tmp_path: Path) -> None:
     add(tmp_path, "a", None)
     split(tmp_path, "test", "a\n")
-    with pytest.raises(TagmaskError, match="have neither mask nor annotation, a for one"):
+    with pytest.raises(TagmaskError, match="have neither mask nor annotation, for example a;"):
         read_voc(tmp_path, "test")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pycocotools import mask as coco_mask
 
-from tagmask.export.contours import doubled_area, polygons, trace
+from tagmask.export.contours import doubled_area, outlines, trace
 
 
 def region(*rows: str) -> np.ndarray:
@@ -22,17 +22,17 @@ def filled(outlines: list[list[int]], shape: tuple[int, int]) -> np.ndarray:
 
 
 def test_one_pixel() -> None:
-    assert polygons(region("...", ".#.", "...")) == [[1, 1, 2, 1, 2, 2, 1, 2]]
+    assert outlines(region("...", ".#.", "...")) == [[1, 1, 2, 1, 2, 2, 1, 2]]
 
 
 def test_straight_edges_keep_their_ends_only() -> None:
-    assert sorted(polygons(region("##.", "##.", "..#"))) == [[0, 0, 2, 0, 2, 2, 0, 2], [2, 2, 3, 2, 3, 3, 2, 3]]
-    assert polygons(region("#.", "##")) == [[0, 0, 1, 0, 1, 1, 2, 1, 2, 2, 0, 2]]
+    assert sorted(outlines(region("##.", "##.", "..#"))) == [[0, 0, 2, 0, 2, 2, 0, 2], [2, 2, 3, 2, 3, 3, 2, 3]]
+    assert outlines(region("#.", "##")) == [[0, 0, 1, 0, 1, 1, 2, 1, 2, 2, 0, 2]]
 
 
 def test_a_hole_is_slit_in_from_the_left() -> None:
     ring = region("###", "#.#", "###")
-    (outline,) = polygons(ring)
+    (outline,) = outlines(ring)
     points = list(zip(outline[::2], outline[1::2], strict=True))
     assert points == [(0, 0), (3, 0), (3, 3), (0, 3), (0, 1), (1, 1), (1, 2), (2, 2), (2, 1), (0, 1)]
     assert doubled_area(points) == 2 * 8  # the hole counts against the whole
@@ -58,15 +58,15 @@ def test_outlines_run_clockwise_and_holes_the_other_way() -> None:
 )
 def test_filling_gives_the_region_back(rows: tuple[str, ...]) -> None:
     given = region(*rows)
-    assert np.array_equal(filled(polygons(given), given.shape), given)
+    assert np.array_equal(filled(outlines(given), given.shape), given)
 
 
 @settings(max_examples=150, deadline=None)
 @given(hnp.arrays(bool, st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_filling_any_region_gives_it_back(given_region: np.ndarray) -> None:
-    assert np.array_equal(filled(polygons(given_region), given_region.shape), given_region)
+    assert np.array_equal(filled(outlines(given_region), given_region.shape), given_region)
 
 
 def test_large_noise() -> None:
     noise = np.random.default_rng(0).random((60, 81)) < 0.7
-    assert np.array_equal(filled(polygons(noise), noise.shape), noise)
+    assert np.array_equal(filled(outlines(noise), noise.shape), noise)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tagmask.data.palette import voc_palette
 from tagmask.errors import TagmaskError
+from tagmask.labels import voc_palette
 from tagmask.scoring.sweep import top_bins
 from tagmask.show.overlay import heat_overlay
 from tagmask.show.seeds import label_at, resize_map, seed_sheet, shown_heat, shown_mask

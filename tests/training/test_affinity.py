@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from tagmask.config import AffinitySettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.datasets import to_tensor
+from tagmask.data.datasets import RegionDataset, to_tensor
 from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
 from tagmask.masks.pairs import pair_labels
@@ -20,7 +20,7 @@ from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.scenes.catalog import Scenes
 from tagmask.stages.spread import NetWalk
-from tagmask.training.affinity import AffinityTask, RegionDataset, build_net, train_affinity
+from tagmask.training.affinity import AffinityTask, build_net, train_affinity
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer
 

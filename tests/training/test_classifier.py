@@ -336,7 +336,7 @@ def test_nothing_but_broken_images_is_an_error(tmp_path: Path) -> None:
     photos(tmp_path / "photos", 4)
     for i in range(4):
         (tmp_path / f"photos/{i:03}.jpg").write_bytes(b"")
-    with pytest.raises(TagmaskError, match="images in a row cannot be read"):
+    with pytest.raises(TagmaskError, match="images in a row cannot be used"):
         train(folder_settings(tmp_path, val_fraction=0.0))
 
 

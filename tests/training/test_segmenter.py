@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from tagmask.config import SegmentSettings
+from tagmask.data.datasets import PseudoDataset, crop_pair
 from tagmask.data.images import write_mask
-from tagmask.data.pseudo import PseudoDataset, crop_pair
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scenes.catalog import Scenes
@@ -206,7 +206,7 @@ def test_labels_that_are_unsure_all_over_are_skipped_and_told(run: Path) -> None
     assert json.loads((done.folder / "broken_images.json").read_text()) == done.broken
     for i in range(3, COUNT):
         write_mask(run / f"4_pseudo/scene_{i:06}.png", np.full(Scenes(COUNT, 0).load_image(i).shape[:2], 255, np.uint8))
-    with pytest.raises(TagmaskError, match=r"8 images in a row cannot be learned from.*unsure \(255\) all over"):
+    with pytest.raises(TagmaskError, match=r"8 images in a row cannot be used.*unsure \(255\) all over"):
         train_segmenter(settings(run, steps=1, val_fraction=0.0, restart=True))
 
 

@@ -2,11 +2,11 @@
 
 Decisions:
 
-- classes are the categories in the order of their ids; gaps in the ids vanish;
+- classes are the categories in the order of their ids, without gaps;
 - tags are the categories of an image's objects; crowd regions give none;
-- images without any tag are left out and counted (702 of 82,783 in train2014);
-- in a mask the object with the smaller area lies on top; crowd pixels that no object covers are 255, and so
-  are the boxes of objects without an outline.
+- images without tags are left out and counted (702 of 82,783 in train2014);
+- in a mask the object with the smaller area is on top; crowd pixels that no object covers are 255, and so are the
+  boxes of objects without an outline.
 """
 
 import os
@@ -22,18 +22,18 @@ import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import IGNORE
+from tagmask.data.images import strip_suffix, walk
 from tagmask.data.json_stream import stream_lists
-from tagmask.data.listing import strip_suffix, walk
 from tagmask.data.outlines import OutlineBuilder, Outlines
 from tagmask.data.report import Mistakes, missing_note, untagged_note
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.labels import UNSURE, Mask
 
 MAX_SIDE = 65_535  # pixels; JPEG's own limit
 
 
 class CocoCatalog(Catalog):
-    """A catalog whose masks are drawn from outlines when they are asked for."""
+    """A catalog that draws its masks from outlines on demand."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class CocoCatalog(Catalog):
     def has_masks(self) -> bool:
         return len(self) > 0 and self._objects.outlined
 
-    def _mask_at(self, row: int) -> npt.NDArray[np.uint8] | None:
+    def _mask_at(self, row: int) -> Mask | None:
         if not self._objects.outlined:
             return None
         height, width = self._sizes[row].tolist()
         try:
             return self._objects.draw(row, height, width)
         except ValueError as error:
-            text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); mend them or leave it out.'
+            text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); correct them or leave it out.'
             raise ImageError(text) from None
 
 
@@ -83,24 +83,26 @@ class _Objects:
         self._outlines = outlines
         self.outlined = not bool(unsure.all())
 
-    def draw(self, row: int, height: int, width: int) -> npt.NDArray[np.uint8]:
+    def draw(self, row: int, height: int, width: int) -> Mask:
         """The mask of one image, shape (height, width)."""
-        mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools goes by columns
+        mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools stores columns
         numbers = self._order[self._starts[row] : self._starts[row + 1]].tolist()
-        drawn = [(number, self._outlines.runs(number, height, width)) for number in numbers]
-        drawn = [(number, runs) for number, runs in drawn if runs is not None]
-        drawn.sort(key=lambda one: -int(coco_mask.area(one[1])))
-        for number, runs in drawn:
+        outlined = ((number, self._outlines.runs(number, height, width)) for number in numbers)
+        largest_first = sorted(
+            ((number, runs) for number, runs in outlined if runs is not None),
+            key=lambda pair: -int(coco_mask.area(pair[1])),
+        )
+        for number, runs in largest_first:
             if not self._unsure[number]:
                 mask[coco_mask.decode(runs) > 0] = self._classes[number] + 1
-        for number, runs in drawn:
+        for number, runs in largest_first:
             if self._unsure[number]:
-                mask[(coco_mask.decode(runs) > 0) & (mask == 0)] = IGNORE
+                mask[(coco_mask.decode(runs) > 0) & (mask == 0)] = UNSURE
         return np.ascontiguousarray(mask)
 
 
 class _Raw:
-    """The columns of the file as they stand, before ids are resolved."""
+    """The columns of the file before ids are resolved."""
 
     def __init__(self, source: Path) -> None:
         self.mistakes = Mistakes(source)
@@ -119,8 +121,8 @@ class _Raw:
             try:
                 add[key](entry)
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
-                what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-                self.mistakes.add(key, f"{key}, entry {numbers[key]}", what)
+                fault = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+                self.mistakes.add(key, f"{key}, entry {numbers[key]}", fault)
         absent = [key for key, number in numbers.items() if not number]
         if absent:
             raise TagmaskError(f"{source} has no {' and no '.join(absent)}; give a COCO instances file.")
@@ -137,7 +139,7 @@ class _Raw:
     def add_category(self, entry: dict[str, Any]) -> None:
         if entry["id"] in self.categories:
             raise ValueError(f"the id {entry['id']} is given twice")
-        number = array("q", [int(entry["id"])])[0]  # refuses what fits no file of objects
+        number = array("q", [int(entry["id"])])[0]  # OverflowError if it does not fit 64 bits
         self.categories[number] = entry["name"].strip()
 
     def add_object(self, entry: dict[str, Any]) -> None:
@@ -154,7 +156,7 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
 
     Args:
         images: the folder to which the file's ``file_name`` entries are relative.
-        annotations: ``instances_train2014.json`` or any file of that form.
+        annotations: ``instances_train2014.json`` or any file of the same format.
     """
     if not images.is_dir():
         raise TagmaskError(f"{images} is not a folder; check the path of the images.")
@@ -166,12 +168,12 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     _check_ids(annotations, raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
     tags = _tags(owners, labels, ~crowd & (owners >= 0), len(raw.files), len(category_ids))
-    there = set(walk(images))
-    kept = [place for place, file in enumerate(raw.files) if tags[place] and file in there]
-    missing = [file for file in raw.files if file not in there]
+    present = set(walk(images))
+    kept = [place for place, file in enumerate(raw.files) if tags[place] and file in present]
+    missing = [file for file in raw.files if file not in present]
     if not kept:
         raise TagmaskError(_nothing(images, annotations, missing, len(raw.files)))
-    rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry serves owner -1
+    rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry is for owner -1
     rows[kept] = np.arange(len(kept))
     unsure = crowd | np.array(raw.boxed, dtype=bool)
     return CocoCatalog(
@@ -198,7 +200,7 @@ def _box(box: Any) -> list[list[float]]:
 
 
 def _positions(values: Sequence[int], ids: Sequence[int]) -> npt.NDArray[np.int64]:
-    """For each value its place in ``ids``, -1 if it is not there."""
+    """For each value its index in ``ids``, or -1."""
     wanted, known = np.array(values, dtype=np.int64), np.array(ids, dtype=np.int64)
     order = np.argsort(known, kind="stable")
     places = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]

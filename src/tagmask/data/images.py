@@ -1,99 +1,119 @@
-"""Pictures and masks: from any common file to plain arrays, and back.
+"""Picture files: finding them in a folder, reading them into plain arrays, and writing masks.
 
-What a picture file may hold, and what becomes of it:
-
-- orientation by EXIF is applied, so that the picture is upright;
-- of animations and multi-page files the first frame is taken;
-- 16-bit grey is divided by 257, so that the full range stays visible;
-- transparency is laid over white, as a browser shows it;
+- EXIF orientation is applied, so the picture is upright;
+- animations and multi-page files give their first frame;
+- 16-bit grey is divided by 257, so that its full range stays visible;
+- transparency is laid over white, as in a browser;
 - CMYK, 1-bit, palette and YCbCr become RGB; colour profiles are not applied.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tagmask.data.palette import voc_palette
 from tagmask.errors import ImageError
 from tagmask.files import replacing
+from tagmask.labels import UNSURE, Mask, voc_palette
 
-IGNORE = 255
-# Only formats that Pillow decodes itself: EPS, for one, would start another program on the user's file.
+Picture = npt.NDArray[np.uint8]  # (H, W, 3) RGB
+
+# Only formats that Pillow decodes itself: EPS, for example, would start another program on the user's file.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
-_ORIENTATION = 0x0112  # EXIF tag
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm", ".pgm")
+)
 
 
-def read_image(path: Path) -> npt.NDArray[np.uint8]:
+def strip_suffix(path: str) -> str:
+    """The path without the suffix of a picture; other dots belong to the name."""
+    stem, suffix = os.path.splitext(path)
+    return stem if suffix.lower() in _SUFFIXES else path
+
+
+def walk(root: Path) -> Iterator[str]:
+    """Relative paths of all files below ``root`` except hidden ones; links to folders are followed once."""
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        folders[:] = [] if real in seen else sorted(name for name in folders if not name.startswith("."))
+        if real in seen:
+            continue
+        seen.add(real)
+        prefix = Path(folder).relative_to(root).as_posix()
+        for name in names:
+            if not name.startswith("."):
+                yield name if prefix == "." else f"{prefix}/{name}"
+
+
+def read_image(path: Path) -> Picture:
     """The picture as RGB, shape (H, W, 3), 0 … 255, upright."""
     image = _decode(path, _FORMATS, "JPEG or PNG")
-    turn = _UPRIGHT.get(_orientation(image))
-    if turn is not None:
-        image = image.transpose(turn)
+    with suppress(Exception):  # a garbled EXIF block says nothing about the orientation; the pixels are sound
+        ImageOps.exif_transpose(image, in_place=True)
     try:
         return np.array(_to_rgb(image, path), dtype=np.uint8)  # (H, W, 3)
     except ValueError:
         raise ImageError(f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG.") from None
 
 
-def read_mask(path: Path, num_classes: int) -> npt.NDArray[np.uint8]:
+def read_mask(path: Path, num_classes: int) -> Mask:
     """The labels of a palette or greyscale PNG, shape (H, W): 0 … num_classes, and 255 for ignore."""
     image = _decode(path, ("PNG",), "a palette or greyscale PNG")
     if image.mode not in ("P", "L", "1", "I", "I;16"):
         raise ImageError(
-            f"{path} codes its labels as colours ({image.mode}); save the label numbers themselves, "
+            f"{path} stores its labels as colours ({image.mode}); save the label numbers themselves, "
             "as a palette or greyscale PNG."
         )
     labels = np.array(image)  # (H, W)
-    wrong = np.unique(labels[(labels > num_classes) & (labels != IGNORE)]).tolist()
+    wrong = np.unique(labels[(labels > num_classes) & (labels != UNSURE)]).tolist()
     if wrong:
         shown = ", ".join(str(value) for value in wrong[:5]) + (", …" if len(wrong) > 5 else "")
         raise ImageError(
             f"{path} holds the labels {shown}; with {num_classes} classes they must be 0 to {num_classes}, "
-            f"or {IGNORE} for ignore."
+            f"or {UNSURE} for ignore."
         )
     return labels.astype(np.uint8)
 
 
-def write_mask(path: Path, mask: npt.NDArray[np.uint8]) -> None:
+def write_mask(path: Path, mask: Mask) -> None:
     """Write labels, shape (H, W), as a PNG with the VOC palette."""
     if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
         raise ValueError(f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}.")
+    with replacing(path) as partial:
+        palette_image(mask).save(partial, format="PNG")
+
+
+def palette_image(mask: Mask) -> Image.Image:
+    """A mask, shape (H, W), as a Pillow image with the VOC palette."""
     image = Image.fromarray(mask)  # mode L
     image.putpalette(voc_palette().tobytes())
-    with replacing(path) as partial:
-        image.save(partial, format="PNG")
+    return image
 
 
-def check_same_size(image: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8], name: str) -> None:
+def check_same_size(image: Picture, mask: Mask, name: str) -> None:
     """Refuse a mask, shape (H, W), whose size is not that of its image, shape (H, W, 3)."""
     if image.shape[:2] != mask.shape[:2]:
         (height, width), (mask_height, mask_width) = image.shape[:2], mask.shape[:2]
         raise ImageError(
             f'the mask of "{name}" is {mask_width}×{mask_height} pixels but its image is {width}×{height}; '
-            "make the mask anew at the size of the (upright) image."
+            "make the mask again at the size of the upright image."
         )
 
 
 def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
-    """Open and decode the first frame; whatever goes wrong becomes one sentence."""
+    """Open and decode the first frame; any failure becomes an ImageError."""
     try:
         with Image.open(path, formats=_usable(formats)) as image:
             image.load()
             return image
     except FileNotFoundError:
-        raise ImageError(f"{path} does not exist; check the path or take it off the list.") from None
+        raise ImageError(f"{path} does not exist; check the path or remove it from the list.") from None
     except UnidentifiedImageError:
         fault = "is empty" if path.stat().st_size == 0 else "is not a picture that can be read"
         raise ImageError(f"{path} {fault}; save it as {wanted}, or remove it.") from None
@@ -108,16 +128,9 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
 
 @cache
 def _usable(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Those formats that this build of Pillow knows; AVIF may be absent."""
+    """The formats that this build of Pillow supports; AVIF may be missing."""
     Image.init()
     return tuple(name for name in formats if name in Image.OPEN)
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(_ORIENTATION, 1))
-    except Exception:  # a garbled EXIF block says nothing about the orientation; the pixels are sound
-        return 1
 
 
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:

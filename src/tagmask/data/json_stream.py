@@ -1,122 +1,104 @@
-"""Reading a big JSON object piece by piece.
+"""Reading the lists of a big JSON object entry by entry.
 
-``json.load`` turns COCO's 300 MB into gigabytes of Python objects before the first one is looked at; here
-only one entry of a list and a few megabytes of text exist at a time.
+``json.load`` turns COCO's 300 MB into gigabytes of Python objects before the first one can be used; here only one
+entry and a few megabytes of text are in memory at a time. ijson reads one list per pass over the file, COCO has three:
+measured on 82,783 images and 604,907 objects it takes 17 s where this takes 10 s, and it refuses NaN.
 """
 
 import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 from tagmask.errors import TagmaskError
 
 _CHUNK = 1 << 22  # characters read at a time
-_BLANKS = " \t\r\n"
-_NUMBER_GOES_ON = ("", ".", "e", "E")
+_CONTINUES_A_NUMBER = ("", ".", "e", "E")
 
 
 def stream_lists(path: Path, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (key, entry) for each entry of the lists that stand under ``keys`` in the object in ``path``.
-
-    Lists come in the order of the file; the other members of the object are skipped.
-    """
-    stream = _Stream(path)
+    """Yield (key, entry) for each entry of the lists under ``keys`` of the object in ``path``, in file order."""
     try:
-        for key in stream.members():
+        file = path.open(encoding="utf-8-sig")
+    except OSError as error:
+        raise TagmaskError(f"{path} cannot be read ({error.strerror}); check the path.") from None
+    with file:
+        stream = _Stream(path, file)
+        for _ in stream.members("{", "}"):
+            key = str(stream.value())
+            stream.expect(":")
             if key in keys:
-                for entry in stream.entries():
-                    yield key, entry
+                for _ in stream.members("[", "]"):
+                    yield key, stream.value()
             else:
                 stream.value()
-    finally:
-        stream.close()
 
 
 class _Stream:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, file: TextIO) -> None:
+        self._path, self._file = path, file
         self._decode = json.JSONDecoder().raw_decode
-        self._text, self._at, self._read = "", 0, 0
-        try:
-            self._file = path.open(encoding="utf-8-sig")
-        except OSError as error:
-            raise TagmaskError(f"{path} cannot be read ({error.strerror}); check the path.") from None
+        self._text, self._position, self._dropped = "", 0, 0  # dropped: characters before the text
 
-    def close(self) -> None:
-        self._file.close()
-
-    def members(self) -> Iterator[str]:
-        """The keys of an object; the caller reads each value before it asks for the next key."""
-        self._expect("{")
-        if self._next() == "}":
+    def members(self, first: str, last: str) -> Iterator[None]:
+        """Stop at each member of a list or object; the caller reads it before the next step."""
+        self.expect(first)
+        if self._peek() == last:
+            self._position += 1
             return
-        while True:
-            key = self.value()
-            self._expect(":")
-            yield str(key)
-            if self._expect(",}") == "}":
-                return
-
-    def entries(self) -> Iterator[Any]:
-        """The entries of a list."""
-        self._expect("[")
-        if self._next() == "]":
-            self._at += 1
-            return
-        while True:
-            yield self.value()
-            if self._expect(",]") == "]":
-                return
+        mark = ","
+        while mark == ",":
+            yield
+            mark = self.expect("," + last)
 
     def value(self) -> Any:
-        """Decode the value that begins here."""
-        self._next()
+        """Decode the value at the current position."""
+        self._peek()
         while True:
             try:
-                value, end = self._decode(self._text, self._at)
+                value, end = self._decode(self._text, self._position)
             except json.JSONDecodeError as error:
                 if not self._fill():
                     self._fail(error.msg, error.pos)
                 continue
             except RecursionError:
-                self._fail("lists within lists, too deep to read", self._at)
-            # A number at the end of the text may go on in the next piece, also "1" that is followed by "." or "e".
-            if self._text[end : end + 1] not in _NUMBER_GOES_ON or not self._fill():
-                self._at = end
+                self._fail("lists within lists, too deep to read", self._position)
+            # A number at the end of the text may continue in the next chunk, even after "1" before "." or "e".
+            if self._text[end : end + 1] not in _CONTINUES_A_NUMBER or not self._fill():
+                self._position = end
                 return value
 
-    def _expect(self, marks: str) -> str:
-        mark = self._next()
+    def expect(self, marks: str) -> str:
+        mark = self._peek()
         if mark not in marks:
-            self._fail(f"expected {' or '.join(marks)}, found {mark}", self._at)
-        self._at += 1
+            self._fail(f"expected {' or '.join(marks)}, found {mark}", self._position)
+        self._position += 1
         return mark
 
-    def _next(self) -> str:
-        """Skip blanks; the character that follows."""
+    def _peek(self) -> str:
+        """Skip blanks and return the next character."""
         while True:
-            mark = self._text[self._at : self._at + 1]
-            if mark and mark not in _BLANKS:
+            mark = self._text[self._position : self._position + 1]
+            if mark and mark not in " \t\r\n":
                 return mark
             if mark:
-                self._at += 1
+                self._position += 1
             elif not self._fill():
-                self._fail("the file ends too early", self._at)
+                self._fail("the file ends too early", self._position)
 
     def _fill(self) -> bool:
-        """Drop the text already used and read on, the more the longer the unfinished value is."""
-        rest = self._text[self._at :]
+        """Drop the text already read and add a chunk, larger if the unfinished value is long."""
+        rest = self._text[self._position :]
         try:
-            piece = self._file.read(max(_CHUNK, len(rest)))
+            chunk = self._file.read(max(_CHUNK, len(rest)))
         except UnicodeDecodeError:
-            self._fail("it is not UTF-8 text", self._at)
-        if not piece:
+            self._fail("it is not UTF-8 text", self._position)
+        if not chunk:
             return False
-        self._read += self._at
-        self._text, self._at = rest + piece, 0
+        self._dropped += self._position
+        self._text, self._position = rest + chunk, 0
         return True
 
-    def _fail(self, what: str, position: int) -> Any:
-        place = self._read + position
-        raise TagmaskError(f"{self._path} is not valid JSON at character {place:,} ({what}); download it again.")
+    def _fail(self, fault: str, position: int) -> NoReturn:
+        place = self._dropped + position
+        raise TagmaskError(f"{self._path} is not valid JSON at character {place:,} ({fault}); download it again.")

@@ -8,7 +8,7 @@ from tagmask.errors import TagmaskError
 
 
 def open_catalog(settings: DataSettings) -> Catalog:
-    """The catalog that ``settings`` describe; each reader is imported only when it is used."""
+    """The catalog that ``settings`` describe; readers are imported on demand."""
     if settings.data == "scenes":
         from tagmask.scenes.catalog import Scenes
 

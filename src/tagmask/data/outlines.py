@@ -1,7 +1,7 @@
-"""Outlines of many objects (polygons and run lengths, as COCO writes them) in a few flat buffers.
+"""Outlines of many objects (polygons and run lengths, as in COCO files) in a few flat buffers.
 
-Python lists would take some 30 bytes for each number; here it takes 4 where all coordinates are multiples of
-1/100, as in COCO, and 8 elsewhere. Either way the numbers given back are exactly those put in.
+As Python lists each number would take about 30 bytes; here it takes 4 if all coordinates are multiples of 1/100, as in
+COCO, and 8 otherwise. Either way, the numbers that come out are exactly those that went in.
 """
 
 import struct
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
-_FAR = 1e6  # pixels; drawing takes time and memory in proportion to an outline's length
+_FARTHEST = 1e6  # pixels; drawing takes time and memory in proportion to an outline's length
 _BLOCK = 1 << 20  # numbers that are packed at a time
 _SIZE = struct.Struct("<II")  # height and width before each run-length code
 
@@ -38,18 +38,18 @@ class Outlines:
             if _SIZE.unpack_from(code) != (height, width):
                 raise ValueError(f"run lengths are for {_SIZE.unpack_from(code)} (height, width)")
             counts = code[_SIZE.size :]
-            if (total := _run_total(counts)) != height * width:  # pycocotools would leave the rest to chance
+            if (total := _run_total(counts)) != height * width:  # pycocotools would leave the rest uninitialised
                 raise ValueError(f"run lengths cover {total} of {height * width} pixels")
             return {"size": [height, width], "counts": counts}
-        polygons = [self.polygon(one) for one in range(*self.object_starts[number : number + 2])]
+        polygons = [self.polygon(index) for index in range(*self.object_starts[number : number + 2])]
         return coco_mask.merge(coco_mask.frPyObjects(polygons, height, width)) if polygons else None
 
     def polygon(self, number: int) -> npt.NDArray[np.float64]:
         """The corners x, y, x, y, … of a polygon."""
         numbers = self.numbers[self.polygon_starts[number] : self.polygon_starts[number + 1]]
         corners: npt.NDArray[np.float64] = numbers / 100 if numbers.dtype == np.int32 else numbers
-        if not (np.abs(corners) <= _FAR).all():  # also false for NaN
-            raise ValueError("a corner lies far outside of the image")
+        if not (np.abs(corners) <= _FARTHEST).all():  # also false for NaN
+            raise ValueError("a corner lies far outside the image")
         return corners
 
 
@@ -57,7 +57,7 @@ class OutlineBuilder:
     """Collects outlines one object at a time."""
 
     def __init__(self) -> None:
-        self._fresh = array("d")
+        self._unpacked = array("d")
         self._blocks: list[npt.NDArray[Any]] = []
         self._packed = 0  # numbers in the blocks
         self._codes = bytearray()
@@ -76,12 +76,12 @@ class OutlineBuilder:
         self._code_starts.append(len(self._codes))
 
     def build(self) -> Outlines:
-        """The outlines in their compact form; the builder has done its work then."""
-        self._flush()
+        """The outlines in their compact form; the builder cannot be used after it."""
+        self._pack()
         if len({block.dtype for block in self._blocks}) > 1:
             self._blocks = [block / 100 if block.dtype == np.int32 else block for block in self._blocks]
         starts = (self._polygon_starts, self._object_starts, self._code_starts)
-        polygons, objects, codes = (np.array(one, dtype=np.int64) for one in starts)
+        polygons, objects, codes = (np.array(column, dtype=np.int64) for column in starts)
         return Outlines(np.concatenate(self._blocks), polygons, objects, bytes(self._codes), codes)
 
     def _add_polygon(self, polygon: list[float]) -> None:
@@ -89,19 +89,19 @@ class OutlineBuilder:
             raise ValueError("a polygon has an odd number of coordinates")
         if len(polygon) < 6:  # two corners enclose nothing, and pycocotools would take them for a box
             return
-        self._fresh.fromlist(polygon)
-        self._polygon_starts.append(self._packed + len(self._fresh))
-        if len(self._fresh) >= _BLOCK:
-            self._flush()
+        self._unpacked.fromlist(polygon)
+        self._polygon_starts.append(self._packed + len(self._unpacked))
+        if len(self._unpacked) >= _BLOCK:
+            self._pack()
 
-    def _flush(self) -> None:
-        numbers = np.array(self._fresh)
+    def _pack(self) -> None:
+        numbers = np.array(self._unpacked)
         with np.errstate(over="ignore"):
             hundredths = np.rint(numbers * 100)
         exact = np.array_equal(hundredths / 100, numbers) and np.abs(hundredths).max(initial=0) < 2**31
         self._blocks.append(hundredths.astype(np.int32) if exact else numbers)
         self._packed += len(numbers)
-        self._fresh = array("d")
+        self._unpacked = array("d")
 
 
 def _compress(segmentation: dict[str, Any]) -> bytes:
@@ -118,8 +118,8 @@ def _compress(segmentation: dict[str, Any]) -> bytes:
 def _run_total(code: bytes) -> int:
     """How many pixels a compressed run-length code covers; -1 if it is malformed.
 
-    A run is a signed number in groups of 5 bits, lowest first, each in a character from "0" on with bit 5 set if
-    more follow; from the fourth run on it is the difference to the run before the last.
+    A run is a signed number in groups of 5 bits, lowest first, each stored as a character from "0" up, with bit 5 set
+    if more follow; from the fourth run on it is the difference from the run before the last.
     """
     groups = np.frombuffer(code, dtype=np.uint8).astype(np.int64) - 48
     last = (groups & 32) == 0

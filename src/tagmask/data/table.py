@@ -1,4 +1,4 @@
-"""Tag tables: CSV, JSON and JSON Lines, read into rows of (place, file, tags), with all mistakes collected.
+"""Tag tables: CSV, JSON and JSON Lines, read into rows of (place, file, tags), collecting all mistakes.
 
 CSV     file,tags            with tags separated by ";" or "|"
         file,cat,dog,…       one column per class with 0 or 1
@@ -24,7 +24,7 @@ _BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: where it stands ("line 3"), the file as written there, and its tags."""
+    """One row of a table: where it is ("line 3"), the file as written there, and its tags."""
 
     place: str
     file: str
@@ -34,15 +34,15 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     rows: list[Row]
-    columns: tuple[str, ...]  # classes that the header names; empty if tags are listed in the rows
+    columns: tuple[str, ...]  # classes named by the header; empty if the rows list their tags
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it stands in the file, so that keys given twice are seen."""
+    """A JSON object as it is in the file, so that repeated keys are seen."""
 
 
 def read_table(path: Path, mistakes: Mistakes) -> Table:
-    """Read a tag table by its suffix; what is wrong inside is added to ``mistakes``."""
+    """Read a tag table by its suffix; mistakes in its content are added to ``mistakes``."""
     readers: dict[str, Callable[[Path, str, Mistakes], Table]] = {
         ".csv": _read_csv,
         ".tsv": _read_csv,
@@ -92,11 +92,13 @@ def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
                 yield f"line {line}", row
             line = reader.line_num + 1
     except csv.Error as error:
-        raise TagmaskError(f"{path} is not valid CSV from line {line} on ({error}); mend the quotes there.") from None
+        raise TagmaskError(
+            f"{path} is not valid CSV from line {line} on ({error}); correct the quotes there."
+        ) from None
 
 
 def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
-    """The class names in the header, or () if it has a column of tags; a useless header ends the reading."""
+    """The class names in the header, or () if it has a column of tags; an unusable header is an error."""
     wanted = 'the header must be "file,tags", or "file" and one column per class'
     if len(header) < 2 or header[0].lower() not in _FILE_HEADERS:
         mistakes.add("header", place, f'{wanted}, not "{",".join(header)}"')
@@ -141,7 +143,7 @@ def _parse(path: Path, text: str, line: int = 0) -> Any:
         raise TagmaskError(f"{path} has lists within lists, too deep to read; write a row for each image.") from None
     except json.JSONDecodeError as error:
         place = f"line {line or error.lineno}, column {error.colno}"
-        raise TagmaskError(f"{path} is not valid JSON at {place} ({error.msg}); mend it there.") from None
+        raise TagmaskError(f"{path} is not valid JSON at {place} ({error.msg}); correct it there.") from None
 
 
 def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
@@ -149,7 +151,7 @@ def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
     if isinstance(value, _Pairs):
         entries = [(f"entry {number}", file, tags) for number, (file, tags) in enumerate(value, 1)]
     elif isinstance(value, list):
-        entries = [_entry(f"entry {number}", one) for number, one in enumerate(value, 1)]
+        entries = [_entry(f"entry {number}", item) for number, item in enumerate(value, 1)]
     else:
         raise TagmaskError(f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".')
     return Table([row for entry in entries if (row := _json_row(*entry, mistakes))], ())
@@ -162,14 +164,14 @@ def _read_jsonl(path: Path, text: str, mistakes: Mistakes) -> Table:
 
 
 def _entry(place: str, value: Any) -> tuple[str, Any, Any]:
-    found = dict(value) if isinstance(value, _Pairs) else {}
-    return place, found.get("file"), found.get("tags")
+    fields = dict(value) if isinstance(value, _Pairs) else {}
+    return place, fields.get("file"), fields.get("tags")
 
 
 def _json_row(place: str, file: Any, tags: Any, mistakes: Mistakes) -> Row | None:
     listed = isinstance(tags, list) and not isinstance(tags, _Pairs) and all(isinstance(tag, str) for tag in tags)
     if not isinstance(file, str) or not listed:
-        mistakes.add("object", place, 'an entry needs "file" (a text) and "tags" (a list of texts)')
+        mistakes.add("object", place, 'an entry needs "file" (a string) and "tags" (a list of strings)')
         return None
     return Row(place, file, _clean(tags, place, mistakes))
 
@@ -180,6 +182,6 @@ def _check_rows(rows: list[Row], mistakes: Mistakes) -> None:
         if not row.file.strip():
             mistakes.add("file", row.place, "no file name; name the image or remove the entry")
         elif row.file in first:
-            text = f'"{row.file}" stands already at {first[row.file]}; keep one of the two'
+            text = f'"{row.file}" is already listed at {first[row.file]}; keep one of the two'
             mistakes.add("duplicate", row.place, text)
         first.setdefault(row.file, row.place)

@@ -5,12 +5,10 @@
          Annotations/ID.xml
          ImageSets/Segmentation/SPLIT.txt
 
-Tags come from the XML annotations (all objects, also "difficult" ones); for an
-image without one they come from its mask.
+Tags come from the XML annotations (all objects, also "difficult" ones), or from the mask of an image without one.
 """
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,25 +21,14 @@ from tagmask.errors import ImageError, TagmaskError
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *(
-        "diningtable",
-        "dog",
-        "horse",
-        "motorbike",
-        "person",
-        "pottedplant",
-        "sheep",
-        "sofa",
-        "train",
-        "tvmonitor",
-    ),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 _MASK_FOLDERS = ("SegmentationClassAug", "SegmentationClass")
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One line of a list: the image, its mask if there is one, and its annotation if there is one."""
+    """One line of a list: the image with its mask and annotation, if any."""
 
     name: str
     mask: Path | None
@@ -75,7 +62,7 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
     return Catalog(
         CLASSES,
         [entry.name for entry, _ in kept],
-        [found for _, found in kept],
+        [classes for _, classes in kept],
         images=[root / "JPEGImages" / f"{entry.name}.jpg" for entry, _ in kept],
         masks=[entry.mask for entry, _ in kept],
         notes=[*missing_note(missing), *untagged_note(untagged), *broken_note(broken)],
@@ -94,7 +81,7 @@ def _list_file(root: Path, split: str | Path) -> Path:
 
 
 def _read_list(source: Path) -> dict[str, str]:
-    """The ids of a list file with the mask's path where the line gives one ("" elsewhere)."""
+    """The ids of a list file, each with the path of its mask or ""."""
     mistakes = Mistakes(source)
     listed: dict[str, str] = {}
     try:
@@ -114,14 +101,14 @@ def _read_list(source: Path) -> dict[str, str]:
 
 
 def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
-    """Look up masks and annotations by listing each folder once."""
-    there = {folder: _listing(root / folder) for folder in (*_MASK_FOLDERS, "Annotations")}
+    """Find masks and annotations; each folder is listed once."""
+    files = {folder: _listing(root / folder) for folder in (*_MASK_FOLDERS, "Annotations")}
     entries = []
     for name, given in listed.items():
-        masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in there[folder]]
+        masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in files[folder]]
         if given and (root / given).is_file():
             masks.insert(0, root / given)
-        xml = root / "Annotations" / f"{name}.xml" if f"{name}.xml" in there["Annotations"] else None
+        xml = root / "Annotations" / f"{name}.xml" if f"{name}.xml" in files["Annotations"] else None
         entries.append(_Entry(name, masks[0] if masks else None, xml))
     return entries
 
@@ -131,52 +118,43 @@ def _listing(folder: Path) -> set[str]:
 
 
 def _refuse_unlabelled(entries: list[_Entry], root: Path, source: Path) -> None:
-    bare = [entry.name for entry in entries if entry.mask is None and entry.xml is None]
-    if bare:
+    unlabelled = [entry.name for entry in entries if entry.mask is None and entry.xml is None]
+    if unlabelled:
         folders = ", ".join((*_MASK_FOLDERS, "Annotations"))
         raise TagmaskError(
-            f"{len(bare):,} images of {source} have neither mask nor annotation, {bare[0]} for one; put them "
-            f"into one of {folders} of {root}, or read JPEGImages as a folder with a table of tags."
+            f"{len(unlabelled):,} images of {source} have neither mask nor annotation, for example {unlabelled[0]}; "
+            f"put them into one of {folders} of {root}, or read JPEGImages as a folder with a table of tags."
         )
 
 
 def _read_tags(entries: list[_Entry], source: Path) -> tuple[dict[str, list[int]], list[str]]:
-    """Tags by name, and one sentence for each image whose label file is broken."""
+    """Tags by name, and a sentence for each image whose label file is broken."""
     mistakes = Mistakes(source)
     tags: dict[str, list[int]] = {}
     broken: list[str] = []
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for entry, found in zip(entries, pool.map(_attempt(_tags_of), entries), strict=True):
-            if isinstance(found, ImageError):
-                broken.append(str(found))
+        for entry, result in zip(entries, pool.map(_tags_of, entries), strict=True):
+            if isinstance(result, ImageError):
+                broken.append(str(result))
                 continue
-            for name in found:
+            for name in result:
                 if name not in CLASSES:
                     mistakes.add("class", str(entry.xml), f'unknown class "{name}"; VOC has {", ".join(CLASSES)}')
-            tags[entry.name] = [CLASSES.index(name) for name in found if name in CLASSES]
+            tags[entry.name] = [CLASSES.index(name) for name in result if name in CLASSES]
     mistakes.raise_if_any()
     return tags, broken
 
 
-def _attempt(function: Callable[[_Entry], set[str]]) -> Callable[[_Entry], set[str] | ImageError]:
-    """Hand an ImageError back as a value, so that one broken file does not end the pool's work."""
-
-    def attempt(entry: _Entry) -> set[str] | ImageError:
-        try:
-            return function(entry)
-        except ImageError as error:
-            return error
-
-    return attempt
-
-
-def _tags_of(entry: _Entry) -> set[str]:
-    if entry.xml is not None:
-        try:
-            objects = ElementTree.parse(entry.xml).getroot().iterfind("object/name")
-            return {(name.text or "").strip() for name in objects}
-        except (ElementTree.ParseError, OSError) as error:
-            raise ImageError(f"{entry.xml} is damaged ({error}); copy it again or remove it.") from None
-    assert entry.mask is not None
-    labels = read_mask(entry.mask, len(CLASSES))  # (H, W)
-    return {name for label, name in enumerate(CLASSES, 1) if (labels == label).any()}
+def _tags_of(entry: _Entry) -> set[str] | ImageError:
+    """The classes of one image; an error is returned, so that it does not end the work of the pool."""
+    try:
+        if entry.xml is None:
+            assert entry.mask is not None
+            labels = read_mask(entry.mask, len(CLASSES))  # (H, W)
+            return {name for label, name in enumerate(CLASSES, 1) if (labels == label).any()}
+        objects = ElementTree.parse(entry.xml).getroot().iterfind("object/name")
+        return {(name.text or "").strip() for name in objects}
+    except ImageError as error:
+        return error
+    except (ElementTree.ParseError, OSError) as error:
+        return ImageError(f"{entry.xml} is damaged ({error}); copy it again or remove it.")

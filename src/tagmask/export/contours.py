@@ -1,7 +1,7 @@
 """Outlines of regions along pixel edges, so that a polygon covers exactly its region's pixels.
 
-Vertices are pixel corners: the pixel in row r and column c spans x from c to c+1 and y from r to r+1. COCO adds up
-polygons and knows no holes, therefore a hole is joined to its outline by a slit of no width, walked to and fro.
+Vertices are pixel corners: the pixel in row r and column c spans x from c to c+1 and y from r to r+1. COCO takes the
+union of polygons and has no holes, so a hole is joined to its outline by a slit of zero width.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from tagmask.export.items import Region
 Point = tuple[int, int]  # x, y
 
 
-def polygons(region: Region) -> list[list[int]]:
-    """One polygon x, y, x, y, … per piece of the region that hangs together over pixel sides; holes are slit in."""
+def outlines(region: Region) -> list[list[int]]:
+    """One polygon x, y, x, y, … per part of the region that is connected over pixel sides."""
     pieces, _ = ndimage.label(region)
-    found = []
+    polygons = []
     for number, window in enumerate(ndimage.find_objects(pieces), start=1):
         y, x = window[0].start, window[1].start
         outline = _simplify(_with_holes(trace(pieces[window] == number)))
-        found.append([value for point in outline for value in (point[0] + x, point[1] + y)])
-    return found
+        polygons.append([value for point in outline for value in (point[0] + x, point[1] + y)])
+    return polygons
 
 
 def trace(piece: Region) -> list[list[Point]]:
-    """The closed outlines of a piece, corner by corner: clockwise on the screen around it, the other way in holes."""
+    """The closed outlines of a piece, corner by corner: clockwise on the screen, but counter-clockwise around holes."""
     ahead = _edges(piece)
     loops = []
     while ahead:
@@ -35,25 +35,20 @@ def trace(piece: Region) -> list[list[Point]]:
         while here in ahead:
             loop.append(here)
             steps = ahead[here]
-            turn = (-step[1], step[0])  # right: where two pixels meet at a corner only, stay with the same one
+            turn = (-step[1], step[0])  # right: where two pixels touch only at a corner, stay with the same one
             step = turn if turn in steps else next(iter(steps))
             steps.remove(step)
             if not steps:
                 del ahead[here]
             here = (here[0] + step[0], here[1] + step[1])
-            if here == start and not _goes_on(ahead, here, step):
-                break
+            if here == start and (-step[1], step[0]) not in ahead.get(here, ()):
+                break  # with a step to the right, the outline passes its start a second time
         loops.append(loop)
     return loops
 
 
-def _goes_on(ahead: dict[Point, set[Point]], here: Point, step: Point) -> bool:
-    """Whether an outline that is back at its start passes it a second time: to its right there is another step."""
-    return (-step[1], step[0]) in ahead.get(here, ())
-
-
 def _edges(piece: Region) -> dict[Point, set[Point]]:
-    """For each corner on the outline the unit steps that leave it with the piece to their right."""
+    """For each corner on the outline, the unit steps that leave it with the piece on their right."""
     framed = np.pad(piece, 1)
     ahead: dict[Point, set[Point]] = {}
     sides = (  # neighbour (dy, dx), corner of the pixel (dx, dy) where its edge begins, step
@@ -71,14 +66,14 @@ def _edges(piece: Region) -> dict[Point, set[Point]]:
 
 
 def _with_holes(loops: list[list[Point]]) -> list[Point]:
-    """All outlines of a piece as one: from each hole, beginning at the left, a slit goes left from its first corner."""
+    """All outlines of a piece as one: each hole, from left to right, gets a slit to the left of its first corner."""
     outer = max(loops, key=doubled_area)
     merged, corners = list(outer), set(outer)
     for hole in sorted((loop for loop in loops if loop is not outer), key=min):
         first = hole.index(min(hole))
         x, y = hole[first]
         while (x, y) not in corners:
-            x -= 1  # ends at the outline or at a hole further left, which has been joined already
+            x -= 1  # ends at the outline or at a hole that has been joined
         at = merged.index((x, y))
         around = [*hole[first:], *hole[:first], hole[first]]
         merged[at : at + 1] = [(x, y), *around, (x, y)]
@@ -96,7 +91,7 @@ def _pairs(loop: list[Point]) -> Iterator[tuple[Point, Point]]:
 
 
 def _simplify(loop: list[Point]) -> list[Point]:
-    """Without the corners where the outline goes straight on; turning back, as a slit does, is a corner."""
+    """Without the vertices on straight lines; the turning points of a slit stay."""
     kept = []
     for before, here, after in zip([loop[-1], *loop[:-1]], loop, [*loop[1:], loop[0]], strict=True):
         came, goes = (here[0] - before[0], here[1] - before[1]), (after[0] - here[0], after[1] - here[1])

@@ -6,7 +6,6 @@ SegmentationClass/NAME.png            colours of the classes
 SegmentationObject/NAME.png           colours of the objects, numbered from 1 in each image
 """
 
-import io
 import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,38 +13,35 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagmask.data.images import IGNORE
-from tagmask.data.palette import voc_palette
 from tagmask.errors import TagmaskError
-from tagmask.export.items import Exported, Labelled, Mask, checked, has_unsure, regions
+from tagmask.export.items import Exported, Labelled, png, regions
 from tagmask.files import replacing
+from tagmask.labels import UNSURE, Mask, voc_palette
 
-_MAX_OBJECTS = 255  # colours that VOC's palette has for objects
+_MAX_OBJECTS = 255  # colours for objects in VOC's palette
 
 
-def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *, split: bool = False) -> Exported:
-    """Write a zip to import into a task whose labels are ``classes``; with ``split`` each piece is an object."""
-    wrong = [name for name in classes if ":" in name or "\n" in name]
-    if wrong:
-        raise TagmaskError(f"CVAT's label map cannot hold the class {wrong[0]!r}; rename it without a colon.")
+def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *, pieces: bool = False) -> Exported:
+    """Write a zip to import into a task whose labels are ``classes``; ``pieces`` makes each part an object."""
+    unusable = [name for name in classes if ":" in name or "\n" in name]
+    if unusable:
+        raise TagmaskError(f"CVAT's label map cannot hold the class {unusable[0]!r}; rename it without a colon.")
     done = Exported(path)
     names, crowded = [], []
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "labelmap.txt", label_map(classes).encode())
-        for item in checked(items, classes):
-            sure = np.where(item.mask == IGNORE, 0, item.mask).astype(np.uint8)
-            objects, whole = number_objects(item.mask, split)
-            crowded += [] if whole else [item.name]
+        for item in done.checked(items, classes):
+            sure = np.where(item.mask == UNSURE, 0, item.mask).astype(np.uint8)
+            objects, complete = number_objects(item.mask, pieces)
+            crowded += [] if complete else [item.name]
             _add(archive, f"SegmentationClass/{item.name}.png", _colours(sure))
             _add(archive, f"SegmentationObject/{item.name}.png", _colours(objects))
             names.append(item.name)
-            done.images += 1
-            done.unsure += has_unsure(item.mask)
         _add(archive, "ImageSets/Segmentation/default.txt", "".join(f"{name}\n" for name in names).encode())
     if crowded:
         done.notes.append(
-            f"{len(crowded)} images have more than {_MAX_OBJECTS} pieces, more than the format can number; there each "
-            f"class is one object: {', '.join(crowded[:5])}{' …' if len(crowded) > 5 else ''}"
+            f"{len(crowded)} images have more than {_MAX_OBJECTS} pieces, more than the format can number; in these "
+            f"each class is one object: {', '.join(crowded[:5])}{' …' if len(crowded) > 5 else ''}"
         )
     return done
 
@@ -57,21 +53,19 @@ def label_map(classes: Sequence[str]) -> str:
     return "\n".join(["# label:color_rgb:parts:actions", *rows, ""])
 
 
-def number_objects(mask: Mask, split: bool) -> tuple[Mask, bool]:
-    """Numbers of the objects, shape (H, W), 0 outside; and whether all pieces that were asked for got one."""
-    found = list(regions(mask, split))
-    fits = len(found) <= _MAX_OBJECTS
+def number_objects(mask: Mask, pieces: bool) -> tuple[Mask, bool]:
+    """Numbers of the objects, shape (H, W), 0 outside; and whether there are enough for all ``pieces``."""
+    objects = list(regions(mask, pieces))
+    complete = len(objects) <= _MAX_OBJECTS
     numbers = np.zeros(mask.shape, np.uint8)
-    for number, (_, region) in enumerate(found if fits else regions(mask, split=False), start=1):
+    for number, (_, region) in enumerate(objects if complete else regions(mask, pieces=False), start=1):
         numbers[region] = number
-    return numbers, fits
+    return numbers, complete
 
 
 def _colours(labels: Mask) -> bytes:
-    """An RGB PNG in the palette's colours, which is how CVAT tells labels apart."""
-    buffer = io.BytesIO()
-    Image.fromarray(voc_palette()[labels]).save(buffer, format="PNG")
-    return buffer.getvalue()
+    """An RGB PNG in the palette's colours, by which CVAT distinguishes labels."""
+    return png(Image.fromarray(voc_palette()[labels]))
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

@@ -1,18 +1,20 @@
 """What every export format starts from: named masks, and the regions in them."""
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from scipy import ndimage
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import IGNORE, read_mask
+from tagmask.data.images import Picture, read_mask
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.labels import UNSURE, Mask
 
-Mask = npt.NDArray[np.uint8]  # (H, W): 0 background, c+1 for class c, 255 unsure
 Region = npt.NDArray[np.bool_]  # (H, W)
 
 
@@ -23,7 +25,7 @@ class Labelled:
     name: str
     mask: Mask
     image: Path | None = None
-    picture: Callable[[], npt.NDArray[np.uint8]] | None = None  # (H, W, 3); needed for overlays only
+    picture: Callable[[], Picture] | None = None  # for overlays, instead of reading ``image``
 
     @property
     def file(self) -> str:
@@ -36,77 +38,78 @@ class Exported:
     """What was written."""
 
     path: Path
+    holds_unsure: bool = False  # whether the format can hold unsure pixels
     images: int = 0
-    unsure: int = 0  # images with unsure pixels that the format cannot hold
+    unsure: int = 0  # images with unsure pixels
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
         lines = [*self.notes]
-        if self.unsure:
-            lines.append(f"{self.unsure} images have unsure pixels (255); the format has none, so they are background.")
+        if self.unsure and not self.holds_unsure:
+            lines.append(
+                f"{self.unsure} images have unsure pixels (255); the format cannot hold them, so they are background."
+            )
         return "\n".join([*lines, f"{self.images} masks in {self.path}"])
 
+    def checked(self, items: Iterable[Labelled], classes: Sequence[str]) -> Iterator[Labelled]:
+        """The items, counted; ImageError for an array that is no mask or has labels without a class."""
+        for item in items:
+            mask = item.mask
+            if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
+                raise ImageError(
+                    f'the mask of "{item.name}" is {mask.dtype} of shape {mask.shape}; give uint8 labels (H, W).'
+                )
+            highest = int(mask[mask != UNSURE].max(initial=0))
+            if highest > len(classes):
+                raise ImageError(
+                    f'the mask of "{item.name}" holds the label {highest}, but there are only {len(classes)} classes; '
+                    "give the classes it was made for."
+                )
+            self.images += 1
+            self.unsure += bool((mask == UNSURE).any())
+            yield item
 
-def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str] | None = None) -> Iterator[Labelled]:
+
+def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str]) -> Iterator[Labelled]:
     """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
 
-    Masks that cannot be read or named are left out and told in ``damaged`` (name: why); without it they raise.
+    Masks that cannot be read or named are left out and reported in ``damaged`` (name: why).
     """
-    found = 0
+    count = 0
     for i in range(len(catalog)):
         item = catalog.item(i)
         file = folder / f"{item.name}.png"
-        if file.is_file():
-            try:
-                _check_name(item.name)
-                mask = read_mask(file, len(catalog.classes))
-            except ImageError as error:
-                if damaged is None:
-                    raise
-                damaged[item.name] = str(error)
-                continue
-            found += 1
+        if not file.is_file():
+            continue
+        try:
+            item.name.encode()
+            mask = read_mask(file, len(catalog.classes))
+        except UnicodeEncodeError:
+            damaged[item.name] = "its file name is not UTF-8, as other tools need it; rename the image and its mask."
+        except ImageError as error:
+            damaged[item.name] = str(error)
+        else:
+            count += 1
             yield Labelled(item.name, mask, item.image, lambda number=i: catalog.load_image(number))  # type: ignore[misc]
-    if not found:
+    if not count:
         raise TagmaskError(f"{folder} holds no mask of these images; make some with `tagmask predict` first.")
 
 
-def _check_name(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ImageError("its file name is not UTF-8, as other tools need it; rename the image and its mask.") from None
-
-
-def checked(items: Iterable[Labelled], classes: Sequence[str]) -> Iterator[Labelled]:
-    """The items themselves; a sentence for a mask that is none, or that has labels without a class."""
-    for item in items:
-        mask = item.mask
-        if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
-            raise ImageError(
-                f'the mask of "{item.name}" is {mask.dtype} of shape {mask.shape}; give uint8 labels (H, W).'
-            )
-        highest = int(mask[mask != IGNORE].max(initial=0))
-        if highest > len(classes):
-            raise ImageError(
-                f'the mask of "{item.name}" holds the label {highest}, but there are only {len(classes)} classes; '
-                "give the classes it was made for."
-            )
-        yield item
-
-
-def regions(mask: Mask, split: bool) -> Iterator[tuple[int, Region]]:
-    """Label and area of each class in a mask, or of each connected piece (over sides) where ``split`` is asked for."""
+def regions(mask: Mask, pieces: bool) -> Iterator[tuple[int, Region]]:
+    """Label and area of each class in a mask, or with ``pieces`` of each part that is connected over pixel sides."""
     for label in np.unique(mask).tolist():
-        if label in (0, IGNORE):
+        if label in (0, UNSURE):
             continue
         whole = mask == label  # (H, W)
-        if not split:
+        if not pieces:
             yield label, whole
             continue
-        pieces, count = ndimage.label(whole)
-        yield from ((label, pieces == number) for number in range(1, count + 1))
+        numbers, count = ndimage.label(whole)
+        yield from ((label, numbers == number) for number in range(1, count + 1))
 
 
-def has_unsure(mask: Mask) -> bool:
-    return bool((mask == IGNORE).any())
+def png(image: Image.Image) -> bytes:
+    """The content of a PNG file."""
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Label Studio: tasks with brush masks as predictions, to be corrected by people.
+"""Label Studio: tasks with brush masks as predictions, for people to correct.
 
 A brush mask is an RGBA picture, run-length packed (https://thi.ng/rle-pack, https://labelstud.io/tags/brushlabels). All
 numbers are written bit by bit, highest bit first:
@@ -17,12 +17,13 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from tagmask.data.palette import voc_palette
-from tagmask.export.items import Exported, Labelled, Region, checked, has_unsure, regions
+from tagmask.export.items import Exported, Labelled, Region, regions
 from tagmask.files import replacing, write_text
+from tagmask.labels import voc_palette
 
 _SIZES = np.array([3, 4, 8, 16])  # bits of a run's length
 _LONGEST = 1 << 16
+_FROM_NAME, _TO_NAME = "tag", "image"  # of the controls in the labelling interface
 
 
 def write_label_studio(
@@ -31,45 +32,41 @@ def write_label_studio(
     path: Path,
     *,
     image_url: str = "/data/local-files/?d={file}",
-    from_name: str = "tag",
-    to_name: str = "image",
-    split: bool = False,
+    pieces: bool = False,
 ) -> Exported:
-    """Write tasks to import, and beside them (``.xml``) the labelling interface that fits them.
+    """Write tasks to import, and next to them (``.xml``) the labelling interface that fits them.
 
-    ``image_url`` is where Label Studio finds an image; {file} stands for its path with folders. Each class of an
-    image is one brush region, or with ``split`` each connected piece. Unsure pixels belong to no region.
+    ``image_url`` is where Label Studio finds an image; {file} stands for its path with folders. Each class of an image
+    is one brush region, or with ``pieces`` each connected part of it. Unsure pixels belong to no region.
     """
     done = Exported(path)
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        for item in checked(items, classes):
-            file.write("[\n" if not done.images else ",\n")
-            found = [
-                brush(region, classes[label - 1], f"{number}", from_name, to_name)
-                for number, (label, region) in enumerate(regions(item.mask, split), start=1)
+        for number, item in enumerate(done.checked(items, classes)):
+            file.write(",\n" if number else "[\n")
+            brushes = [
+                brush(region, classes[label - 1], f"{identity}")
+                for identity, (label, region) in enumerate(regions(item.mask, pieces), start=1)
             ]
             task = {
-                "data": {to_name: image_url.replace("{file}", item.file)},
-                "predictions": [{"model_version": "tagmask", "result": found}],
+                "data": {_TO_NAME: image_url.replace("{file}", item.file)},
+                "predictions": [{"model_version": "tagmask", "result": brushes}],
             }
             json.dump(task, file, ensure_ascii=False)
-            done.images += 1
-            done.unsure += has_unsure(item.mask)
         file.write("\n]\n" if done.images else "[]\n")
     interface = path.with_suffix(".xml")
-    write_text(interface, labelling_interface(classes, from_name, to_name))
+    write_text(interface, labelling_interface(classes))
     done.notes.append(f"the labelling interface for these tasks: {interface}")
     return done
 
 
-def brush(region: Region, name: str, identity: str, from_name: str, to_name: str) -> dict[str, Any]:
+def brush(region: Region, name: str, identity: str) -> dict[str, Any]:
     """One result of a Label Studio prediction."""
     height, width = region.shape
     return {
         "id": identity,
         "type": "brushlabels",
-        "from_name": from_name,
-        "to_name": to_name,
+        "from_name": _FROM_NAME,
+        "to_name": _TO_NAME,
         "original_width": width,
         "original_height": height,
         "image_rotation": 0,
@@ -83,7 +80,7 @@ def pack(region: Region) -> list[int]:
     starts = np.concatenate([[0], np.flatnonzero(flat[1:] != flat[:-1]) + 1])
     words = np.where(flat[starts], 255, 0)
     lengths = 4 * np.diff(starts, append=flat.size)
-    pieces = -(-lengths // _LONGEST)  # a run longer than 16 bits can say is written in pieces
+    pieces = -(-lengths // _LONGEST)  # a run too long for 16 bits is written in pieces
     words = np.repeat(words, pieces)
     left = np.full(len(words), _LONGEST)
     left[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _LONGEST
@@ -96,11 +93,11 @@ def pack(region: Region) -> list[int]:
     return list(int(bits, 2).to_bytes(len(bits) // 8, "big"))
 
 
-def labelling_interface(classes: Sequence[str], from_name: str = "tag", to_name: str = "image") -> str:
+def labelling_interface(classes: Sequence[str]) -> str:
     """The XML to paste under "Labeling Interface" of a project."""
     colours = voc_palette().tolist()
-    lines = ["<View>", f'  <Image name="{to_name}" value="${to_name}" zoom="true"/>']
-    lines.append(f'  <BrushLabels name="{from_name}" toName="{to_name}">')
+    lines = ["<View>", f'  <Image name="{_TO_NAME}" value="${_TO_NAME}" zoom="true"/>']
+    lines.append(f'  <BrushLabels name="{_FROM_NAME}" toName="{_TO_NAME}">')
     for label, name in enumerate(classes, start=1):
         colour = "#{:02x}{:02x}{:02x}".format(*colours[label])
         lines.append(f'    <Label value={quoteattr(name)} background="{colour}"/>')

@@ -1,4 +1,4 @@
-"""The segmentation network as an ONNX file, checked with onnxruntime before it is handed over.
+"""The segmentation network as an ONNX file, checked with onnxruntime before it gets its name.
 
 input   image          (N, 3, H, W) float32 in [0, 1], RGB, of any size
 output  probabilities  (N, K, H, W) float32, background first
@@ -23,7 +23,7 @@ from tagmask.models.deeplab import DeepLabV2
 
 TOLERANCE = 1e-4  # of a probability
 _OPSET = 17
-_SIZES = ((97, 129), (80, 66))  # heights and widths that are tried: odd, even, and not the one that is traced
+_SIZES = ((97, 129), (80, 66))  # heights and widths for the check: odd, even, and not the traced one
 
 
 class WholeNetwork(nn.Module):
@@ -40,7 +40,7 @@ class WholeNetwork(nn.Module):
 
 
 def write_onnx(model: DeepLabV2, path: Path) -> None:
-    """Write ``model`` to ``path``; the file appears only if it computes what the model does."""
+    """Write ``model`` to ``path``; the file appears only if it computes the same as the model."""
     onnx, runtime = _package("onnx"), _package("onnxruntime")
     network = WholeNetwork(model.cpu().eval()).eval()
     with replacing(path) as partial:
@@ -49,16 +49,16 @@ def write_onnx(model: DeepLabV2, path: Path) -> None:
         onnx.checker.check_model(file)
         onnx.helper.set_model_props(file, {"classes": json.dumps(model.classes), "made_by": "tagmask"})
         onnx.save(file, partial)
-        worst = largest_difference(network, runtime, partial)
-        if not worst <= TOLERANCE:
+        difference = largest_difference(network, runtime, partial)
+        if not difference <= TOLERANCE:
             raise TagmaskError(
-                f"as ONNX, {model.backbone} differs from the network by {worst:.2g}, more than {TOLERANCE}; "
+                f"as ONNX, {model.backbone} differs from the network by {difference:.2g}, more than {TOLERANCE}; "
                 "it cannot be exported: train another --backbone, for example resnet50."
             )
 
 
 def largest_difference(network: WholeNetwork, runtime: Any, path: Path) -> float:
-    """Between the probabilities of network and file over random images of several sizes."""
+    """The largest difference between the probabilities of network and file on random images of several sizes."""
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     random = torch.Generator().manual_seed(0)
     worst = 0.0
@@ -66,18 +66,18 @@ def largest_difference(network: WholeNetwork, runtime: Any, path: Path) -> float
         image = torch.rand(2, 3, *size, generator=random)
         with torch.inference_mode():
             expected = network(image)
-        (found,) = session.run(None, {"image": image.numpy()})
-        if found.shape != tuple(expected.shape):
+        (actual,) = session.run(None, {"image": image.numpy()})
+        if actual.shape != tuple(expected.shape):
             return float("inf")
-        worst = max(worst, float((torch.from_numpy(found) - expected).abs().max()))
+        worst = max(worst, float((torch.from_numpy(actual) - expected).abs().max()))
     return worst
 
 
 def _export(network: WholeNetwork, path: Path) -> None:
-    """By tracing: the newer exporter of torch needs one more package and gives nothing here."""
+    """By tracing: torch's newer exporter needs another package and has no advantage here."""
     free = {0: "images", 2: "height", 3: "width"}
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # on its age, and on shapes that are checked afterwards
+        warnings.simplefilter("ignore")  # about its age, and about shapes that are checked afterwards
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         torch.onnx.export(
             network,

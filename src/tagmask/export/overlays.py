@@ -5,22 +5,20 @@ from pathlib import Path
 
 from PIL import Image
 
-from tagmask.data.images import read_image
+from tagmask.data.images import Picture, read_image
 from tagmask.errors import TagmaskError
-from tagmask.export.items import Exported, Labelled, checked
+from tagmask.export.items import Exported, Labelled
 from tagmask.files import replacing
 from tagmask.show.overlay import mask_overlay
-from tagmask.show.sheet import Picture
 
 
-def write_overlays(items: Iterable[Labelled], classes: Sequence[str], out: Path, *, strength: float = 0.5) -> Exported:
+def write_overlays(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
     """Write ``out/NAME.png``, class colours over the image; unsure pixels are hatched."""
-    done = Exported(out)
-    for item in checked(items, classes):
-        picture = mask_overlay(_picture(item), item.mask, strength=strength)
+    done = Exported(out, holds_unsure=True)
+    for item in done.checked(items, classes):
+        picture = mask_overlay(_picture(item), item.mask)
         with replacing(out / f"{item.name}.png") as partial:
             Image.fromarray(picture).save(partial, format="PNG")
-        done.images += 1
     return done
 
 

@@ -1,4 +1,4 @@
-"""PASCAL VOC: palette PNGs with lists, and the archive that its test server takes.
+"""PASCAL VOC: palette PNGs with lists, and the archive for its test server.
 
 out/SegmentationClass/ID.png
     ImageSets/Segmentation/SPLIT.txt
@@ -12,64 +12,49 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from PIL import Image
-
-from tagmask.data.images import write_mask
-from tagmask.data.palette import voc_palette
+from tagmask.data.images import palette_image, write_mask
 from tagmask.data.voc import CLASSES
 from tagmask.errors import TagmaskError
-from tagmask.export.items import Exported, Labelled, Mask, checked, has_unsure
+from tagmask.export.items import Exported, Labelled, png
 from tagmask.files import replacing, write_text
+from tagmask.labels import UNSURE
+
+_SUBMISSION = "results/VOC2012/Segmentation/comp6_test_cls"
 
 
 def write_voc(items: Iterable[Labelled], classes: Sequence[str], out: Path, *, split: str = "train") -> Exported:
-    """Write masks and the list that names them; unsure pixels stay 255, as in VOC."""
-    done = Exported(out)
+    """Write masks and their list, named after ``split`` (a name or a list file); unsure pixels are 255, as in VOC."""
+    done = Exported(out, holds_unsure=True)
     names = []
-    for item in checked(items, classes):
+    for item in done.checked(items, classes):
         write_mask(out / "SegmentationClass" / f"{item.name}.png", item.mask)
         names.append(item.name)
-        done.images += 1
     write_text(out / "labels.txt", "".join(f"{name}\n" for name in ("background", *classes)))
-    write_text(out / "ImageSets" / "Segmentation" / f"{split}.txt", "".join(f"{name}\n" for name in names))
+    write_text(out / "ImageSets" / "Segmentation" / f"{Path(split).stem}.txt", "".join(f"{name}\n" for name in names))
     return done
 
 
-def write_voc_submission(
-    items: Iterable[Labelled], classes: Sequence[str], path: Path, *, competition: int = 6, split: str = "test"
-) -> Exported:
-    """Write the archive for the VOC 2012 server; competition 6 allows, 5 forbids other training data than VOC's.
+def write_voc_submission(items: Iterable[Labelled], classes: Sequence[str], path: Path) -> Exported:
+    """Write the archive for the VOC 2012 server, competition 6: any training data are allowed.
 
-    The server knows no unsure pixels and only VOC's own 20 classes in their order.
+    The server accepts no unsure pixels and only VOC's own 20 classes in their order.
     """
     if tuple(classes) != CLASSES:
         raise TagmaskError(
-            f"the VOC server takes its own {len(CLASSES)} classes only, from {CLASSES[0]} to {CLASSES[-1]} in that "
+            f"the VOC server accepts its own {len(CLASSES)} classes only, from {CLASSES[0]} to {CLASSES[-1]} in that "
             f"order; these are {len(classes)}, beginning with {classes[0]!r}."
         )
-    if competition not in (5, 6):
-        raise TagmaskError(f"there is no segmentation competition {competition}; give 5 or 6.")
     done = Exported(path)
-    folder = f"results/VOC2012/Segmentation/comp{competition}_{split}_cls"
     compressed = path.suffix in (".tgz", ".gz")
     with replacing(path) as partial, tarfile.open(partial, "w:gz" if compressed else "w") as archive:
-        for item in checked(items, classes):
-            if has_unsure(item.mask):
+        for item in done.checked(items, classes):
+            if (item.mask == UNSURE).any():
                 raise TagmaskError(
                     f'the mask of "{item.name}" has unsure pixels (255), which the VOC server refuses; '
                     "send predictions, not pseudo labels."
                 )
-            content = _png(item.mask)
-            entry = tarfile.TarInfo(f"{folder}/{item.name}.png")
+            content = png(palette_image(item.mask))
+            entry = tarfile.TarInfo(f"{_SUBMISSION}/{item.name}.png")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
-            done.images += 1
     return done
-
-
-def _png(mask: Mask) -> bytes:
-    image = Image.fromarray(mask)
-    image.putpalette(voc_palette().tobytes())
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
+from tagmask.labels import UNSURE
 from tagmask.masks.crf import SEEDS, CrfSettings, dense_crf
 
-UNSURE = 255
 ALPHA_LOW, ALPHA_HIGH = 4.0, 32.0
 TRUST = 0.7  # probability that a label is right, before the CRF sees the image
 

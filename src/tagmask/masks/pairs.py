@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tagmask.errors import TagmaskError
+from tagmask.labels import UNSURE
 from tagmask.masks.walk import RADIUS, half_offsets, overlap
 
-UNSURE = 255
 EPSILON = 1e-5  # PSA's; keeps the logarithms finite
 
 

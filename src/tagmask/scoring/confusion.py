@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
-
-IGNORE = 255
+from tagmask.labels import UNSURE
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ def confusion(
     prediction: npt.NDArray[np.integer[Any]],
     target: npt.NDArray[np.integer[Any]],
     num_classes: int,
-    ignore: int = IGNORE,
+    ignore: int = UNSURE,
 ) -> npt.NDArray[np.int64]:
     """Count pixels by (truth, prediction); add the matrices of many images to score a data set.
 

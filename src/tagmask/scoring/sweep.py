@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
-from tagmask.scoring.confusion import IGNORE, Scores, iou
+from tagmask.labels import UNSURE
+from tagmask.scoring.confusion import Scores, iou
 
 Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (k, H, W) in [0, 1]; uint8 v means v/255
 Classes = Sequence[int] | npt.NDArray[np.integer[Any]]  # (k,) 0-based
@@ -91,8 +92,8 @@ class Sweep:
 
     def __init__(self, num_classes: int, thresholds: int = 100) -> None:
         """num_classes: K, background included; thresholds: T, giving t = 0, 1/T … (T−1)/T."""
-        if not 2 <= num_classes <= IGNORE:
-            raise TagmaskError(f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{IGNORE}.")
+        if not 2 <= num_classes <= UNSURE:
+            raise TagmaskError(f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{UNSURE}.")
         self.num_classes = num_classes
         self.thresholds = threshold_values(thresholds)  # (T,)
         self.counts = np.zeros((num_classes, num_classes - 1, thresholds + 1), np.int64)  # (K, K−1, T+1)
@@ -142,7 +143,7 @@ class Sweep:
         # Two more rows of truth: the ignored pixels, and those whose label is a mistake.
         rows = np.full(256, self.num_classes + 1, np.intp)
         rows[: self.num_classes] = np.arange(self.num_classes)
-        rows[IGNORE] = self.num_classes
+        rows[UNSURE] = self.num_classes
         top, bins = top_bins(maps, len(self.thresholds))  # (H, W) each
         key = (rows * bins_per_truth).take(target)  # (H, W)
         key += bins
@@ -151,9 +152,9 @@ class Sweep:
         counts = np.bincount(key.ravel(), minlength=(self.num_classes + 2) * bins_per_truth)
         table = counts.reshape(self.num_classes + 2, len(maps), bins_per_map)
         if table[-1].any():
-            wrong = target[(target >= self.num_classes) & (target != IGNORE)].max()
+            wrong = target[(target >= self.num_classes) & (target != UNSURE)].max()
             raise TagmaskError(
-                f"target has label {wrong}, outside 0…{self.num_classes - 1} and not {IGNORE} (ignore); "
+                f"target has label {wrong}, outside 0…{self.num_classes - 1} and not {UNSURE} (ignore); "
                 "check num_classes (it counts the background too) and the mask's palette."
             )
         return table[: self.num_classes]
@@ -227,8 +228,8 @@ def _code_bins(kind: str, thresholds: int) -> npt.NDArray[np.intp]:
 def _checked_maps(maps: Maps) -> npt.NDArray[Any]:
     """The maps, all in [0, 1]; negative zeros in float16 become float32, where they do no harm."""
     values: npt.NDArray[Any] = np.asarray(maps)
-    if values.ndim != 3 or values.size == 0 or len(values) > IGNORE:
-        raise TagmaskError(f"maps have shape {values.shape}; give (k, H, W) with 1…{IGNORE} maps, no side empty.")
+    if values.ndim != 3 or values.size == 0 or len(values) > UNSURE:
+        raise TagmaskError(f"maps have shape {values.shape}; give (k, H, W) with 1…{UNSURE} maps, no side empty.")
     if values.dtype not in (np.uint8, np.float16, np.float32, np.float64):
         raise TagmaskError(f"maps have dtype {values.dtype}; give float16, float32, float64 or uint8.")
     if values.dtype == np.uint8 or (values.dtype == np.float16 and values.view(np.uint16).max() <= _HALF_ONE):

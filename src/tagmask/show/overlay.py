@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
-from tagmask.data.palette import voc_palette
 from tagmask.errors import TagmaskError
+from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.show.sheet import INK, MARGIN, WHITE, Picture, check_picture, font_for, shorten
 
 Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
-Mask = npt.NDArray[np.uint8]  # (H, W): 0 = background, 255 = unsure
 Palette = npt.NDArray[np.uint8]  # (labels, 3)
 
-UNSURE = 255
 GREY = np.array([0.299, 0.587, 0.114])  # weights of red, green and blue in brightness (ITU-R BT.601)
 HATCH = 6  # pixels from one stripe of the unsure area to the next
 

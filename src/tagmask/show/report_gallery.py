@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tagmask.data.palette import voc_palette
+from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.show.html import data_uri, escape
-from tagmask.show.overlay import UNSURE, Mask, heat_overlay, mask_overlay
+from tagmask.show.overlay import heat_overlay, mask_overlay
 from tagmask.show.report_data import Case
 from tagmask.show.seeds import resize_map
 from tagmask.show.sheet import Picture, resize

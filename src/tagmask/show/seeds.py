@@ -10,9 +10,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from tagmask.errors import TagmaskError
+from tagmask.labels import UNSURE, Mask
 from tagmask.show.overlay import (
-    UNSURE,
-    Mask,
     Palette,
     check_map,
     check_mask,

@@ -15,8 +15,7 @@ from tqdm import tqdm
 
 from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import read_image, read_mask, write_mask
-from tagmask.data.listing import strip_suffix, walk
+from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.export.items import Mask

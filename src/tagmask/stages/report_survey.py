@@ -11,8 +11,9 @@ from tqdm import tqdm
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import check_same_size, read_mask
 from tagmask.errors import TagmaskError
+from tagmask.labels import UNSURE, Mask
 from tagmask.scoring import choosers, confusion, iou
-from tagmask.show.overlay import UNSURE, Mask, check_map
+from tagmask.show.overlay import check_map
 from tagmask.show.report_data import Case, ImageFacts
 from tagmask.show.report_gallery import heat_picture, mask_picture, plain_picture
 from tagmask.show.seeds import label_at

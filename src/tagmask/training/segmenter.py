@@ -14,10 +14,9 @@ from torch.utils.data import Dataset
 
 from tagmask.config import SegmentSettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.datasets import to_tensor
-from tagmask.data.images import IGNORE
-from tagmask.data.pseudo import PseudoDataset, read_pair
+from tagmask.data.datasets import PseudoDataset, read_pair, to_tensor
 from tagmask.errors import ImageError
+from tagmask.labels import UNSURE
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scoring.confusion import confusion, iou
 
@@ -32,10 +31,10 @@ class PixelLoss(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Images (B, 3, H, W) in [0, 1], labels (B, H, W) with 255 = unsure; with several scales, their sum."""
         every = self.model.all_logits(self.model.normalize(images))
-        labelled = (labels != IGNORE).sum().clamp(min=1)  # a crop may be unsure all over: loss 0, not nan
+        labelled = (labels != UNSURE).sum().clamp(min=1)  # a crop may be unsure all over: loss 0, not nan
         size = (int(labels.shape[-2]), int(labels.shape[-1]))
         losses = [
-            F.cross_entropy(self.model.upsample(logits, size).float(), labels, ignore_index=IGNORE, reduction="sum")
+            F.cross_entropy(self.model.upsample(logits, size).float(), labels, ignore_index=UNSURE, reduction="sum")
             for logits in every
         ]
         return {"loss": torch.stack(losses).sum() / labelled}

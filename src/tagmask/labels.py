@@ -1,0 +1,26 @@
+"""What the numbers in a mask mean, and the colours they are shown in."""
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+Mask = npt.NDArray[np.uint8]  # (H, W): 0 = background, c + 1 = class c, 255 = unsure
+
+UNSURE = 255  # in a mask: no label; ignored by losses and scores
+MAX_CLASSES = UNSURE - 1  # masks are 8-bit files, and 0 is background
+
+
+@cache
+def voc_palette() -> npt.NDArray[np.uint8]:
+    """The colour map of PASCAL VOC for the labels 0 … 255, shape (256, 3), read-only.
+
+    Bit k of a label goes to channel k mod 3, its lowest bits to the highest bits of the colour, so that
+    neighbouring labels get very different colours: 0 is black, 255 off-white.
+    """
+    labels = np.arange(256)  # (256,)
+    colours = np.zeros((256, 3), dtype=np.uint8)  # (256, 3)
+    for bit in range(8):
+        colours[:, bit % 3] |= ((labels >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+    colours.flags.writeable = False
+    return colours
