@@ -67,60 +67,6 @@ def made(**changes: Any) -> Report:
     return Report(**{**values, "provenance": provenance, **changes})
 
 
-def test_axis_has_round_ticks_that_cover_the_values() -> None:
-    axis = linear_axis(0.13, 0.92, 200, 0)
-    assert axis.ticks == pytest.approx((0, 0.2, 0.4, 0.6, 0.8, 1.0))
-    assert (axis.place(0), axis.place(1), axis.place(0.25)) == (200, 0, 150)
-    tight = linear_axis(20, 650, 0, 630, tight=True)
-    assert tight.ticks == (200, 400, 600)
-    assert (tight.place(20), tight.place(650)) == (0, 630)
-    assert linear_axis(3, 3, 0, 100).place(3) == 50
-
-
-def test_log_axis_spans_whole_decades() -> None:
-    axis = log_axis(0.002, 0.9, 300, 0)
-    assert axis.ticks == pytest.approx((0.001, 0.01, 0.1, 1))
-    assert axis.place(0.01) == pytest.approx(200)
-    assert len(log_axis(1e-12, 1, 0, 1).ticks) <= 8
-
-
-def test_a_line_runs_through_its_points() -> None:
-    drawn = line_chart("t", [Line("a & b", [0, 5, 10], [0, 50, 100], [Mark(5, 50, "oracle: 50")])], "x", "y", zero=True)
-    found = re.search(r'points="([^"]+)"', drawn)
-    assert found is not None
-    points = [tuple(map(float, point.split(","))) for point in found[1].split()]
-    (x0, y0), (x1, y1), (x2, y2) = points
-    assert (x1, y1) == pytest.approx(((x0 + x2) / 2, (y0 + y2) / 2), abs=0.1)
-    assert x0 < x2
-    assert y0 > y2  # upwards is smaller in SVG
-    assert f'cx="{x1}" cy="{y1}"' in drawn
-    assert "a &amp; b" in drawn
-
-
-def test_charts_leave_out_what_is_not_a_number() -> None:
-    drawn = line_chart("t", [Line("a", [1, 2, 3], [math.nan, 1, 2]), Line("b", [1], [math.inf])], "x", "y")
-    assert "nan" not in drawn
-    assert "inf" not in drawn
-    assert ">b<" not in drawn
-    with pytest.raises(TagmaskError, match='"t" has no point'):
-        line_chart("t", [Line("a", [], [])], "x", "y")
-    assert "<circle" in line_chart("t", [Line("a", [1], [2])], "x", "y")  # one point is a dot
-
-
-def test_long_lines_are_averaged() -> None:
-    x, y = thinned(np.arange(8 * MOST_POINTS, dtype=float), np.ones(8 * MOST_POINTS))
-    assert len(x) == MOST_POINTS
-    assert x[0] == 3.5
-    assert set(y) == {1.0}
-
-
-def test_histogram_counts_by_hand() -> None:
-    titles = re.findall(r"<title>(\d+) images from (\d+) to (\d+)", histogram("t", [0.05, 0.95, 0.99, 1.0], "IoU %"))
-    assert titles[0] == ("1", "0", "10")
-    assert titles[-1] == ("3", "90", "100")
-    assert sum(int(count) for count, _, _ in titles) == 4
-
-
 def test_text_cannot_become_markup() -> None:
     assert escape("<b>\udcff") == "&lt;b&gt;?"
     drawn = table(["<i>"], [[text_cell('"><script>alert(1)</script>')]])
@@ -182,25 +128,6 @@ def test_gallery_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no truth" in drawn
 
 
-def test_confusions_are_shares_of_the_truth() -> None:
-    counts = np.array([[8, 0, 0, 0], [1, 2, 0, 1], [0, 0, 0, 0]], np.int64)
-    np.testing.assert_allclose(row_shares(counts)[1], [0.25, 0.5, 0, 0.25])
-    assert row_shares(counts)[2].tolist() == [0, 0, 0, 0]
-    drawn = matrix_chart(counts, ["background", "cat", "dog"])
-    assert "cat labelled background: 25.0 %" in drawn
-    assert "cat labelled unsure: 25.0 %" in drawn
-    assert drawn.count("<rect") == 4
-    assert "unsure" not in matrix_chart(counts[:, [0, 1, 2, 2]], ["background", "cat", "dog"])
-    assert worst_confusions(counts, ["background", "cat", "dog"]).count(">25.0<") == 2
-
-
-def test_many_classes_stay_small() -> None:
-    counts = np.random.default_rng(0).integers(0, 100, (91, 92))
-    drawn = matrix_chart(counts + 9000 * np.eye(91, 92, dtype=np.int64), [f"class {i}" for i in range(91)])
-    assert "<text class=" not in drawn  # no numbers in small cells
-    assert len(drawn) < 400_000
-
-
 def test_trainings_are_drawn_by_what_was_logged() -> None:
     rows = [{"step": s, "loss": 1 / s, "classes": 1 / s, "activation": 1e-4, "lr": 0.1} for s in (1, 2, 3)]
     charts = training_charts(Training("Classifier", "log", [*rows, {"step": 3.0, "map": 0.5, "val_loss": 0.4}]))
@@ -251,7 +178,3 @@ def test_most_in_doubt_come_first() -> None:
     body = text[text.index('id="check"') :]
     assert body.index(">odd<") < body.index(">faint<") < body.index(">sure<")
     assert "mIoU of predictions with pseudo labels" in text
-
-
-def test_axis_place_is_linear() -> None:
-    assert Axis(0, 10, 100, 0, ()).place(2.5) == 75
