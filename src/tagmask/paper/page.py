@@ -1,14 +1,14 @@
-"""Tables and figures as one HTML page each, and all their files."""
+"""The files of a table or figure: one HTML page each, pictures, Markdown and CSV."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tagmask.files import write_text
-from tagmask.paper.plot import save_plot
+from tagmask.files import replacing, write_text
 from tagmask.paper.table import Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
+from tagmask.show.curve import COLOURS, DASHES
 from tagmask.show.sheet import Picture, save_picture
 
 LONGEST, QUALITY = 2400, 88  # of pictures on the page
@@ -69,3 +69,35 @@ def _chart(made: Table, chart: Chart) -> LineChart:
     x = [float(row.title) for row in made.rows]
     lines = [Line(made.columns[i].title, x, [row.cells[i].mean for row in made.rows]) for i in chart.columns]
     return line_chart(chart.title, lines, chart.x_name, chart.y_name, zero=True)
+
+
+def save_plot(path: Path, table: Table) -> None:
+    """Write every chart of ``table`` side by side (PNG), with the standard deviation of the random seeds as bars."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4 * len(table.charts), 3.8), dpi=130, layout="constrained")
+    x = [float(row.title) for row in table.rows]
+    for axes, chart in zip(figure.subplots(1, len(table.charts), squeeze=False)[0], table.charts, strict=True):
+        for number, place in enumerate(chart.columns):
+            cells = [row.cells[place] for row in table.rows]
+            axes.errorbar(
+                x,
+                [cell.mean for cell in cells],
+                [cell.std for cell in cells],
+                color=COLOURS[number % len(COLOURS)],
+                ls=DASHES[number % len(DASHES)],
+                marker="o",
+                ms=4,
+                capsize=3,
+                label=table.columns[place].title,
+            )
+        axes.set_title(chart.title, fontsize=10)
+        axes.set_xlabel(chart.x_name)
+        axes.set_ylabel(chart.y_name)
+        axes.set_xticks(x)
+        axes.set_ylim(bottom=0)
+        axes.grid(color="0.88", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png")

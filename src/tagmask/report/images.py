@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 from tqdm import tqdm
 
 from tagmask.data.catalog import Catalog
@@ -17,8 +17,8 @@ from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.report.records import FOLDERS, LABELS, RULE
 from tagmask.scoring import choosers, confusion, iou
-from tagmask.show.overlay import UNSURE, Mask, check_map, heat_overlay, mask_overlay
-from tagmask.show.seeds import label_at, resize_map
+from tagmask.show.overlay import UNSURE, Mask, check_map
+from tagmask.show.seeds import label_at, shown_heat, shown_mask
 from tagmask.show.sheet import Picture, resize
 from tagmask.stages.predict import read_probabilities
 from tagmask.stages.seeds import read_seeds, seed_file
@@ -148,28 +148,24 @@ def look_at(labels: RunLabels, indices: Sequence[int], last: str, before: str | 
     for i in tqdm(indices, desc="report", unit="image"):
         try:
             mask = labels.read(last, i)
-            values = _against_truth(labels, i, mask) if truth else _without_truth(labels, i, mask, last, before)
+            target = catalog.load_mask(i) if truth else None
+            values = (
+                {"iou": _mean_iou(mask, target, labels)} if truth else _without_truth(labels, i, mask, last, before)
+            )
         except TagmaskError as error:
             labels.problems[catalog.name(i)] = str(error)
             continue
-        if values is not None:
+        if not truth or values["iou"] is not None:
             tags = tuple(catalog.classes[c] for c in catalog.tags(i))
             facts.append(ImageFacts(i, catalog.name(i), tags, unsure=float((mask == UNSURE).mean()), **values))
     return facts
-
-
-def _against_truth(labels: RunLabels, i: int, mask: Mask) -> dict[str, Any] | None:
-    """None if the image has no truth."""
-    truth = labels.catalog.load_mask(i)
-    score = None if truth is None else _mean_iou(mask, truth, labels)
-    return None if score is None else {"iou": score}
 
 
 def _without_truth(labels: RunLabels, i: int, mask: Mask, last: str, before: str | None) -> dict[str, Any]:
     earlier = labels.read(before, i) if before and labels.path(before, i).is_file() else None
     classes, tagged, names = classes_in(mask), set(labels.catalog.tags(i)), labels.catalog.classes
     return {
-        "agreement": None if earlier is None else _mean_iou(mask, earlier, labels),
+        "agreement": _mean_iou(mask, earlier, labels),
         "confidence": _confidence(labels, i, last),
         "missing": tuple(names[c] for c in sorted(tagged - classes)),
         "extra": tuple(names[c] for c in sorted(classes - tagged)) if tagged else (),
@@ -182,8 +178,10 @@ def classes_in(mask: Mask) -> set[int]:
     return {label - 1 for label in np.flatnonzero(shares >= MIN_SHARE).tolist() if label not in (0, UNSURE)}
 
 
-def _mean_iou(mask: Mask, target: Mask, labels: RunLabels) -> float | None:
-    """Mean over the classes of the image; None if no pixel counts."""
+def _mean_iou(mask: Mask, target: Mask | None, labels: RunLabels) -> float | None:
+    """Mean over the classes of the image; None without a target or a pixel that counts."""
+    if target is None:
+        return None
     score = iou(confusion(mask, target, len(labels.catalog.classes) + 1)).miou_present
     return None if np.isnan(score) else score
 
@@ -210,40 +208,22 @@ def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bo
         labels.problems[facts.name] = str(error)
         return None
     size = fitted(*image.shape[:2])
-    small = resize(image, size)
-    pictures: list[tuple[str, Picture | None]] = [("image", small)]
+    pictures: list[tuple[str, Picture | None]] = [("image", resize(image, size))]
     if "seeds" in stages:
-        pictures.append(("map", _map_picture(labels, i, image, small)))
-    masks = {TITLES[stage]: _mask_or_none(labels, stage, i) for stage in stages if stage != "seeds" or len(stages) == 1}
-    if truth:
-        masks["truth"] = labels.catalog.load_mask(i)
+        pictures.append(("map", None))
+        with suppress(TagmaskError):  # the map is damaged or not of the image's size
+            pictures[-1] = ("map", shown_heat(image, labels.maps(i)[0].max(axis=0), size))
     shown: set[int] = set()
-    for title, mask in masks.items():
-        if mask is None or mask.shape != image.shape[:2]:
-            pictures.append((f"no {title}", None))
-            continue
-        shown |= set(np.unique(mask).tolist())
-        enlarged = Image.fromarray(mask).resize(size[::-1], Image.Resampling.NEAREST)  # so that outlines stay thin
-        pictures.append((title, mask_overlay(small, np.asarray(enlarged))))
+    masks = [stage for stage in stages if stage != "seeds" or len(stages) == 1] + (["truth"] if truth else [])
+    for stage in masks:
+        title = TITLES.get(stage, stage)
+        pictures.append((f"no {title}", None))
+        with suppress(TagmaskError):  # the mask is missing, damaged or not of the image's size
+            mask = labels.catalog.load_mask(i) if stage == "truth" else labels.read(stage, i)
+            if mask is not None:
+                pictures[-1] = (title, shown_mask(image, mask, size))
+                shown |= set(np.unique(mask).tolist())
     return Case(facts, pictures, frozenset(shown))
-
-
-def _map_picture(labels: RunLabels, i: int, image: Picture, small: Picture) -> Picture | None:
-    """The highest map of each pixel over the small image; None if there is none of the image's size."""
-    try:
-        maps, _ = labels.maps(i)
-    except TagmaskError:
-        return None
-    if maps.shape[1:] != image.shape[:2]:
-        return None
-    return heat_overlay(small, resize_map(maps.max(axis=0), (small.shape[0], small.shape[1])))
-
-
-def _mask_or_none(labels: RunLabels, stage: str, i: int) -> Mask | None:
-    try:
-        return labels.read(stage, i)
-    except TagmaskError:
-        return None
 
 
 def evenly(indices: Sequence[int], most: int) -> Sequence[int]:
