@@ -1,13 +1,14 @@
-"""Tables and figures as one HTML page each, and all their files."""
+"""The files of a table or figure: one HTML page each, pictures, Markdown and CSV."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tagmask.files import write_text
-from tagmask.paper.plot import save_plot
-from tagmask.paper.table import Chart, Row, Table, to_csv, to_markdown, to_text, wrapped
-from tagmask.show.chart import Line, line_chart
-from tagmask.show.html import Cell, data_uri, escape, page, paragraph, section, table
+from tagmask.files import replacing, write_text
+from tagmask.paper.table import Chart, Table, to_csv, to_markdown, to_text, wrapped
+from tagmask.report.charts import Chart as LineChart
+from tagmask.report.charts import Line, line_chart
+from tagmask.report.page import data_uri, render
+from tagmask.show.curve import COLOURS, DASHES
 from tagmask.show.sheet import Picture, save_picture
 
 LONGEST, QUALITY = 2400, 88  # of pictures on the page
@@ -25,13 +26,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Written:
-    """What was made, and where it is."""
+    """A table or figure as text, and its files."""
 
-    told: str
+    text: str
     files: tuple[Path, ...]
 
     def summary(self) -> str:
-        return "\n".join([self.told, "", *(f"{file.suffix[1:]}: {file}" for file in self.files)])
+        return "\n".join([self.text, "", *(f"{file.suffix[1:]}: {file}" for file in self.files)])
 
 
 def write(made: Table | Figure, out: Path, how: str) -> Written:
@@ -54,35 +55,49 @@ def write(made: Table | Figure, out: Path, how: str) -> Written:
 
 def table_page(made: Table, how: str) -> str:
     """The table, sortable, and its charts."""
-    body = table(made.heads(), [_cells(made, row) for row in made.rows])
-    notes = [paragraph(note, "muted") for note in made.notes]
-    parts = [section(made.name, "Ours beside the paper's", body, *notes)]
-    if made.charts:
-        drawn = "".join(_chart(made, chart) for chart in made.charts)
-        parts.append(section("plot", "Plot", f'<div class="charts">{drawn}</div>'))
-    return page(made.title, "\n".join([f"<h1>{escape(made.title)}</h1>", paragraph(how, "under"), *parts]))
+    charts = [_chart(made, chart) for chart in made.charts]
+    return render("paper.html", title=made.title, subtitle=how, made=made, uri="", charts=charts)
 
 
 def figure_page(made: Figure, how: str) -> str:
     """The picture inside the page."""
     uri = data_uri(made.picture, LONGEST, QUALITY)
-    image = f'<img src="{uri}" alt="{escape(made.title)}" style="max-width:100%;height:auto">'
-    notes = [paragraph(note, "muted") for note in made.notes]
-    body = section(made.name, "Ours", image, *notes)
-    return page(made.title, "\n".join([f"<h1>{escape(made.title)}</h1>", paragraph(how, "under"), body]))
+    return render("paper.html", title=made.title, subtitle=how, made=made, uri=uri, charts=[])
 
 
-def _chart(made: Table, chart: Chart) -> str:
+def _chart(made: Table, chart: Chart) -> LineChart:
     x = [float(row.title) for row in made.rows]
     lines = [Line(made.columns[i].title, x, [row.cells[i].mean for row in made.rows]) for i in chart.columns]
     return line_chart(chart.title, lines, chart.x_name, chart.y_name, zero=True)
 
 
-def _cells(made: Table, row: Row) -> list[Cell]:
-    found = [Cell(escape(row.title), row.title.lower(), "name")]
-    for place, (column, cell) in enumerate(zip(made.columns, row.cells, strict=True)):
-        key = None if cell.shown() == "–" else round(cell.mean, 6)
-        found.append(Cell(escape(cell.shown(column.digits)), key, "number"))
-        if made.has_paper(place):
-            found.append(Cell(f"<i>{cell.shown_paper(column.digits)}</i>", cell.paper, "number"))
-    return found
+def save_plot(path: Path, table: Table) -> None:
+    """Write every chart of ``table`` side by side (PNG), with the standard deviation of the random seeds as bars."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4 * len(table.charts), 3.8), dpi=130, layout="constrained")
+    x = [float(row.title) for row in table.rows]
+    for axes, chart in zip(figure.subplots(1, len(table.charts), squeeze=False)[0], table.charts, strict=True):
+        for number, place in enumerate(chart.columns):
+            cells = [row.cells[place] for row in table.rows]
+            axes.errorbar(
+                x,
+                [cell.mean for cell in cells],
+                [cell.std for cell in cells],
+                color=COLOURS[number % len(COLOURS)],
+                ls=DASHES[number % len(DASHES)],
+                marker="o",
+                ms=4,
+                capsize=3,
+                label=table.columns[place].title,
+            )
+        axes.set_title(chart.title, fontsize=10)
+        axes.set_xlabel(chart.x_name)
+        axes.set_ylabel(chart.y_name)
+        axes.set_xticks(x)
+        axes.set_ylim(bottom=0)
+        axes.grid(color="0.88", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png")

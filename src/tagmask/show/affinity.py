@@ -25,9 +25,7 @@ TOP = 0.98  # of a row's values lie below the brightest colour: a patch's affini
 LEAST_RANGE = 8.0  # of the largest to the smallest value shown: noise on a uniform matrix must not look like structure
 
 
-def affinity_of_pixels(
-    image: Picture, affinity: Affinity, grid: tuple[int, int], points: Sequence[Point], title: str = ""
-) -> Picture:
+def affinity_of_pixels(image: Picture, affinity: Affinity, grid: tuple[int, int], points: Sequence[Point]) -> Picture:
     """A sheet: the image with a red cross at each source pixel, then per pixel the heat map of its affinity row.
 
     image: (H, W, 3). affinity: (n, n), without the class token. grid: (h, w) with h·w = n, spread over the whole image.
@@ -36,7 +34,7 @@ def affinity_of_pixels(
     _check_points(points, *check_picture(image).shape[:2])
     rows = [(f"from ({x}, {y})", affinity_of_pixel(image, affinity, grid, (x, y))) for x, y in points]
     cells = [("image", marked(image, points)), *rows]
-    return sheet([cells[start : start + PER_ROW] for start in range(0, len(cells), PER_ROW)], title)
+    return sheet([cells[start : start + PER_ROW] for start in range(0, len(cells), PER_ROW)])
 
 
 def affinity_of_pixel(image: Picture, affinity: Affinity, grid: tuple[int, int], point: Point) -> Picture:
@@ -51,11 +49,11 @@ def affinity_of_pixel(image: Picture, affinity: Affinity, grid: tuple[int, int],
 
 def marked(image: Picture, points: Sequence[Point]) -> Picture:
     """The image as it is shown, with a red cross at each of its pixels ``points``."""
-    own = (image.shape[0], image.shape[1])
-    size = shown_size(*own)
+    original = (image.shape[0], image.shape[1])
+    size = shown_size(*original)
     picture = resize(image, size)
     for point in points:
-        picture = draw_cross(picture, *_place(point, own, size))
+        picture = draw_cross(picture, *_place(point, original, size))
     return picture
 
 
@@ -92,7 +90,7 @@ def area_average(matrix: Affinity, side: int) -> npt.NDArray[np.float64]:
     return mean
 
 
-def default_points(maps: Maps, background: bool = True) -> list[Point]:
+def default_points(maps: Maps) -> list[Point]:
     """One (x, y) in the strongest region of each class, then one in the background, far from classes and borders.
 
     maps: (k, H, W) in [0, 1]. Of the pixels with at least 0.7 of a map's maximum, the one with the strongest
@@ -106,11 +104,9 @@ def default_points(maps: Maps, background: bool = True) -> list[Point]:
     for map in values:
         around = _neighbourhood(map, reach, outside=0.0)  # (H, W)
         points.append(_position(np.where(map >= 0.7 * map.max(), around, -1.0)))
-    if background:
-        occupied = values.max(axis=0, initial=0.0)  # (H, W)
-        far = sum(_neighbourhood(occupied, reach * step, outside=1.0) for step in (1, 2, 4))
-        points.append(_position(-np.asarray(far)))
-    return points
+    occupied = values.max(axis=0, initial=0.0)  # (H, W)
+    near = sum(_neighbourhood(occupied, reach * step, outside=1.0) for step in (1, 2, 4))
+    return [*points, _position(-np.asarray(near))]
 
 
 def draw_cross(image: Picture, x: float, y: float) -> Picture:
@@ -157,9 +153,10 @@ def _check_points(points: Sequence[Point], height: int, width: int) -> None:
             )
 
 
-def _place(point: Point, own: tuple[int, int], shown: tuple[int, int]) -> tuple[float, float]:
+def _place(point: Point, original: tuple[int, int], shown: tuple[int, int]) -> tuple[float, float]:
     """(x, y) of a pixel's middle, from an image of size (H, W) to the same image shown at another."""
-    return (point[0] + 0.5) * shown[1] / own[1] - 0.5, (point[1] + 0.5) * shown[0] / own[0] - 0.5
+    height, width = original
+    return (point[0] + 0.5) * shown[1] / width - 0.5, (point[1] + 0.5) * shown[0] / height - 0.5
 
 
 def _row_scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

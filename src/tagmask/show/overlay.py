@@ -14,13 +14,13 @@ from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.show.sheet import INK, MARGIN, WHITE, Picture, check_picture, font_for, shorten
 
 Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
-Palette = npt.NDArray[np.uint8]  # (labels, 3)
 
 GREY = np.array([0.299, 0.587, 0.114])  # weights of red, green and blue in brightness (ITU-R BT.601)
 HATCH = 6  # pixels from one stripe of the unsure area to the next
+TEXT = 14  # pixels of the names in a legend
 
 # From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4 … 95): it reads the
-# same in greyscale and without telling red from green.
+# same in greyscale and to readers who cannot tell red from green.
 HEAT = np.array(
     [
         (9, 11, 40),
@@ -57,13 +57,10 @@ def heat_overlay(image: Picture, map: Map, strength: float = 0.55) -> Picture:
     return _to_uint8((1 - strength) * grey[..., None] + strength * heat_colours(map))
 
 
-def label_map(mask: Mask, palette: Palette | None = None) -> Picture:
-    """The colours of a mask alone: (H, W) -> (H, W, 3); 255 is hatched in two greys, whatever the palette says.
-
-    palette: (labels, 3), by default PASCAL VOC's.
-    """
+def label_map(mask: Mask) -> Picture:
+    """The colours of a mask alone: (H, W) -> (H, W, 3), those of PASCAL VOC; 255 is hatched in two greys."""
     labels = check_mask(mask)
-    colours = _colours_for(labels, palette)[labels]  # (H, W, 3)
+    colours = voc_palette()[labels]  # (H, W, 3)
     y, x = np.indices(labels.shape)
     stripe = np.where((x + y) % HATCH < HATCH // 2, 215, 105).astype(np.uint8)  # (H, W)
     unsure = labels == UNSURE
@@ -71,7 +68,7 @@ def label_map(mask: Mask, palette: Palette | None = None) -> Picture:
     return colours
 
 
-def mask_overlay(image: Picture, mask: Mask, palette: Palette | None = None, strength: float = 0.5) -> Picture:
+def mask_overlay(image: Picture, mask: Mask, strength: float = 0.5) -> Picture:
     """Class colours over the image, which shows through; the background is left as it is.
 
     image (H, W, 3), mask (H, W) -> (H, W, 3). A region's outermost pixels are white (one pixel wide, wider on
@@ -80,7 +77,7 @@ def mask_overlay(image: Picture, mask: Mask, palette: Palette | None = None, str
     picture = check_picture(image)
     check_strength(strength)
     check_same_size(picture, mask, "mask")
-    colours = label_map(mask, palette)  # (H, W, 3)
+    colours = label_map(mask)  # (H, W, 3)
     opacity = np.where(mask > 0, strength, 0.0)  # (H, W)
     edge = outline(mask, width=max(1, round(max(mask.shape) / 400)))
     colours[edge], opacity[edge] = WHITE, 1
@@ -100,40 +97,33 @@ def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
     return edge
 
 
-def legend(names: Mapping[int, str], palette: Palette | None = None, width: int = 640, size: int = 14) -> Picture:
+def legend(names: Mapping[int, str], width: int) -> Picture:
     """A white strip (height, width, 3) of colour swatches and names, in as many lines as needed.
 
-    names: label -> name; 255 gets the hatched swatch. size: of the text, in pixels.
+    names: label -> name; 255 gets the hatched swatch.
     """
-    if not names or width < 8 * size or size < 6:
+    if not names or width < 8 * TEXT:
         raise TagmaskError(
-            f"a legend of {len(names)} names, {width} pixels wide in text of {size} pixels cannot be drawn; "
-            "give at least one name, text of 6 pixels or more and a width of 8 times the text."
+            f"a legend of {len(names)} names, {width} pixels wide cannot be drawn; give at least one name and a width "
+            f"of {8 * TEXT} pixels."
         )
-    spots, lines = _legend_spots(names, width, size)
-    strip = Image.new("RGB", (width, round(1.7 * size) * lines + MARGIN // 2), (WHITE, WHITE, WHITE))
-    pen = ImageDraw.Draw(strip)
-    for label, (text, x, line) in zip(names, spots, strict=True):
-        y = round(1.7 * size) * line
-        swatch = label_map(np.full((size, size), label, np.uint8), palette)
-        strip.paste(Image.fromarray(swatch), (x, y))
-        pen.rectangle((x, y, x + size - 1, y + size - 1), outline=INK)
-        pen.text((x + round(1.5 * size), y + size / 2), text, fill=INK, font=font_for(text, size), anchor="lm")
-    return np.asarray(strip)
-
-
-def _legend_spots(names: Mapping[int, str], width: int, size: int) -> tuple[list[tuple[str, int, int]], int]:
-    """Shortened name, x and line of every entry, and the number of lines."""
-    spots: list[tuple[str, int, int]] = []
-    x, line = MARGIN, 0
+    spots: list[tuple[str, int, int]] = []  # shortened name, left, line
+    left, line, indent, line_height = MARGIN, 0, round(1.5 * TEXT), round(1.7 * TEXT)
     for name in names.values():
-        text = shorten(name, width - 2 * MARGIN - 1.5 * size, size)
-        taken = round(1.5 * size + font_for(text, size).getlength(text))
-        if x > MARGIN and x + taken > width - MARGIN:
-            x, line = MARGIN, line + 1
-        spots.append((text, x, line))
-        x += taken + round(1.5 * size)
-    return spots, line + 1
+        text = shorten(name, width - 2 * MARGIN - indent, TEXT)
+        needed = round(indent + font_for(text, TEXT).getlength(text))
+        if left > MARGIN and left + needed > width - MARGIN:
+            left, line = MARGIN, line + 1
+        spots.append((text, left, line))
+        left += needed + indent
+    strip = Image.new("RGB", (width, line_height * (line + 1) + MARGIN // 2), (WHITE, WHITE, WHITE))
+    pen = ImageDraw.Draw(strip)
+    for label, (text, x, row) in zip(names, spots, strict=True):
+        y = line_height * row
+        strip.paste(Image.fromarray(label_map(np.full((TEXT, TEXT), label, np.uint8))), (x, y))
+        pen.rectangle((x, y, x + TEXT - 1, y + TEXT - 1), outline=INK)
+        pen.text((x + indent, y + TEXT / 2), text, fill=INK, font=font_for(text, TEXT), anchor="lm")
+    return np.asarray(strip)
 
 
 def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:
@@ -168,24 +158,6 @@ def check_same_size(image: Picture, values: npt.NDArray[Any], name: str) -> None
 def check_strength(strength: float) -> None:
     if not 0 <= strength <= 1:
         raise TagmaskError(f"strength is {strength}; give 0 (only the image) … 1 (only the colours).")
-
-
-def _colours_for(labels: Mask, palette: Palette | None) -> Palette:
-    """(256, 3), of which every label that occurs has a colour."""
-    given = voc_palette() if palette is None else np.asarray(palette)
-    if given.ndim != 2 or given.shape[1] != 3 or len(given) > 256 or given.dtype != np.uint8:
-        raise TagmaskError(
-            f"the palette has shape {given.shape} and dtype {given.dtype}; give uint8 (labels, 3), at most 256 labels."
-        )
-    highest = int(labels[labels != UNSURE].max(initial=0))
-    if highest >= len(given):
-        raise TagmaskError(
-            f"the mask has label {highest} and the palette colours for 0 … {len(given) - 1}; "
-            "give a colour for every label, or none for PASCAL VOC's."
-        )
-    table = np.zeros((256, 3), np.uint8)
-    table[: len(given)] = given
-    return table
 
 
 def _to_uint8(values: npt.NDArray[np.float64]) -> Picture:

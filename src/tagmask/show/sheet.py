@@ -25,21 +25,17 @@ GAP = 12
 WHITE, INK = 255, (34, 34, 40)
 
 
-def sheet(rows: Sequence[Sequence[tuple[str, Picture]]], title: str = "", height: int | None = None) -> Picture:
+def sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
     """Rows of (caption, picture) as one white sheet (H, W, 3), each caption above its picture.
 
-    All pictures are scaled to one height, by default that of the tallest, kept within 192 … 384 pixels; they keep
-    their proportions (a picture more than four times as wide as high gets empty space above and below). A caption
-    longer than its picture is wide ends in "…".
+    All pictures are scaled to one height, that of the tallest, kept within 192 … 384 pixels, in their proportions (a
+    picture more than four times as wide as high gets empty space above and below). A caption longer than its picture
+    is wide ends in "…".
     """
     _check_rows(rows)
-    tall = shown_height(max(len(picture) for row in rows for _, picture in row)) if height is None else height
-    if not 16 <= tall <= 4096:
-        raise TagmaskError(f"a picture height of {tall} pixels cannot be shown; give 16 … 4096.")
+    tall = shown_height(max(len(picture) for row in rows for _, picture in row))
     strips = [_row([_cell(caption, picture, tall) for caption, picture in row]) for row in rows]
     width = max(strip.shape[1] for strip in strips)
-    if title:
-        strips.insert(0, _caption(title, width, size=round(1.3 * font_size(tall))))
     inner = np.vstack([_padded(strip, width, below=GAP) for strip in strips])
     return np.pad(inner, ((MARGIN, MARGIN - GAP), (MARGIN, MARGIN), (0, 0)), constant_values=WHITE)
 
@@ -48,7 +44,7 @@ def save_picture(path: str | Path, picture: Picture) -> None:
     """Write a picture (H, W, 3) as PNG; the file appears under its name only when it is complete."""
     path = Path(path)
     if path.suffix.lower() != ".png":
-        raise TagmaskError(f"{path} is to hold a PNG picture; let its name end in .png.")
+        raise TagmaskError(f"{path} is written as PNG; give it a name that ends in .png.")
     image = Image.fromarray(check_picture(picture))
     with replacing(path) as partial:
         image.save(partial, format="PNG", optimize=True)
@@ -80,11 +76,6 @@ def resize(picture: Picture, size: tuple[int, int]) -> Picture:
     if picture.shape[:2] == size:
         return picture
     return np.asarray(Image.fromarray(picture).resize(size[::-1], Image.Resampling.BICUBIC))
-
-
-def font_size(height: int) -> int:
-    """Of captions beside pictures of this height, in pixels."""
-    return max(11, round(6 + height / 24))
 
 
 def font_for(text: str, size: int) -> Font:
@@ -127,7 +118,8 @@ def _cell(caption: str, picture: Picture, tall: int) -> Picture:
     above = (tall - len(fitted)) // 2
     fitted = np.pad(fitted, ((above, tall - len(fitted) - above), (0, 0), (0, 0)), constant_values=WHITE)
     room = max(fitted.shape[1], tall // 2)  # a very narrow picture still gets a readable caption
-    return np.vstack([_caption(caption, room, font_size(tall)), _padded(fitted, room)])
+    text_size = max(11, round(6 + tall / 24))
+    return np.vstack([_caption(caption, room, text_size), _padded(fitted, room)])
 
 
 def _fitted(height: int, width: int, tall: int) -> tuple[int, int]:

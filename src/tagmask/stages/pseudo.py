@@ -136,7 +136,7 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
     todo = [i for i, file in enumerate(files) if not file.is_file()]
     skipped = _each(partial(write_regions, catalog, settings), catalog, todo, settings.processes, "regions", False)
     if todo:
-        from tagmask.show.regions import show_regions
+        from tagmask.show.seeds import show_regions
 
         show_regions(catalog, regions, folder / layout.REGIONS_PICTURE)
     network = dataclasses.replace(settings.affinity, restart=settings.restart or settings.affinity.restart)

@@ -242,8 +242,7 @@ def _show_maps(path: Path, image: Image, maps: Maps, model: Classifier) -> None:
     from tagmask.show.sheet import save_picture
 
     names = [model.classes[c] for c in maps.classes]
-    labels = [c + 1 for c in maps.classes]
-    save_picture(path, seed_sheet(image, names, maps.plain, maps.refined, labels=labels))
+    save_picture(path, seed_sheet(image, names, maps.plain, maps.refined))
 
 
 def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings) -> None:

@@ -12,13 +12,15 @@ from PIL import Image
 
 from tagmask.config import ReportSettings
 from tagmask.data.images import write_mask
+from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
+from tagmask.report.page import Report
 from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.maps import Maps
 from tagmask.stages.report import gather, write_report
-from tagmask.stages.report_survey import Files, evenly, found_classes
 from tagmask.stages.seeds import write_seeds
-from tests.show.test_report import check_page
+from tests.report.test_page import check_page
 
 COUNT = 5
 SCENES = Scenes(COUNT, 0)
@@ -26,6 +28,10 @@ SCENES = Scenes(COUNT, 0)
 
 def settings(run: Path, **changes: Any) -> ReportSettings:
     return ReportSettings(**{"out": run, "count": COUNT, "rows": 3, **changes})
+
+
+def gathered(given: ReportSettings) -> Report:
+    return gather(given, open_catalog(given))
 
 
 def add_seeds(run: Path) -> None:
@@ -85,29 +91,29 @@ def test_whole_run_in_one_page(tmp_path: Path) -> None:
 def test_cases_are_ranked_by_the_last_stage(tmp_path: Path) -> None:
     add_labels(tmp_path, "4_pseudo", 0)
     guesses = add_labels(tmp_path, "6_predictions", 3)
-    report = gather(settings(tmp_path))
+    report = gathered(settings(tmp_path))
     expected = {}
     for i, guess in guesses.items():
         expected[SCENES.name(i)] = float(np.mean(list(plain_iou(guess, SCENES.load_mask(i)).values())))
-    assert {f.name: f.iou for f in report.facts} == pytest.approx(expected)
+    assert {f.name: f.iou for f in report.survey.facts} == pytest.approx(expected)
     ranked = sorted(expected, key=lambda name: expected[name])
-    assert {case.group: case.name for case in report.cases} == {
+    assert {group: case.facts.name for group, (case,) in report.survey.cases.items()} == {
         "worst": ranked[0],
         "median": ranked[COUNT // 2],
         "best": ranked[-1],
     }
     assert [s.stage for s in report.scores] == ["pseudo labels", "predictions"]
     assert report.scores[0].miou_present == 1
-    names = [caption for caption, _ in report.cases[0].pictures]
+    names = [caption for caption, _ in report.survey.cases["best"][0].pictures]
     assert names == ["image", "pseudo labels", "predictions", "truth"]
     assert "seeds" in report.missing["gallery"]
 
 
 def test_seeds_alone_and_their_threshold(tmp_path: Path) -> None:
     add_seeds(tmp_path)
-    report = gather(settings(tmp_path))
-    assert all(f.iou == 1 for f in report.facts)  # Otsu's threshold lies between 0.1 and 0.8
-    assert [caption for caption, _ in report.cases[0].pictures] == ["image", "map", "seeds", "truth"]
+    report = gathered(settings(tmp_path))
+    assert all(f.iou == 1 for f in report.survey.facts)  # Otsu's threshold lies between 0.1 and 0.8
+    assert [caption for caption, _ in report.survey.cases["best"][0].pictures] == ["image", "map", "seeds", "truth"]
     assert "tagmask score" in report.missing["threshold"]
     text = write_report(settings(tmp_path)).read_text()
     assert "by cross_entropy, chosen for this page" in text
@@ -138,15 +144,16 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
     add_labels(tmp_path, "6_predictions", 1)
     matrix = np.eye(len(CLASSES) + 1, len(CLASSES) + 2, dtype=int).tolist()
     (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": matrix})))
-    report = gather(settings(tmp_path))
+    report = gathered(settings(tmp_path))
     assert [(s.rule, s.threshold, s.images) for s in report.scores] == [
         *[("oracle", 0.31, 9), ("cross_entropy", 0.9, 9), ("otsu", 0.31, 9)] * 2,
         ("", None, 9),
     ]
-    assert report.curves[0].thresholds == [0, 0.25, 0.5, 0.75]
+    curve = report.curves["seeds with affinity"]
+    np.testing.assert_array_equal(curve["fp"], [10, np.nan, 30, 20])
     assert report.notes == []
-    seen = Files(tmp_path, SCENES, 0.9)
-    assert not seen.labels("seeds", 0).any()  # 0.8 does not exceed the threshold that the file holds
+    labels = RunLabels(tmp_path, SCENES, 0.9)
+    assert not labels.read("seeds", 0).any()  # 0.8 does not exceed the threshold that the file holds
     text = write_report(settings(tmp_path)).read_text()
     check_page(text)
     assert "0.90 by cross_entropy, from scores.json" in text
@@ -158,7 +165,7 @@ def test_old_scores_and_foreign_weights_are_pointed_out(tmp_path: Path) -> None:
     (tmp_path / "6_predictions" / f"{SCENES.name(2)}.png").write_bytes(b"")
     (tmp_path / "scores.json").write_text(json.dumps(scored({})).replace(CLASSES[0], "yak"))
     os.utime(tmp_path / "scores.json", (1, 1))
-    notes = " ".join(gather(settings(tmp_path)).notes)
+    notes = " ".join(gathered(settings(tmp_path)).notes)
     assert "made by weights (0123456789abcdef) that are not in this run folder" in notes
     assert "older than files in 6_predictions" in notes
     assert "other classes" in notes
@@ -188,17 +195,17 @@ def test_without_truth_stages_are_compared(tmp_path: Path) -> None:
     chances[1] = 0.75
     np.savez(run / "6_predictions" / f"{SCENES.name(0)}.npz", probabilities=chances)
     given = settings(run, **photos(tmp_path))
-    report = gather(given)
-    assert not report.truth
+    report = gathered(given)
+    assert not report.survey.truth
     assert report.classes == tuple(sorted(CLASSES))
-    facts = {f.name: f for f in report.facts}
+    facts = {f.name: f for f in report.survey.facts}
     for i in (0, 3, 4):
         expected = np.mean(list(plain_iou(guesses[i], pseudo[i]).values()))
         assert facts[SCENES.name(i)].agreement == pytest.approx(expected)
     assert facts[SCENES.name(0)].confidence == 0.75
-    assert facts[SCENES.name(3)].lacking == tuple(sorted(CLASSES[c] for c in SCENES.tags(3)))
+    assert facts[SCENES.name(3)].missing == tuple(sorted(CLASSES[c] for c in SCENES.tags(3)))
     first = min(facts.values(), key=lambda f: f.agreement or 0)
-    assert next(case.name for case in report.cases if case.group == "worst") == first.name
+    assert report.survey.cases["worst"][0].facts.name == first.name
     shown = write_report(given).read_text()
     check_page(shown)
     assert "Check first" in shown
@@ -208,14 +215,14 @@ def test_without_truth_stages_are_compared(tmp_path: Path) -> None:
 
 def test_confidence_of_maps_by_hand(tmp_path: Path) -> None:
     add_seeds(tmp_path / "run")
-    report = gather(settings(tmp_path / "run", **photos(tmp_path)))
+    report = gathered(settings(tmp_path / "run", **photos(tmp_path)))
     limit = float(next(value for name, value in report.provenance.facts if name.startswith("threshold"))[:4])
     mask = SCENES.load_mask(1)
     assert mask is not None
     inside = np.isin(mask, [c + 1 for c in SCENES.tags(1)]).mean()
     high, low = (0.8 - limit) / (1 - limit), (limit - 26 / 255) / limit  # 0.1 is stored as 26/255
-    assert report.facts[1].confidence == pytest.approx(inside * high + (1 - inside) * low, abs=1e-6)
-    assert report.before == ""
+    assert report.survey.facts[1].confidence == pytest.approx(inside * high + (1 - inside) * low, abs=1e-6)
+    assert report.survey.before == ""
 
 
 def test_specks_do_not_count_as_found() -> None:
@@ -223,7 +230,30 @@ def test_specks_do_not_count_as_found() -> None:
     labels[0, :9] = 3
     labels[1, :10] = 4
     labels[2:4] = 255
-    assert found_classes(labels) == {3}
+    assert classes_in(labels) == {3}
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "expected"),
+    [
+        (10, 3, ([0], [4], [9])),
+        (9, 3, ([0], [4], [8])),
+        (10, 5, ([0, 1], [4, 5], [9])),
+        (4, 12, ([0, 1], [2], [3])),
+        (1, 12, ([0], [], [])),
+        (0, 12, ([], [], [])),
+        (9, 0, ([], [], [])),
+    ],
+)
+def test_picked_are_first_middle_and_last(count: int, rows: int, expected: tuple[list[int], ...]) -> None:
+    assert tuple(map(list, pick(count, rows))) == expected
+
+
+def test_pictures_are_reduced_or_enlarged_by_a_whole_number() -> None:
+    assert fitted(576, 288) == (288, 144)
+    assert fitted(96, 64) == (288, 192)
+    assert fitted(200, 150) == (200, 150)
+    assert fitted(1, 5000) == (1, 288)
 
 
 def test_evenly_spread() -> None:
@@ -247,7 +277,9 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         write_report(settings(tmp_path))
     (tmp_path / "scores.json").unlink()
     (tmp_path / "6_predictions" / "made_by.json").write_text('{"classes": ["yak", "emu"]}')
-    with pytest.raises(TagmaskError, match="was made for the classes yak, emu, the data have cow"):
+    with pytest.raises(
+        TagmaskError, match=r"made for 2 classes \(yak, emu\), but the images have 10 \(cow, car, boat …\)"
+    ):
         write_report(settings(tmp_path))
     assert not (tmp_path / "report.html").exists()
 
@@ -255,6 +287,6 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 def test_pseudo_labels_need_no_affinity_network(tmp_path: Path) -> None:
     add_labels(tmp_path, "4_pseudo", 0)
     (tmp_path / "4_pseudo" / "made_by.json").write_text('{"method": "crf", "network": "0123456789abcdef"}')
-    report = gather(settings(tmp_path))
+    report = gathered(settings(tmp_path))
     assert "3_affinity" not in report.missing["training"]
     assert "4_pseudo was made by weights (0123456789abcdef)" in report.notes[0]

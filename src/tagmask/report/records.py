@@ -1,0 +1,207 @@
+"""What a run folder records about itself: scores, training logs, settings and hashes of weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tagmask import __version__
+from tagmask.config import read_toml
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json
+
+# Names in a run folder.
+FOLDERS = {"seeds": "2_seeds", "pseudo": "4_pseudo", "predictions": "6_predictions"}
+TRAININGS = {  # folder: network, command
+    "1_classifier": ("Classifier", "train"),
+    "3_affinity": ("AffinityNet", "pseudo"),
+    "5_segmenter": ("Segmenter", "segment"),
+}
+OPTIONAL_TRAINING = "3_affinity"  # only one way to pseudo labels trains it
+SCORES, CONFIG, LOG, WEIGHTS, MADE_BY = "scores.json", "config.toml", "log.jsonl", "model.safetensors", "made_by.json"
+
+ORACLE = "oracle"  # the threshold that is tuned on the masks
+RULE = "cross_entropy"  # the default of `tagmask pseudo`
+MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
+LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
+NETWORKS = ("model", "network")  # entries of made_by.json that are hashes of weights
+HASH_DIGITS = 16  # of a sha256 that stages write into made_by.json
+Curves = Mapping[str, Mapping[str, Sequence[float]]]  # kind of maps: {score: its values over T thresholds i/T}
+PACKAGES = ("torch", "torchvision", "timm", "accelerate", "safetensors", "numpy", "scipy", "pillow")
+
+
+@dataclass(frozen=True)
+class StageScores:
+    """How well the labels of one stage agree with the truth; fractions, None if unknown."""
+
+    stage: str  # as shown, e.g. "pseudo labels"
+    images: int
+    miou_present: float | None
+    miou_all: float | None
+    fp: float | None
+    fn: float | None
+    iou: Mapping[str, float | None]
+    rule: str = ""  # seeds: how the threshold was chosen
+    threshold: float | None = None
+    confusion: npt.NDArray[np.int64] | None = None  # (K, K+1) rows = truth, last column = unsure
+
+    @property
+    def rule_name(self) -> str:
+        return self.rule.replace("_", " ")
+
+    @property
+    def title(self) -> str:
+        return f"{self.stage}, {self.rule_name}" if self.rule else self.stage
+
+
+@dataclass(frozen=True)
+class Training:
+    """The log of one network; each row holds a step and some values."""
+
+    title: str
+    rows: Sequence[Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was run, with which programs, data and weights."""
+
+    facts: Sequence[tuple[str, str]]
+    versions: Mapping[str, str]
+    weights: Sequence[tuple[str, int, str]]  # file, bytes, sha256
+    makers: Mapping[str, Mapping[str, Any]]  # folder: its made_by.json
+    settings: Mapping[str, Any]  # config.toml
+
+    def weights_file(self, digest: object) -> str | None:
+        """The weights file whose sha256 begins with ``digest``; None if the run has none."""
+        if not isinstance(digest, str) or len(digest) < HASH_DIGITS:
+            return None
+        return next((file for file, _, sha256 in self.weights if sha256.startswith(digest)), None)
+
+
+def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
+    """The scores of a run and the curves of its maps over the threshold; empty if it has no scores.json."""
+    file = run / SCORES
+    if not file.exists():
+        return [], {}
+    content: Any = read_json(file)
+    try:
+        seeds = content.get("seeds", {})
+        curves = {MAPS[kind]: _curve(seeds[kind]["curve"]) for kind in MAPS if kind in seeds}
+        rows = [label_scores(stage, content[stage]) for stage in LABELS if stage in content]
+        return [*_seed_scores(seeds), *rows], curves
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TagmaskError(
+            f"{file} is not as `tagmask score` writes it ({type(error).__name__}: {error}); "
+            f"run `tagmask score --out {run}` again."
+        ) from None
+
+
+def label_scores(stage: str, values: Mapping[str, Any]) -> StageScores:
+    """Scores of pseudo labels or predictions as scores.json holds them."""
+    return _stage_scores(LABELS[stage], values)
+
+
+def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
+    """For each kind of maps the oracle first, then ``RULE``: the page highlights these two."""
+    rows = []
+    for kind, title in MAPS.items():
+        rules = seeds.get(kind, {}).get("thresholds", {})
+        for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != RULE)):
+            values = {"images": seeds["images"], **rules[rule]}
+            rows.append(_stage_scores(title, values, rule, rules[rule]["threshold"]))
+    return rows
+
+
+def _stage_scores(title: str, values: Mapping[str, Any], rule: str = "", threshold: float | None = None) -> StageScores:
+    iou = values["iou"]
+    matrix = None if values.get("confusion") is None else np.asarray(values["confusion"], np.int64)
+    if matrix is not None and matrix.shape != (len(iou), len(iou) + 1):
+        raise TagmaskError(
+            f"{SCORES} has a confusion matrix {matrix.shape} for {len(iou)} classes of the {title}; "
+            "run `tagmask score` again."
+        )
+    miou_present, miou_all, fp, fn = (values.get(name) for name in ("miou_present", "miou_all", "fp", "fn"))
+    return StageScores(title, int(values["images"]), miou_present, miou_all, fp, fn, iou, rule, threshold, matrix)
+
+
+def _curve(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
+    """The curves in per cent, nan if unknown."""
+    return {
+        name: [float("nan") if value is None else 100 * value for value in values[name]]
+        for name in ("miou_present", "fp", "fn")
+    }
+
+
+def outdated_folders(run: Path, folders: Sequence[str]) -> list[str]:
+    """The folders that changed after scores.json was written, by file time: scores made by hand have no record."""
+    if not (run / SCORES).exists():
+        return []
+    written = (run / SCORES).stat().st_mtime
+    return [name for name in folders if (run / name).is_dir() and (run / name).stat().st_mtime > written]
+
+
+def read_trainings(run: Path) -> tuple[list[Training], str]:
+    """The logs of the networks, and a sentence on those that are missing."""
+    trainings, missing = [], []
+    for folder, (title, command) in TRAININGS.items():
+        logs = [read_log(file) for file in sorted((run / folder).glob(f"**/{LOG}"))]
+        trainings += [Training(title, rows) for rows in logs if rows]
+        optional = folder == OPTIONAL_TRAINING and (run / FOLDERS["pseudo"]).is_dir()
+        if not any(logs) and not optional:
+            missing.append(f"{folder} (`tagmask {command}`)")
+    return trainings, f"No training log yet in {', '.join(missing)}." if missing else ""
+
+
+def read_log(file: Path) -> list[dict[str, float]]:
+    """The rows of a log, numbers only; a line cut off by a kill is skipped."""
+    rows = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append({name: float(value) for name, value in row.items() if isinstance(value, (int, float))})
+    return rows
+
+
+def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
+    """Settings, versions, hashes of the weights, and what made each folder."""
+    settings = read_toml(run / CONFIG) if (run / CONFIG).exists() else {}
+    seeds = [f"{name}: {part['seed']}" for name, part in settings.items() if isinstance(part, dict) and "seed" in part]
+    # Of each network the weights of the last step, then those of the best.
+    files = [
+        file
+        for folder in TRAININGS
+        for file in sorted((run / folder).glob(f"**/{WEIGHTS}"), key=lambda file: (len(file.parts), file))
+    ]
+    weights = [(file.relative_to(run).as_posix(), file.stat().st_size, _sha256(file)) for file in files]
+    makers = {f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"[0-9]_*/**/{MADE_BY}"))}
+    return Provenance(
+        [*facts, ("random seeds", ", ".join(seeds) or "not recorded")], _versions(), weights, makers, settings
+    )
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tagmask": __version__, "python": platform.python_version(), "system": platform.platform()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "not installed"
+    return versions
