@@ -11,12 +11,15 @@ from tagmask.config.base import DataSettings, below, check_blocks, check_scales,
 class MapSettings:
     """How localisation maps are made; the defaults are the paper's."""
 
-    method: Literal["acr", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
-    """acr: class gradients of the attention; the others are what the paper compares with, on the same classifier."""
+    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
+    """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
+    compares with, on the same classifier."""
     layers: int | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: tuple[int, int] | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
+    affinity_steps: int = 1
+    """How often the affinity refines the maps; from 2 on its rows are normalised (not the paper's)."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
     centre: bool = False
@@ -32,15 +35,20 @@ class MapSettings:
     flip: bool = True
     """Also see the mirrored image."""
     batch: int = 16
-    """Images of equal shape that go through the network together; one with other methods than acr."""
+    """Images of equal shape that go through the network together; one with the methods that keep all attention."""
 
     def mistakes(self) -> list[str]:
-        found = below(self, layers=1, size=1, batch=1) + check_scales(self.scales)
+        found = below(self, layers=1, affinity_steps=1, size=1, batch=1) + check_scales(self.scales)
         if not 0 <= self.propagation < 1:
             found.append(f"--propagation {self.propagation} must be at least 0 and below 1, e.g. 0.8.")
-        if self.method != "acr" and (self.centre or self.layers):
-            flag = "--centre" if self.centre else "--layers"
-            found.append(f"{flag} is about the class gradients of --method acr; leave it out with {self.method}.")
+        if self.centre and self.method != "acr":
+            found.append(f"--centre is about the class gradients of --method acr; leave it out with {self.method}.")
+        if self.layers and self.method not in ("acr", "weighted"):
+            found.append(
+                f"--layers is about class gradients (acr, weighted); leave it out with --method {self.method}."
+            )
+        if self.affinity_steps > 1 and self.propagation:
+            found.append(f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one.")
         return found + check_blocks(self.affinity_blocks)
 
 

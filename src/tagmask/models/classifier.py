@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import Evidence, check_blocks, class_evidence
+from tagmask.acr.gradients import check_blocks
 from tagmask.errors import TagmaskError
-from tagmask.methods.trace import Trace, class_trace
 from tagmask.models.backbones import check_name, fetching
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
@@ -145,7 +144,7 @@ class Classifier(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """As ``attend``, with the logits (B, S, C) of all branches."""
         height, width = self.grid(*images.shape[-2:])
-        check_blocks(self, 1, blocks or range(0))
+        check_blocks(self, blocks or range(0))
         chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
         with record_attention(chosen, checkpoint=checkpoint) as found:
             logits = self.branches(images)
@@ -153,14 +152,6 @@ class Classifier(nn.Module):
         if len(found) != len(chosen) or any(attention.shape[-1] != tokens for attention in found):
             raise TagmaskError(f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}.")
         return logits, [self.without_extra_tokens(attention) for attention in found]
-
-    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
-        """Class gradients of the last ``layers`` blocks, Ā of ``affinity_blocks``; ``classes`` (B, K), −1 pads."""
-        return class_evidence(self, images, classes, layers, affinity_blocks)
-
-    def trace(self, images: Tensor, classes: Tensor, gradients: bool = True) -> Trace:
-        """All that the comparison methods need, kept whole for every block; ``classes`` is (B, K), −1 pads."""
-        return class_trace(self, images, classes, gradients)
 
     def without_extra_tokens(self, attention: Tensor) -> Tensor:
         """(…, prefix+n, prefix+n) to (…, T+n, T+n): class tokens and patches only."""

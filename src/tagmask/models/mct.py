@@ -16,38 +16,17 @@ scratch; ``tagmask_tiny``, which learnt to fill in pictures), and tokens that st
 part for hundreds of steps. Then the norm's weights and the class tokens are drawn anew.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import check_blocks, check_request, evaluating
-from tagmask.errors import TagmaskError
-from tagmask.methods.fusion import fuse
 from tagmask.models.classifier import Classifier
 
 MAP_LAYERS = 3
 _ALIKE = 0.1  # deviation of the final norm's weights below which nothing has read the class token
 _SPREAD = 4.0  # their deviation when drawn anew, and so the largest logit of a class token at the start
 _LEAST = 0.02  # deviation of class tokens drawn anew: as they have it, but at least this
-
-
-@dataclass
-class MctEvidence:
-    """What localisation needs from one pass: B images, K classes each (padding gives maps of 0), n patches."""
-
-    logits: Tensor  # (B, C)
-    rows: list[Tensor]  # Ā from the class's token to the patches, of the chosen last blocks, each (B, K, n)
-    cam: Tensor  # (B, K, n), of the patch branch
-    attention: list[Tensor]  # Ā of the blocks chosen for affinity, in order, each (B, C+n, C+n)
-
-    def plain_maps(self, centre: bool = False) -> Tensor:
-        """Maps (B, K, n) without affinity."""
-        if centre:
-            raise TagmaskError("--centre is about class gradients; the maps of an MCTformer have none: leave it out.")
-        return fuse(self.rows, self.cam)
 
 
 class MctClassifier(Classifier):
@@ -72,46 +51,19 @@ class MctClassifier(Classifier):
 
     def branches(self, images: Tensor) -> Tensor:
         """Logits (B, 2, C): of the class tokens, of the patches."""
-        return self._both(images)[0]
+        return self.branches_and_cam(images)[0]
 
-    def _both(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def branches_and_cam(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, 2, C) and the patch branch's CAM (B, C, h, w)."""
         grid = self.grid(*images.shape[-2:])
         tokens = self.vit.fc_norm(self.vit.forward_features(images))  # (B, N, D)
         patches = tokens[:, self.prefix :].transpose(1, 2).unflatten(-1, grid)  # (B, D, h, w)
         cam: Tensor = self.patch_head(patches)  # (B, C, h, w)
-        own = tokens[:, : self.class_tokens].mean(dim=-1)  # (B, C)
-        return torch.stack([own, cam.mean((-2, -1)).to(own.dtype)], dim=1), cam
-
-    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Any:
-        """Class attention of the last ``layers`` blocks, CAM, Ā of ``affinity_blocks``; ``classes`` (B, K), −1 pads."""
-        check_blocks(self, layers, affinity_blocks)
-        check_request(self, images, classes)
-        depth = len(self.blocks)
-        last = range(depth - layers, depth)
-        wanted = sorted({*last, *affinity_blocks})
-        with evaluating(self), torch.no_grad(), record_attention([self.blocks[i] for i in wanted]) as found:
-            logits, cam = self._both(images)
-        attention = {i: self.without_extra_tokens(one) for i, one in zip(wanted, found, strict=True)}
-        rows = [_of_classes(attention[i][:, : self.class_tokens, self.class_tokens :], classes) for i in last]
-        chosen = _of_classes(cam.flatten(2).to(rows[0].dtype), classes)
-        return MctEvidence(logits.mean(dim=1), rows, chosen, [attention[i] for i in affinity_blocks])
-
-    def trace(self, images: Tensor, classes: Tensor, gradients: bool = True) -> NoReturn:
-        """Refused: the comparison methods read one class token and its head."""
-        raise TagmaskError(
-            "CAM, TS-CAM, Grad-CAM, generic attention and rollout need a classifier with one class token and a head, "
-            "and this is an MCTformer; train one with --model acr to compare them."
-        )
+        logits = tokens[:, : self.class_tokens].mean(dim=-1)  # (B, C)
+        return torch.stack([logits, cam.mean((-2, -1)).to(logits.dtype)], dim=1), cam
 
     def stored(self) -> nn.Module:
         return self
-
-
-def _of_classes(values: Tensor, classes: Tensor) -> Tensor:
-    """Of (B, C, n) the rows ``classes`` (B, K): (B, K, n); padding (−1) gives zeros."""
-    index = classes.clamp(min=0).unsqueeze(-1).expand(-1, -1, values.shape[-1])
-    return values.gather(1, index) * (classes >= 0).unsqueeze(-1)
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import DAMAGED, replacing, write_json
+from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
@@ -61,7 +62,8 @@ def seed_catalog(settings: SeedSettings) -> Seeded:
     todo = {i for i in own if not _is_whole(seed_file(folder, catalog.name(i)), catalog.tags(i))}
     done = Seeded(folder, 0, len(own) - len(todo), {})
     with tqdm(total=len(own), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for group in _groups(catalog, own, todo, done.skipped, _batch(settings)):
+        batch = settings.batch if method_for(model, settings.method).batched else 1
+        for group in _groups(catalog, own, todo, done.skipped, batch):
             images = [image for _, image in group]
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
             for (i, _), maps in zip(group, make_maps(model, images, classes, settings), strict=True):
@@ -143,10 +145,6 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
         return bool(read_seeds(path)["classes"].tolist() == list(classes))
     except TagmaskError:
         return False
-
-
-def _batch(settings: SeedSettings) -> int:
-    return settings.batch if settings.method == "acr" else 1  # other methods keep all attention and its gradients
 
 
 def _groups(
