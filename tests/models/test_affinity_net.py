@@ -8,11 +8,11 @@ import timm
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from tagmask.models.resnet38 import Basic, Bottleneck, ResNet38
 from torch import nn
 
 from tagmask.errors import TagmaskError
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.models.resnet38 import Basic, Bottleneck, ResNet38
 
 
 def tiny_net(seed: int = 0, **options: Any) -> AffinityNet:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-
 from tagmask.acr.information import information
+
 from tagmask.data.datasets import to_tensor
 from tagmask.errors import TagmaskError
 from tagmask.models import tiny

@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tagmask.errors import TagmaskError
-from tagmask.methods.baselines import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS, load_classifier
 from tagmask.models.mct import MctClassifier
@@ -208,13 +207,6 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
         load_classifier(tmp_path / "nowhere")
     assert {kind.kind for kind in KINDS.values()} == {"classifier", "mct"}
-
-
-@pytest.mark.parametrize("name", [name for name in METHODS if "acr" not in name])
-def test_comparison_methods_are_refused(name: str) -> None:
-    model = mct()
-    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--model acr"):
-        METHODS[name](model, wide(model), [[0]])
 
 
 @pytest.mark.skipif(not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine")

@@ -1,7 +1,7 @@
 """Localisation maps by name: one registry for ACR, MCTformer and the methods they are compared with.
 
-Every method is a function ``(model, images, classes, blocks, **options) -> Maps``; see ``tagmask.acr.localize.MapMethod``.
-What follows is the same for all: views at test time, padding, affinity, normalisation.
+Every method is a function ``(model, images, classes, blocks, **options) -> Maps``, described at
+``tagmask.acr.localize.MapMethod``. What follows is the same for all: views at test time, affinity, normalisation.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Any
 from tagmask.acr.localize import MapMethod, acr
 from tagmask.errors import TagmaskError
 from tagmask.methods.baselines import cam, generic, grad_cam, rollout, ts_cam, weighted
-from tagmask.methods.mct import mct
+from tagmask.methods.mctformer import mct
 from tagmask.models.mct import MctClassifier
 
 

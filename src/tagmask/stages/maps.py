@@ -48,14 +48,14 @@ def make_maps(
     height, width = images[0].shape[:2]
     pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
     pictures = pictures.to(model.mean.device)
-    method = method_for(model, settings.method).maps
     names = ("transpose", "affinity_steps", "compete", "propagation")
-    options: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    options: dict[str, Any] = {"method": method_for(model, settings.method).maps}
+    options |= {name: getattr(settings, name) for name in names}
     options["affinity_blocks"] = block_range(settings.affinity_blocks)
     options |= {name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)}
     sums = [[torch.zeros(len(numbers), height, width) for numbers in classes] for _ in range(2)]
     for view in views(model, pictures, settings):
-        for totals, kind in zip(sums, localize_both(model, view.images, classes, method, **options), strict=True):
+        for totals, kind in zip(sums, localize_both(model, view.images, classes, **options), strict=True):
             for total, maps in zip(totals, kind, strict=True):
                 if len(total):
                     total += _to_pixels(maps, view, (height, width)).cpu()
