@@ -10,6 +10,7 @@ _PUBLIC = {  # name: module that defines it; imported on first use, so that `tag
     "Catalog": "tagmask.data.catalog",
     "TagmaskError": "tagmask.errors",
     "TrainSettings": "tagmask.config",
+    "load": "tagmask.models.kinds",
     "localize": "tagmask.stages.photo",
     "train": "tagmask.training.classifier",
 }
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from tagmask.data.catalog import Catalog
     from tagmask.errors import TagmaskError
     from tagmask.models.classifier import Classifier
+    from tagmask.models.kinds import load
     from tagmask.stages.photo import localize
     from tagmask.training.classifier import train
 
-__all__ = ["Catalog", "Classifier", "TagmaskError", "TrainSettings", "__version__", "localize", "train"]
+__all__ = ["Catalog", "Classifier", "TagmaskError", "TrainSettings", "__version__", "load", "localize", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ class AffinitySettings(LoopSettings):
     batch: int = 8
     head_lr: float = 10.0
     backbone: str = "resnet50"
-    """Any timm CNN that can be dilated to stride 8, or resnet38, PSA's own."""
+    """Any timm CNN that can be dilated to stride 8."""
     pretrained: bool = False
     """Start from timm's published weights (downloaded by timm once)."""
     weights: Path | None = None

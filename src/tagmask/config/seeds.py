@@ -45,7 +45,7 @@ class MapSettings:
             found.append(f"--centre is about the class gradients of --method acr; leave it out with {self.method}.")
         if self.layers and self.method not in ("acr", "weighted"):
             found.append(
-                f"--layers is about class gradients (acr, weighted); leave it out with --method {self.method}."
+                f"--layers is about the class gradients of --method acr and weighted; leave it out with {self.method}."
             )
         if self.affinity_steps > 1 and self.propagation:
             found.append(f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one.")

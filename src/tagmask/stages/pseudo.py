@@ -172,7 +172,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
             continue  # told when its turn to be labelled comes
-        chooser.add(image, np.clip(_route(settings).spread(image, _float(seeds[settings.source()])), 0, 1))
+        chooser.add(np.clip(_route(settings).spread(image, _float(seeds[settings.source()])), 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen

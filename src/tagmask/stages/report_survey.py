@@ -70,7 +70,7 @@ def choose_threshold(files: Files, indices: list[int]) -> float:
     rule = choosers()[RULE]
     for i in evenly(indices, FOR_THRESHOLD):
         try:
-            rule.add(np.zeros((1, 1, 3), np.uint8), read_seeds(files.path("seeds", i))["refined"])
+            rule.add(read_seeds(files.path("seeds", i))["refined"])
         except TagmaskError as error:
             files.problems[files.catalog.name(i)] = str(error)
     return rule.result()

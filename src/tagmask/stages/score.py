@@ -35,11 +35,11 @@ class Tally:
     def empty(cls, classes: int) -> "Tally":
         return cls({kind: Sweep(classes + 1) for kind in KINDS}, {kind: choosers() for kind in KINDS})
 
-    def add(self, image: Any, classes: Any, maps: dict[str, Any], mask: Any) -> None:
+    def add(self, classes: Any, maps: dict[str, Any], mask: Any) -> None:
         for kind in KINDS:
             self.sweeps[kind].add(classes, maps[kind], mask)
             for rule in self.choosers[kind].values():
-                rule.add(image, maps[kind])
+                rule.add(maps[kind])
         self.images += 1
 
     def merge(self, other: "Tally") -> None:
@@ -181,7 +181,7 @@ def count_piece(catalog: Catalog, folder: Path, indices: range) -> Tally:
     for i in indices:
         try:
             seeds = read_seeds(seed_file(folder, catalog.name(i)))
-            image, mask = catalog.load_pair(i)
+            mask = catalog.load_mask(i)
             if mask is None:
                 raise ImageError(f'"{catalog.name(i)}" has no mask.')
             if tuple(seeds["size"]) != mask.shape:
@@ -189,7 +189,7 @@ def count_piece(catalog: Catalog, folder: Path, indices: range) -> Tally:
                     f'the maps of "{catalog.name(i)}" are {tuple(seeds["size"])} and its mask is {mask.shape}; '
                     "make the seeds again from these images."
                 )
-            tally.add(image, seeds["classes"].tolist(), seeds, mask)
+            tally.add(seeds["classes"].tolist(), seeds, mask)
         except TagmaskError as error:
             tally.missing[catalog.name(i)] = str(error)
     return tally
