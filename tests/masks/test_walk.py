@@ -117,7 +117,7 @@ def test_small_attention_to_a_high_power_does_not_vanish() -> None:
     [
         (lambda: half_offsets(1), "radius is 1; .* above 1"),
         (lambda: transition(np.zeros((4, 4))), r"shape \(4, 4\); give \(channels"),
-        (lambda: transition(np.full((1, 2, 2), np.nan)), "NaN or infinity.*train it anew"),
+        (lambda: transition(np.full((1, 2, 2), np.nan)), "NaN or infinity.*train it again"),
         (lambda: transition(np.zeros((1, 2, 2)), beta=0), "beta is 0"),
         (lambda: from_edges(np.zeros((3, 2, 2)), 2), r"radius 2 needs \(4, height, width\)"),
         (lambda: random_walk(np.zeros((1, 2, 3)), transition(np.zeros((1, 2, 2)))), "the 4 positions.*resize them"),

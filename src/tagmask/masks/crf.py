@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tagmask.errors import TagmaskError
 from tagmask.masks.lattice import Floats, Kernel, filter_labels, gaussian_kernel
 
-LEAST = 1e-5  # probabilities below count as this: no label is ever out of the question
+LEAST = 1e-5  # lower probabilities count as this, so that no label is ruled out
 PIXELS_AT_ONCE = 1 << 14  # in the softmax, so that they stay in the processor's cache
 
 

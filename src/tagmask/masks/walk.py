@@ -44,7 +44,7 @@ def edge_affinities(features: Array, radius: float = RADIUS) -> Array:
     if features.ndim != 3 or not features.size:
         raise TagmaskError(f"features are of shape {features.shape}; give (channels, height, width).")
     if not np.isfinite(features).all():
-        raise TagmaskError("the features hold NaN or infinity; the affinity network has diverged, train it anew.")
+        raise TagmaskError("the features hold NaN or infinity; the affinity network has diverged, train it again.")
     values = features.astype(_dtype(features), copy=False)
     channels, height, width = values.shape
     offsets = half_offsets(radius)

@@ -6,14 +6,14 @@ Xu et al. 2022, Multi-class Token Transformer for Weakly Supervised Semantic Seg
   only the parameters have more rows.
 - Class branch: the logit of class c is the mean over the features of token c after the final norm; there is no head.
 - Patch branch: a 3×3 convolution on the patch tokens gives a class activation map (CAM), its mean the logit.
-- Both are trained on the tags; as a prediction their mean is given.
+- Both are trained on the tags; the prediction is their mean.
 
 Tokens are [C class tokens, distillation or register tokens, patches].
 
 Not in the paper: a layer norm's output has mean 0 before its weights are applied, so a token's logit is at most as
-large as the deviation of these weights. Where they are all alike, no training has read a class token before (from
-scratch; ``tagmask_tiny``, which learnt to fill in pictures), and tokens that start alike could neither say anything nor
-part for hundreds of steps. Then the norm's weights and the class tokens are drawn anew.
+large as the deviation of these weights. If they are all alike, nothing has been trained on a class token yet (from
+scratch; ``tagmask_tiny``, which learnt to fill in pictures), and tokens that start alike would carry no information and
+stay alike for hundreds of steps. Then the norm's weights and the class tokens are drawn at random.
 """
 
 from typing import Any, ClassVar
@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from tagmask.models.classifier import Classifier
 
 MAP_LAYERS = 3
-_ALIKE = 0.1  # deviation of the final norm's weights below which nothing has read the class token
-_SPREAD = 4.0  # their deviation when drawn anew, and so the largest logit of a class token at the start
-_LEAST = 0.02  # deviation of class tokens drawn anew: as they have it, but at least this
+_ALIKE = 0.1  # deviation of the final norm's weights below which nothing was trained on the class token
+_SPREAD = 4.0  # their deviation when drawn at random, and so the largest logit of a class token at the start
+_LEAST = 0.02  # deviation added to the class tokens is their own, but at least this
 
 
 class MctClassifier(Classifier):
@@ -38,7 +38,7 @@ class MctClassifier(Classifier):
     def __init__(self, backbone: str, num_classes: int, **options: Any) -> None:
         super().__init__(backbone, num_classes, **options)
         _repeat_class_token(self.vit, num_classes)
-        _wake(self.vit)
+        _separate(self.vit)
         self.patch_head = nn.Conv2d(self.vit.embed_dim, num_classes, 3, padding=1)
 
     @property
@@ -68,19 +68,19 @@ class MctClassifier(Classifier):
 
 @torch.no_grad()
 def _repeat_class_token(vit: Any, count: int) -> None:
-    """Make the class token and its position embedding ``count`` tokens; all that counts prefix tokens knows it then."""
+    """Repeat the class token and its position embedding ``count`` times, and correct every count of prefix tokens."""
     vit.cls_token = nn.Parameter(vit.cls_token.repeat(1, count, 1))  # (1, C, D)
     if vit.pos_embed is not None and not vit.no_embed_class:
-        own = vit.pos_embed[:, :1].repeat(1, count, 1)  # (1, C, D)
-        vit.pos_embed = nn.Parameter(torch.cat([own, vit.pos_embed[:, 1:]], dim=1))
+        repeated = vit.pos_embed[:, :1].repeat(1, count, 1)  # (1, C, D)
+        vit.pos_embed = nn.Parameter(torch.cat([repeated, vit.pos_embed[:, 1:]], dim=1))
     for module in vit.modules():
         if hasattr(module, "num_prefix_tokens"):  # the ViT itself and, with rotary embeddings, its attention
             module.num_prefix_tokens += count - 1
 
 
 @torch.no_grad()
-def _wake(vit: Any) -> None:
-    """Let class tokens that nothing has read yet differ, and their mean features tell something."""
+def _separate(vit: Any) -> None:
+    """Make untrained class tokens differ, and their mean features depend on them."""
     weights = [norm.weight for norm in (vit.norm, vit.fc_norm) if getattr(norm, "weight", None) is not None]
     if any(weight.std() >= _ALIKE for weight in weights):
         return

@@ -70,7 +70,7 @@ def seed_sheet(
 
 
 def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
-    """(k, H, W) -> (H, W): the label of the highest map where it exceeds the threshold, else 0 (METHOD.md §3)."""
+    """(k, H, W) -> (H, W): the label of the highest map where it exceeds the threshold, else 0."""
     if not 0 <= threshold <= 1:
         raise TagmaskError(f"the threshold is {threshold}; give a value in 0 … 1, as the maps have.")
     values = check_map(maps, "maps")  # (k, H, W)

@@ -1,4 +1,4 @@
-"""Pseudo labels: one palette PNG per image, from its seeds, by one of three routes (METHOD.md §4).
+"""Pseudo labels: one palette PNG per image, from its seeds, by one of three routes (docs/method.md §4).
 
     walk       confident regions → AffinityNet → random walk → labels        (the paper's, PSA)
     crf        the dense CRF on the maps, nothing to train

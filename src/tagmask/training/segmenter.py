@@ -1,4 +1,4 @@
-"""Training the segmentation network on pseudo labels (METHOD.md §5)."""
+"""Training the segmentation network on pseudo labels (docs/method.md §5)."""
 
 import hashlib
 from dataclasses import dataclass
