@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import tagmask.cli as cli
-from tagmask.methods.baselines import METHODS
+from tagmask.methods import METHODS
 from tagmask.scenes.catalog import Scenes
 
 ROOT = Path(__file__).parents[1]

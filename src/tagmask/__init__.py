@@ -10,6 +10,7 @@ _PUBLIC = {  # name: where it is defined; imported on first use, so that `tagmas
     "Classifier": "tagmask.models.classifier:Classifier",
     "TagmaskError": "tagmask.errors:TagmaskError",
     "TrainSettings": "tagmask.config:TrainSettings",
+    "load": "tagmask.models.kinds:load",
     "localize": "tagmask.stages.seeds:localize",
     "predict": "tagmask.stages.predict:predict",
     "run": "tagmask.pipeline.run:run_images",
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tagmask.data.catalog import Catalog
     from tagmask.errors import TagmaskError
     from tagmask.models.classifier import Classifier
+    from tagmask.models.kinds import load
     from tagmask.pipeline.run import run_images as run
     from tagmask.stages.predict import predict
     from tagmask.stages.seeds import localize
@@ -32,6 +34,7 @@ __all__ = [
     "TagmaskError",
     "TrainSettings",
     "__version__",
+    "load",
     "localize",
     "predict",
     "run",

@@ -1,12 +1,13 @@
 """Competition by hand, and the walk with restart against its closed form."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from tagmask.acr.competition import propagate, share
-from tagmask.acr.localize import localize, localize_both, pad_classes
+from tagmask.acr.localize import acr, localize, localize_both, pad_classes
 from tagmask.errors import TagmaskError
 from tests.helpers import tiny_classifier
 
@@ -36,13 +37,13 @@ def test_many_steps_reach_the_closed_form(transpose: bool) -> None:
 
 def test_localize_competes_per_image_whatever_the_batch_holds() -> None:
     model, images = tiny_classifier(), torch.rand(2, 3, 32, 48)
-    options = {"compete": True, "propagation": 0.8}
-    both = localize(model, images, [[0, 2], [1]], **options)  # type: ignore[arg-type]
-    alone = localize(model, images[1:], [[1]], **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"compete": True, "propagation": 0.8}
+    both = localize(model, images, [[0, 2], [1]], **options)
+    alone = localize(model, images[1:], [[1]], **options)
     torch.testing.assert_close(both[1], alone[0])
-    found = model.evidence(images[:1], pad_classes([[0, 2]]), 2, range(4))
+    maps = acr(model, images[:1], pad_classes([[0, 2]]), range(4))
     plain = localize_both(model, images[:1], [[0, 2]])[0][0].flatten(1)  # (2, n)
-    pairs = torch.stack(found.attention).sum(0)[0, 1:, 1:]
+    pairs = torch.stack(maps.attention).sum(0)[0, 1:, 1:]
     expected = propagate(share(plain), pairs, 0.8)
     torch.testing.assert_close(both[0].flatten(1), expected)
 

@@ -8,7 +8,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from tagmask.acr.gradients import Evidence, class_evidence, why_no_shortcut
+from tagmask.acr.gradients import ClassRows, class_rows, why_no_shortcut
 from tagmask.acr.localize import affinity, gradient_map, localize, localize_both, pad_classes, refine
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
@@ -48,7 +48,7 @@ def patch_rows(model: Classifier, gradients: list[Tensor], layers: int) -> list[
     return [gradient[..., 0, model.prefix :] for gradient in gradients[-layers:]]
 
 
-def assert_same(found: Evidence, gradients: list[Tensor], attention: list[Tensor]) -> None:
+def assert_same(found: ClassRows, gradients: list[Tensor], attention: list[Tensor]) -> None:
     for one, other in zip(found.gradients, gradients, strict=True):
         assert distance(one, other) < 1e-10
     for one, other in zip(found.attention, attention, strict=True):
@@ -61,12 +61,15 @@ def test_shortcut_is_plain_autograd_is_one_backward_per_class(name: str, layers:
     model = backbone(name)
     assert why_no_shortcut(model) == ""
     images, classes, everything = batch(model), pad_classes(CLASSES), range(len(model.blocks))
-    short = class_evidence(model, images, classes, layers, everything)
-    exact = class_evidence(model, images, classes, layers, everything, exact_graph=True)
+    short = class_rows(model, images, classes, layers, everything)
+    exact = class_rows(model, images, classes, layers, everything, exact_graph=True)
     assert_same(short, exact.gradients, exact.attention)
     matrices, gradients = by_hooks(model, images, classes)
     means = [model.without_extra_tokens(matrix.mean(1)) for matrix in matrices]
     assert_same(short, patch_rows(model, gradients, layers), means)
+    for found in (short, exact):
+        for row, expected in zip(found.rows, patch_rows(model, matrices, layers), strict=True):
+            assert distance(row, expected) < 1e-10
     assert all(gradient[1, 1].abs().max() == 0 for gradient in short.gradients)  # padding
     torch.testing.assert_close(short.logits, model(images))
 
@@ -87,7 +90,7 @@ def test_more_blocks_than_the_shortcut_knows(name: str, layers: int) -> None:
     matrices, gradients = by_hooks(model, images, classes)
     chosen = range(4)  # some before the graph starts, some after
     means = [model.without_extra_tokens(matrices[i].mean(1)) for i in chosen]
-    assert_same(class_evidence(model, images, classes, layers, chosen), patch_rows(model, gradients, layers), means)
+    assert_same(class_rows(model, images, classes, layers, chosen), patch_rows(model, gradients, layers), means)
 
 
 @pytest.mark.parametrize("blocks", [range(0), range(2), range(2, 3), range(3, 4), range(1, 4, 2)])
@@ -95,7 +98,7 @@ def test_affinity_of_chosen_blocks(blocks: range) -> None:
     model = backbone("tagmask_tiny")
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
-    found = class_evidence(model, images, classes, 2, blocks)
+    found = class_rows(model, images, classes, 2, blocks)
     assert_same(found, patch_rows(model, gradients, 2), [matrices[i].mean(1) for i in blocks])
 
 
@@ -103,7 +106,7 @@ def test_a_single_block() -> None:
     model = lively(around(timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=4, dynamic_img_size=True)))
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
-    found = class_evidence(model, images, classes, 1, range(1))
+    found = class_rows(model, images, classes, 1, range(1))
     assert_same(found, patch_rows(model, gradients, 1), [matrices[0].mean(1)])
 
 
@@ -113,7 +116,7 @@ def test_unknown_blocks_fall_back_with_one_warning() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
-            found = class_evidence(model, images, classes, 2, range(12))
+            found = class_rows(model, images, classes, 2, range(12))
     assert [str(one.message) for one in caught] == [
         "vit_small_patch16_dinov3: the shortcut does not know Eva; plain autograd is used, exact but slower."
     ]
@@ -125,7 +128,7 @@ def test_unknown_blocks_fall_back_with_one_warning() -> None:
 def test_relu_comes_before_the_head_mean() -> None:
     gradient = torch.tensor([[[3.0, -1.0], [-5.0, 1.0]]])  # (1 class, 2 heads, 2 patches)
     assert gradient_map([gradient]).tolist() == [[1.5, 0.5]]  # after the mean it would be 0, 0
-    assert gradient_map([gradient, 2 * gradient, gradient], layers=2).tolist() == [[4.5, 1.5]]
+    assert gradient_map([2 * gradient, gradient]).tolist() == [[4.5, 1.5]]
 
 
 def test_product_by_hand() -> None:
@@ -134,6 +137,29 @@ def test_product_by_hand() -> None:
     maps = torch.tensor([[4.0, 2.0, 8.0]])
     assert refine(maps, attends).tolist() == [[2.0, 2.0, 3.0]]  # A·g: collects from what it attends to
     assert refine(maps, attends, transpose=True).tolist() == [[4.0, 10.0, 0.0]]  # Aᵀg: from what attends to it
+
+
+def test_steps_by_hand() -> None:
+    """Rows sum to 2 and 4. One step is the plain product; from two on it is that of (½, ½) and (¼, ¾)."""
+    attends, maps = torch.tensor([[1.0, 1.0], [1.0, 3.0]]), torch.tensor([[8.0, 0.0]])
+    assert refine(maps, attends).tolist() == [[8.0, 8.0]]
+    assert refine(maps, attends, steps=2).tolist() == [[3.0, 2.5]]  # after the first (4, 2)
+    assert refine(maps, attends, steps=3).tolist() == [[2.75, 2.625]]
+    lopsided = torch.tensor([[0.0, 1.0], [0.0, 1.0]])  # transposed: nothing attends to patch 0, both to patch 1
+    assert refine(maps, lopsided + 1, True, 2).tolist() == [[4.0, 4.0]]  # columns (1, 1) and (2, 2): (½, ½) each
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_steps_of_every_map(steps: int) -> None:
+    model = backbone("vit_small_patch14_reg4_dinov2")
+    images = batch(model)
+    plain, refined = localize_both(model, images, CLASSES, affinity_steps=steps, affinity_blocks=range(2, 9))
+    matrices, _ = by_hooks(model, images, pad_classes(CLASSES))
+    for i in range(2):
+        pairs = torch.stack(matrices[2:9])[:, i, :, model.prefix :, model.prefix :].mean(1).sum(0)  # (n, n)
+        pairs = pairs if steps == 1 else pairs / pairs.sum(1, keepdim=True)
+        expected = plain[i].flatten(1) @ torch.linalg.matrix_power(pairs, steps).T
+        assert distance(refined[i].flatten(1), expected) < 1e-10
 
 
 def test_affinity_by_hand() -> None:
@@ -198,12 +224,12 @@ def test_centred_maps_do_not_change_with_what_all_patches_share() -> None:
 def test_no_graph_is_left_and_none_is_needed(layers: int) -> None:
     model = tiny_classifier().eval()
     images = torch.rand(1, 3, 32, 40)
-    found = class_evidence(model, images, pad_classes([[0, 1]]), layers, range(4))
-    for tensor in (found.logits, *found.gradients, *found.attention):
+    found = class_rows(model, images, pad_classes([[0, 1]]), layers, range(4))
+    for tensor in (found.logits, *found.rows, *found.gradients, *found.attention):
         assert not tensor.requires_grad
     assert all(parameter.grad is None for parameter in model.parameters())
     with torch.inference_mode():
-        again = class_evidence(model, images.clone(), pad_classes([[0, 1]]), layers, range(4))
+        again = class_rows(model, images.clone(), pad_classes([[0, 1]]), layers, range(4))
     torch.testing.assert_close(again.gradients, found.gradients)
 
 
@@ -234,7 +260,7 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
         setattr(model.vit.get_submodule(parent), name, Failing())
     before = [part.training for part in model.modules()], [p.requires_grad for p in model.parameters()]
     try:
-        class_evidence(model, torch.rand(1, 3, 32, 40), pad_classes([[0]]), layers, range(4))
+        class_rows(model, torch.rand(1, 3, 32, 40), pad_classes([[0]]), layers, range(4))
         assert not place
     except RuntimeError as error:
         assert str(error) == "on purpose"  # noqa: PT017
@@ -254,6 +280,8 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
         ({"classes": [[-1]]}, "class -1 does not exist; classes are counted from 0"),
         ({"classes": [[0, 3]]}, "class 3 does not exist; this model knows classes 0 to 2"),
         ({"classes": [[0], [1]]}, "classes were given for 2 images, but there are 1"),
+        ({"affinity_steps": 0}, "affinity_steps is 0; give 1 or more"),
+        ({"colour": "red"}, "colour is not an option of the map method acr; leave it out"),
     ],
 )
 def test_bad_input(changes: dict[str, Any], message: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from tagmask.acr.gradients import class_evidence
+from tagmask.acr.gradients import class_rows
 from tagmask.acr.localize import localize, pad_classes
 from tagmask.models.classifier import Classifier
 from tests.acr.independent import around
@@ -51,7 +51,7 @@ def test_gradients_by_pencil() -> None:
     """
     model = pencil_model()
     image = torch.tensor([[[[2, 0]], [[1, 3]], [[9, 9]]]], dtype=torch.float64)  # blue is not seen
-    found = class_evidence(model, image, pad_classes([[0, 1]]), 2, range(2))
+    found = class_rows(model, image, pad_classes([[0, 1]]), 2, range(2))
     first, second = (gradient[0, :, 0] for gradient in found.gradients)  # (2 classes, 2 patches), one head
     torch.testing.assert_close(first, torch.tensor([[2, 6], [-2, -6]], dtype=torch.float64))
     torch.testing.assert_close(second, torch.tensor([[4, -8], [-4, 8]], dtype=torch.float64))
@@ -115,7 +115,7 @@ def test_gradients_by_finite_differences(exact_graph: bool) -> None:
     classes = [[2, 0], [1]]
     plain = numpy_logits(weights, images[0].numpy(), heads, (0, 0, 0, 0.0))
     np.testing.assert_allclose(plain, model(images)[0].detach().numpy(), rtol=1e-10)
-    found = class_evidence(model, images, pad_classes(classes), 2, range(0), exact_graph=exact_graph)
+    found = class_rows(model, images, pad_classes(classes), 2, range(0), exact_graph=exact_graph)
     for block, head, patch, image in np.ndindex(2, heads, 6, 2):
         logits = [
             numpy_logits(weights, images[image].numpy(), heads, (block, head, patch + 1, step))

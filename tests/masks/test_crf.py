@@ -225,15 +225,6 @@ def test_same_input_same_bits() -> None:
     np.testing.assert_array_equal(dense_crf(np.asfortranarray(image), probabilities), first)
 
 
-@pytest.mark.parametrize("labels", [2, 5])
-def test_torch_gives_the_same(labels: int) -> None:
-    image, probabilities = picture(30, 44), smooth_maps(labels, 30, 44)
-    for settings in (SEEDS, SEGMENTATION, FINE, replace(SEEDS, iterations=0)):
-        found = dense_crf(image, probabilities, settings, device="cpu")
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, dense_crf(image, probabilities, settings), atol=1e-4)
-
-
 IMAGE, MAPS = np.zeros((4, 5, 3), np.uint8), np.full((2, 4, 5), 0.5, np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Each comparison method against a few lines that share nothing with it but the classifier."""
+"""Each map method against a few lines that share nothing with it but the classifier."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,19 +8,24 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from tagmask.acr.localize import localize
+from tagmask.acr.localize import acr, localize, localize_both
 from tagmask.errors import TagmaskError
-from tagmask.methods.baselines import METHODS, cam_map, class_attention, generic_map, grad_cam_map, rollout_map
+from tagmask.methods import METHODS, method_for
+from tagmask.methods.baselines import cam_map, class_attention, generic_map, grad_cam_map, rollout_map
+from tagmask.methods.mctformer import mct
 from tagmask.models.classifier import Classifier
+from tagmask.models.mct import MctClassifier
 from tests.acr.independent import by_hooks, lively
 from tests.helpers import tiny_classifier
 
 Array = npt.NDArray[np.float64]
 CLASSES = [[2, 0], [1]]
-COMPARED = ["cam", "ts_cam", "grad_cam", "generic", "rollout"]
+COMPARED = ["weighted", "cam", "ts_cam", "grad_cam", "generic", "rollout"]
 
 
-@pytest.fixture(params=["tagmask_tiny", "deit_tiny_distilled_patch16_224"], scope="module")
+@pytest.fixture(
+    params=["tagmask_tiny", "deit_tiny_distilled_patch16_224", "vit_small_patch14_reg4_dinov2"], scope="module"
+)
 def model(request: pytest.FixtureRequest) -> Classifier:
     if request.param == "tagmask_tiny":
         return tiny_classifier().double().eval()
@@ -38,6 +43,17 @@ def matrices(model: Classifier, image: torch.Tensor, label: int) -> tuple[list[A
     """Attention and its gradients of every block, (heads, N, N) each."""
     attention, gradients = by_hooks(model, image[None], torch.tensor([[label]]))
     return [one[0].numpy() for one in attention], [one[0, 0].numpy() for one in gradients]
+
+
+def expected_weighted(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    """Of the last two blocks, one head and one patch after the other."""
+    star = np.zeros(12)
+    for attention, gradient in list(zip(*matrices(model, image, label), strict=True))[-2:]:
+        for head in range(len(attention)):
+            for patch in range(12):
+                key = model.prefix + patch
+                star[patch] += max(attention[head, 0, key] * gradient[head, 0, key], 0) / len(attention)
+    return star
 
 
 def expected_cam(model: Classifier, image: torch.Tensor, label: int) -> Array:
@@ -82,6 +98,7 @@ def expected_rollout(model: Classifier, image: torch.Tensor, label: int) -> Arra
 
 
 EXPECTED: dict[str, Callable[[Classifier, torch.Tensor, int], Array]] = {
+    "weighted": expected_weighted,
     "cam": expected_cam,
     "ts_cam": expected_ts_cam,
     "grad_cam": expected_grad_cam,
@@ -92,7 +109,7 @@ EXPECTED: dict[str, Callable[[Classifier, torch.Tensor, int], Array]] = {
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_maps(name: str, model: Classifier, images: torch.Tensor) -> None:
-    found = METHODS[name](model, images, CLASSES)
+    found = localize(model, images, CLASSES, METHODS[name].maps, affinity=False)
     assert [one.shape for one in found] == [(2, 3, 4), (1, 3, 4)]
     assert torch.cat(found).max() > torch.cat(found).min() >= 0
     for image, maps, classes in zip(images, found, CLASSES, strict=True):
@@ -104,15 +121,16 @@ def test_maps(name: str, model: Classifier, images: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", ["cam", "grad_cam"])
 def test_relu_has_something_to_do(name: str, model: Classifier, images: torch.Tensor) -> None:
-    zeros = (torch.cat(METHODS[name](model, images, [[0, 1, 2], [0, 1, 2]])) == 0).double().mean()
+    maps = localize(model, images, [[0, 1, 2], [0, 1, 2]], METHODS[name].maps, affinity=False)
+    zeros = (torch.cat(maps) == 0).double().mean()
     assert 0.1 < zeros < 0.9
 
 
 @pytest.mark.parametrize(("blocks", "transpose"), [(None, False), (range(1, 4), True)])
 @pytest.mark.parametrize("name", COMPARED)
 def test_refinement(name: str, blocks: range | None, transpose: bool, model: Classifier, images: torch.Tensor) -> None:
-    plain = METHODS[name](model, images, CLASSES)
-    refined = METHODS[name](model, images, CLASSES, affinity=True, affinity_blocks=blocks, transpose=transpose)
+    method = METHODS[name].maps
+    plain, refined = localize_both(model, images, CLASSES, method, affinity_blocks=blocks, transpose=transpose)
     for image, before, after in zip(images, plain, refined, strict=True):
         attention, _ = matrices(model, image, 0)
         chosen = attention if blocks is None else [attention[i] for i in blocks]
@@ -121,16 +139,53 @@ def test_refinement(name: str, blocks: range | None, transpose: bool, model: Cla
             np.testing.assert_allclose(maps, one @ weight if transpose else weight @ one, rtol=1e-9)
 
 
-def test_acr_is_called_in_the_same_way(model: Classifier, images: torch.Tensor) -> None:
-    assert list(METHODS) == [*COMPARED, "acr*", "acr"]
-    options: dict[str, Any] = {"affinity_blocks": range(2), "transpose": True}
-    plain = localize(model, images, CLASSES, affinity=False)
-    refined = localize(model, images, CLASSES, affinity=True, **options)
-    torch.testing.assert_close(METHODS["acr*"](model, images, CLASSES), plain)
-    torch.testing.assert_close(METHODS["acr"](model, images, CLASSES), localize(model, images, CLASSES))
-    for name in ("acr", "acr*"):
-        torch.testing.assert_close(METHODS[name](model, images, CLASSES, False), plain)
-        torch.testing.assert_close(METHODS[name](model, images, CLASSES, True, **options), refined)
+def test_the_registry() -> None:
+    assert list(METHODS) == ["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout", "mct"]
+    assert [name for name, method in METHODS.items() if method.batched] == ["acr", "weighted", "mct"]
+    assert method_for(tiny_classifier(), "acr").maps is acr
+    assert method_for(tiny_mct(), "acr").maps is mct
+    assert method_for(tiny_mct(), "cam").maps is METHODS["cam"].maps  # refused when it is called
+    with pytest.raises(TagmaskError, match="there is no map method 'magic'; choose from acr, weighted, generic"):
+        method_for(tiny_classifier(), "magic")
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "mct"])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_an_mctformer_has_its_own_maps_only(name: str, classes: int) -> None:
+    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--model acr"):
+        localize(tiny_mct(classes), torch.rand(1, 3, 32, 40), [[0]], METHODS[name].maps)
+
+
+def test_maps_of_an_mctformer_need_one() -> None:
+    with pytest.raises(TagmaskError, match="needs a class token for each class; train one with --model mct"):
+        localize(tiny_classifier(), torch.rand(1, 3, 32, 40), [[0]], mct)
+
+
+def tiny_mct(classes: int = 3) -> MctClassifier:
+    return MctClassifier("tagmask_tiny", classes)
+
+
+@pytest.mark.parametrize(("name", "takes"), [("acr", {"layers", "centre"}), ("weighted", {"layers"}), ("cam", set())])
+def test_options_that_a_method_does_not_know_are_refused(name: str, takes: set[str]) -> None:
+    model, images = tiny_classifier(), torch.rand(1, 3, 32, 40)
+    options: dict[str, Any] = {"layers": 1, "centre": True}
+    for option, value in options.items():
+        if option in takes:
+            assert localize(model, images, [[0]], METHODS[name].maps, **{option: value})[0].shape == (1, 4, 5)
+            continue
+        with pytest.raises(TagmaskError, match=f"{option} is not an option of the map method {name}; leave it out"):
+            localize(model, images, [[0]], METHODS[name].maps, **{option: value})
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_weighted_maps_of_other_blocks(layers: int) -> None:
+    model, images = tiny_classifier().double().eval(), torch.rand(1, 3, 24, 32, dtype=torch.float64)
+    attention, gradients = matrices(model, images[0], 1)
+    star = sum(
+        np.maximum(a * g, 0).mean(0)[0, 1:] for a, g in zip(attention[-layers:], gradients[-layers:], strict=True)
+    )
+    maps = localize(model, images, [[1]], METHODS["weighted"].maps, affinity=False, layers=layers)
+    np.testing.assert_allclose(maps[0].flatten(), star, rtol=1e-9)
 
 
 def test_cam_by_hand() -> None:
@@ -169,10 +224,10 @@ def test_rollout_by_hand() -> None:
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_bad_input(name: str) -> None:
-    model, images = tiny_classifier(), torch.rand(1, 3, 32, 40)
-    with pytest.raises(TagmaskError, match=r"blocks range\(3, 7\) do not exist; this model has blocks 0 to 3"):
-        METHODS[name](model, images, [[0]], affinity=True, affinity_blocks=range(3, 7))
+    model, images, method = tiny_classifier(), torch.rand(1, 3, 32, 40), METHODS[name].maps
+    with pytest.raises(TagmaskError, match=r"blocks range\(3, 7\) do not exist; tagmask_tiny has blocks 0 to 3"):
+        localize(model, images, [[0]], method, affinity_blocks=range(3, 7))
     with pytest.raises(TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"):
-        METHODS[name](model, images, [[3]])
+        localize(model, images, [[3]], method)
     with pytest.raises(TagmaskError, match="33×40 pixels"):
-        METHODS[name](model, torch.rand(1, 3, 33, 40), [[0]])
+        localize(model, torch.rand(1, 3, 33, 40), [[0]], method)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tagmask.errors import TagmaskError
+from tagmask.methods.trace import class_trace
 from tagmask.models.classifier import Classifier
 from tests.acr.independent import by_hooks, distance, lively
 from tests.helpers import tiny_classifier
@@ -39,7 +39,7 @@ def test_everything_is_there(name: str) -> None:
     torch.manual_seed(0)
     model = lively(Classifier(name, 4))
     images = torch.rand(2, 3, 2 * model.patch_size, 3 * model.patch_size, dtype=torch.float64)
-    trace = model.trace(images, CLASSES)
+    trace = class_trace(model, images, CLASSES)
     matrices, gradients = by_hooks(model, images, CLASSES)
     for found, expected in ((trace.attention, matrices), (trace.gradients, gradients)):
         assert len(found) == len(model.blocks)
@@ -47,7 +47,8 @@ def test_everything_is_there(name: str) -> None:
     tokens, of_tokens = token_gradients(model, images)
     assert distance(trace.tokens, tokens) < 1e-10
     assert distance(trace.token_gradients, of_tokens) < 1e-10
-    assert (trace.prefix, trace.grid) == (model.prefix, (2, 3))
+    for mean, matrix in zip(trace.means(model, range(1, 3)), matrices[1:3], strict=True):
+        assert distance(mean, model.without_extra_tokens(matrix.mean(1))) < 1e-10
     with torch.no_grad():
         torch.testing.assert_close(trace.logits, model(images))
         torch.testing.assert_close(trace.features, model.vit.forward_features(images)[:, model.prefix :])
@@ -58,20 +59,20 @@ def test_everything_is_there(name: str) -> None:
 
 def test_weight_of_two_heads_is_their_mean() -> None:
     model = lively(Classifier("deit_tiny_distilled_patch16_224", 4))
-    weight = model.trace(torch.rand(1, 3, 16, 16, dtype=torch.float64), CLASSES[:1]).weight
+    weight = class_trace(model, torch.rand(1, 3, 16, 16, dtype=torch.float64), CLASSES[:1]).weight
     torch.testing.assert_close(weight, (model.vit.head.weight + model.vit.head_dist.weight).detach() / 2)
 
 
 def test_without_gradients() -> None:
     model = tiny_classifier(classes=4).eval()
     images = torch.rand(2, 3, 32, 40)
-    less, more = model.trace(images, CLASSES, gradients=False), model.trace(images, CLASSES)
+    less, more = class_trace(model, images, CLASSES, gradients=False), class_trace(model, images, CLASSES)
     torch.testing.assert_close(less.attention, more.attention)
     torch.testing.assert_close(less.features, more.features)
     assert less.gradients[0].shape == (2, 0, 4, 21, 21)
     assert less.token_gradients.shape == (2, 0, 21, 96)
     with torch.inference_mode():
-        torch.testing.assert_close(model.trace(images.clone(), CLASSES).gradients, more.gradients)
+        torch.testing.assert_close(class_trace(model, images.clone(), CLASSES).gradients, more.gradients)
 
 
 class Failing(nn.Module):
@@ -83,15 +84,7 @@ def test_the_model_is_as_before_after_an_exception() -> None:
     model = tiny_classifier(classes=4).train()
     model.vit.norm = Failing()
     with pytest.raises(RuntimeError, match="on purpose"):
-        model.trace(torch.rand(2, 3, 32, 40), CLASSES)
-    assert all(part.training for part in model.modules())
+        class_trace(model, torch.rand(2, 3, 32, 40), CLASSES)
+    assert all(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert not any("forward" in block.__dict__ or block._forward_pre_hooks for block in model.blocks)
-
-
-def test_bad_input() -> None:
-    model = tiny_classifier(classes=3)
-    with pytest.raises(TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"):
-        model.trace(torch.rand(2, 3, 32, 40), CLASSES, gradients=False)
-    with pytest.raises(TagmaskError, match="multiples of 8"):
-        model.trace(torch.rand(2, 3, 32, 41), CLASSES)

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 import timm
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tagmask.errors import TagmaskError
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.models.resnet38 import Basic, Bottleneck, ResNet38
 
 
 def tiny_net(seed: int = 0, **options: Any) -> AffinityNet:
@@ -71,8 +69,6 @@ def test_other_bad_input() -> None:
         tiny_net(pretrained=True, weights="x.pth")
     with pytest.raises(TagmaskError, match="test_convnext has no bottlenecks"):
         AffinityNet("test_convnext", caffe=True)
-    with pytest.raises(TagmaskError, match=r"res38_cls\.pth"):
-        AffinityNet("resnet38", pretrained=True)
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -146,76 +142,6 @@ def test_frozen_norms_stay() -> None:
     free = tiny_net()
     free(torch.rand(2, 3, 32, 32))
     assert not torch.equal(free.cnn.bn1.running_mean, torch.zeros(32))
-
-
-PSA_SHAPES = {  # of PSA's network, as published
-    "conv1a.weight": (64, 3, 3, 3),
-    "b2.conv_branch1.weight": (128, 64, 1, 1),
-    "b2.conv_branch2a.weight": (128, 64, 3, 3),
-    "b2.bn_branch2a.running_mean": (64,),
-    "b2_2.conv_branch2b1.weight": (128, 128, 3, 3),
-    "b3.conv_branch1.weight": (256, 128, 1, 1),
-    "b4_5.bn_branch2b1.bias": (512,),
-    "b5.conv_branch1.weight": (1024, 512, 1, 1),
-    "b5_2.conv_branch2a.weight": (512, 1024, 3, 3),
-    "b5_2.conv_branch2b1.weight": (1024, 512, 3, 3),
-    "b6.conv_branch2a.weight": (512, 1024, 1, 1),
-    "b6.conv_branch2b1.weight": (1024, 512, 3, 3),
-    "b6.conv_branch2b2.weight": (2048, 1024, 1, 1),
-    "b7.bn_branch2b2.running_var": (2048,),
-    "b7.conv_branch1.weight": (4096, 2048, 1, 1),
-    "bn7.weight": (4096,),
-}
-
-
-def test_resnet38_has_the_names_and_shapes_of_psa() -> None:
-    with torch.device("meta"):
-        net = ResNet38()
-        features = net(torch.empty(1, 3, 48, 64))
-        model = AffinityNet("resnet38")
-        assert model(torch.empty(1, 3, 48, 64)).shape == (1, 448, 6, 8)
-    own = {name: tuple(value.shape) for name, value in net.state_dict().items()}
-    assert PSA_SHAPES.items() <= own.items()
-    assert [tuple(f.shape) for f in features] == [(1, 512, 6, 8), (1, 1024, 6, 8), (1, 4096, 6, 8)]
-    convolutions = [name for name in own if "conv" in name]
-    # 12 basic blocks in stages 2 to 4, 3 in stage 5; shortcuts in b2 to b7 where shapes change
-    assert len(convolutions) == 1 + 15 * 2 + 2 * 3 + 6
-    assert "b2_1.conv_branch1.weight" not in own
-    dilations = [net.b5.conv_branch2a, net.b5.conv_branch2b1, net.b5_1.conv_branch2a, net.b7.conv_branch2b1]
-    assert [layer.dilation[0] for layer in dilations] == [1, 2, 2, 4]
-
-
-def test_residual_blocks_by_hand() -> None:
-    torch.manual_seed(0)
-    features = torch.randn(1, 4, 6, 6)
-    with torch.no_grad():
-        same = Basic(4, 3, 4, first=2, dilation=2).eval()
-        out, active = same(features)
-        relu = features.relu() / (1 + 1e-5) ** 0.5  # a fresh norm divides by √(1 + ε)
-        torch.testing.assert_close(active, relu)
-        inner = F.conv2d(relu, same.conv_branch2a.weight, padding=2, dilation=2).relu() / (1 + 1e-5) ** 0.5
-        expected = features + F.conv2d(inner, same.conv_branch2b1.weight, padding=2, dilation=2)
-        torch.testing.assert_close(out, expected)
-        wide = Bottleneck(4, 8, dilation=4, dropout=0.9).eval()
-        out, active = wide(features)
-        assert out.shape == (1, 8, 6, 6)
-        wide.conv_branch2b2.weight.zero_()  # only the shortcut is left
-        torch.testing.assert_close(wide(features)[0], F.conv2d(active, wide.conv_branch1.weight))
-
-
-def test_weights_in_psas_layout_load(tmp_path: Path) -> None:
-    """A classifier's file: the backbone and fc8, which has no place here."""
-    tensors = {name: torch.rand(()).expand(v.shape) for name, v in _meta_resnet38().items()}
-    tensors["fc8.weight"] = torch.zeros(20, 4096, 1, 1)
-    torch.save(tensors, tmp_path / "res38_cls.pth")  # expanded values are stored once
-    model = AffinityNet("resnet38", weights=tmp_path / "res38_cls.pth")
-    assert model.cnn.b7.conv_branch1.weight.flatten()[0] == tensors["b7.conv_branch1.weight"].flatten()[0]
-
-
-def _meta_resnet38() -> dict[str, torch.Tensor]:
-    with torch.device("meta"):
-        whole = ResNet38().state_dict()
-    return {name: value for name, value in whole.items() if not name.endswith("num_batches_tracked")}
 
 
 def test_saved_names_are_those_of_the_state(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import tagmask
 from tagmask.errors import TagmaskError
-from tagmask.methods.baselines import METHODS
+from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
+from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.kinds import KINDS, load_classifier
 from tagmask.models.mct import MctClassifier
 from tests.helpers import SHARED, tiny_classifier
@@ -190,7 +192,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     images = torch.rand(1, 3, 48, 32)
     with torch.no_grad():
         assert torch.equal(again(images), model(images))
-    with pytest.raises(TagmaskError, match=r"does not hold a classifier .*load_classifier"):
+    with pytest.raises(TagmaskError, match=r"does not hold a classifier that Classifier can read; tagmask\.load reads"):
         Classifier.load(tmp_path)
 
 
@@ -199,22 +201,31 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
     assert type(load_classifier(tmp_path)) is Classifier
     with pytest.raises(TagmaskError, match="does not hold a classifier"):
         MctClassifier.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"model": "segmenter"}')
-    with pytest.raises(TagmaskError, match="does not hold a classifier"):
-        load_classifier(tmp_path)
-    (tmp_path / "config.json").write_text("[1]")
-    with pytest.raises(TagmaskError, match="does not hold a classifier"):
-        load_classifier(tmp_path)
+    for text in ("[1]", '{"model": "oracle"}', '{"model": ["mct"]}'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(TagmaskError, match="does not hold a network of tagmask; give a folder such as"):
+            load_classifier(tmp_path)
     with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
         load_classifier(tmp_path / "nowhere")
     assert {kind.kind for kind in KINDS.values()} == {"classifier", "mct"}
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if "acr" not in name])
-def test_comparison_methods_are_refused(name: str) -> None:
-    model = mct()
-    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--kind acr"):
-        METHODS[name](model, wide(model), [[0]])
+@pytest.mark.parametrize(
+    "network",
+    [tiny_classifier(), mct(), AffinityNet("test_resnet"), DeepLabV2("test_resnet", 3)],
+    ids=lambda network: type(network).__name__,
+)
+def test_any_network_of_a_run_is_loaded(network: Any, tmp_path: Path) -> None:
+    network.eval().save(tmp_path)
+    again = tagmask.load(tmp_path)
+    assert type(again) is type(network)
+    assert not again.training
+    images = torch.rand(1, 3, 64, 48)
+    with torch.no_grad():
+        assert torch.equal(again(again.normalize(images)), network(network.normalize(images)))
+    if not isinstance(network, Classifier):
+        with pytest.raises(TagmaskError, match="does not hold a classifier; give the folder"):
+            load_classifier(tmp_path)
 
 
 @pytest.mark.skipif(not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine")

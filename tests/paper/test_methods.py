@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tagmask.acr.localize import localize_both
+from tagmask.acr.localize import localize, localize_both
 from tagmask.config import MapSettings
-from tagmask.methods.baselines import METHODS
+from tagmask.methods import METHODS
 from tagmask.paper.computation import map_speeds, mean_classes, per_class
 from tagmask.paper.methods import TITLES, by_method, maps_by
 from tests.helpers import tiny_classifier
@@ -27,7 +27,8 @@ def by_hand(name: str, image: np.ndarray[Any, Any], classes: list[int], affinity
     tensor = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
     with torch.no_grad():
         normal = model.normalize(tensor)
-    found = METHODS[name](model, normal, [classes], affinity=affinity, affinity_blocks=blocks)[0]
+    options = {"affinity_blocks": blocks} if affinity else {}
+    found = localize(model, normal, [classes], METHODS[name].maps, affinity=affinity, **options)[0]
     large = F.interpolate(found[None], image.shape[:2], mode="bilinear", align_corners=False)[0].detach().numpy()
     low, high = large.min((1, 2), keepdims=True), large.max((1, 2), keepdims=True)
     return (large - low) / np.maximum(high - low, 1e-30)

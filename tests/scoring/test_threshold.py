@@ -1,30 +1,23 @@
-"""Thresholds chosen without ground truth: by independent maximisation and on drawn pictures."""
+"""Thresholds chosen without ground truth: by independent maximisation and on a drawn map."""
 
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from tagmask.errors import TagmaskError
-from tagmask.scoring import EdgeAgreement, choosers, minimum_cross_entropy, otsu, sweep
-from tagmask.scoring.threshold import Chooser, HistogramChooser, _gradient
-
-Picture = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.uint8]]
+from tagmask.scoring import Chooser, choosers, minimum_cross_entropy, otsu, sweep
 
 
-def picture(level: float, seed: int = 0, height: int = 60, width: int = 90) -> Picture:
-    """A coloured ellipse on a noisy ground, a map that falls from its centre and is `level` on its rim."""
-    rng = np.random.default_rng(seed)
+def picture(level: float, height: int = 60, width: int = 90) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
+    """A map that falls from 1 in the centre of an ellipse to `level` on its rim, and the mask of the ellipse."""
     rows, columns = np.mgrid[:height, :width]
     radius = np.hypot((rows - height * 0.45) / (height * 0.3), (columns - width * 0.55) / (width * 0.25))
-    inside = radius < 1
-    image = np.where(inside[..., None], (200, 90, 60), (70, 120, 130)) + rng.normal(0, 6, (height, width, 3))
-    values = np.clip(1 - (1 - level) * radius, 0, 1)  # 1 in the centre, `level` where the radius is 1
-    return image.clip(0, 255).astype(np.uint8), values[None].astype(np.float32), inside.astype(np.uint8)
+    values = np.clip(1 - (1 - level) * radius, 0, 1)
+    return values[None].astype(np.float32), (radius < 1).astype(np.uint8)
 
 
 def samples_of(histogram: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -84,63 +77,15 @@ def test_otsu_at_1e11_pixels() -> None:
     assert otsu(histogram * 10**11 // 50) == otsu(histogram * 10**4 // 50)
 
 
-def brute_force_agreement(image: Any, maps: Any, smoothing: int) -> npt.NDArray[np.float64]:
-    """(100,) by how much the outlines' gradients exceed the mean, in means, from 100 drawn label maps."""
-    gradient = _gradient(image, smoothing)
-    scores = np.full(100, np.nan)
-    for index in range(100):
-        labels = np.concatenate([np.full((1, *maps.shape[1:]), index / 100), maps]).argmax(axis=0)
-        on = np.concatenate([(labels[:, 1:] != labels[:, :-1]).ravel(), (labels[1:] != labels[:-1]).ravel()])
-        across = (gradient[:, 1:] + gradient[:, :-1]).ravel()
-        down = (gradient[1:] + gradient[:-1]).ravel()
-        strength = np.concatenate([across, down])
-        if on.any():
-            scores[index] = (strength[on] - strength.mean()).sum() / (2 * gradient.mean())
-    return scores
-
-
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("smoothing", [0, 3])
-def test_agreement_equals_100_drawn_masks(count: int, smoothing: int) -> None:
-    """The intervals of thresholds against outlines really drawn, also between classes."""
-    rng = np.random.default_rng(count)
-    image = rng.integers(0, 256, (17, 23, 3)).astype(np.uint8)
-    maps = rng.random((count, 17, 23)).astype(np.float32)
-    chooser = EdgeAgreement(smoothing=smoothing)
-    chooser.add(image, maps)
-    # 1/1024: the gradients are kept in fixed point
-    np.testing.assert_allclose(chooser.agreement(), brute_force_agreement(image, maps, smoothing), atol=0.3)
-
-
-@pytest.mark.parametrize("level", [0.15, 0.4, 0.7])
-def test_edges_find_the_rim_of_a_drawn_object(level: float) -> None:
-    """The map is `level` on the outline, so that is the threshold, and its mask the object."""
-    image, maps, target = picture(level)
-    chooser = EdgeAgreement()
-    chooser.add(image, maps)
-    assert chooser.result() == pytest.approx(level, abs=0.03)
-    assert sweep([([0], maps, target)], 2).at(chooser.result()).miou_present > 0.95
-
-
-def test_contrast_does_not_count() -> None:
-    """A faint picture weighs as much as a strong one: two to one for 0.3 against 0.7."""
-    chooser = EdgeAgreement()
-    for seed in range(2):
-        image, maps, _ = picture(0.3, seed)
-        chooser.add((image // 4).astype(np.uint8), maps)
-    chooser.add(*picture(0.7, 2)[:2])
-    assert chooser.result() == pytest.approx(0.3, abs=0.05)
-
-
 @pytest.mark.parametrize("name", list(choosers()))
 def test_merged_parts_equal_one_pass(name: str) -> None:
     """Exactly, in any order, also after pickling; an image without maps changes nothing."""
-    pictures = [picture(0.3, seed, 40 + seed, 50)[:2] for seed in range(4)]
+    pictures = [picture(0.3, 40 + more, 50)[0] for more in range(4)]
     whole, left, right = (choosers()[name] for _ in range(3))
-    for index, (image, maps) in enumerate(pictures):
-        whole.add(image, maps)
-        (left if index % 2 else right).add(image, maps)
-    left.add(pictures[0][0], np.zeros((0, 40, 50), np.float32))
+    for index, maps in enumerate(pictures):
+        whole.add(maps)
+        (left if index % 2 else right).add(maps)
+    left.add(np.zeros((0, 40, 50), np.float32))
     left.merge(pickle.loads(pickle.dumps(right)))
     for field, value in vars(whole).items():
         np.testing.assert_array_equal(value, vars(left)[field], err_msg=field)
@@ -149,45 +94,26 @@ def test_merged_parts_equal_one_pass(name: str) -> None:
 
 def test_every_result_is_on_the_curve() -> None:
     """So that the scores at a chosen threshold can be read off the sweep."""
-    image, maps, target = picture(0.4)
+    maps, target = picture(0.4)
     curve = sweep([([0], maps, target)], 2)
     for chooser in choosers().values():
-        chooser.add(image, maps)
+        chooser.add(maps)
         assert 0.5 < curve.at(chooser.result()).miou_present <= curve.best.miou_present
 
 
-def test_flat_image_says_nothing() -> None:
-    """No gradient anywhere: no vote, and alone no answer."""
-    chooser = EdgeAgreement()
-    chooser.add(np.full((6, 7, 3), 9, np.uint8), np.random.default_rng(0).random((1, 6, 7)))
-    with pytest.raises(TagmaskError, match="edges"):
-        chooser.result()
-
-
-@pytest.mark.parametrize(("one", "other"), [("otsu", "cross_entropy"), ("otsu", "edges"), ("edges", "otsu")])
-def test_unlike_choosers_do_not_merge(one: str, other: str) -> None:
-    """Their sums mean different things."""
-    with pytest.raises(TagmaskError, match="same settings"):
-        choosers()[one].merge(choosers()[other])
-
-
-@pytest.mark.parametrize("chooser", [HistogramChooser(otsu, 50), EdgeAgreement(50)])
-def test_unlike_steps_do_not_merge(chooser: Chooser) -> None:
-    """100 steps against 50."""
-    with pytest.raises(TagmaskError, match="same settings"):
-        choosers()["otsu" if isinstance(chooser, HistogramChooser) else "edges"].merge(chooser)
+def test_unlike_choosers_do_not_merge() -> None:
+    """Other rules, or 100 steps against 50."""
+    for other in (choosers()["cross_entropy"], Chooser(otsu, 50)):
+        with pytest.raises(TagmaskError, match="cannot be merged; build both alike"):
+            choosers()["otsu"].merge(other)
 
 
 def test_refuses() -> None:
-    """Nothing seen, a constant map, sizes that differ, negative smoothing."""
+    """Nothing seen, a constant map."""
     for rule in (otsu, minimum_cross_entropy):
         with pytest.raises(TagmaskError, match="0 filled bins"):
-            HistogramChooser(rule).result()
-    constant = HistogramChooser(otsu)
-    constant.add(np.zeros((2, 2, 3), np.uint8), np.full((1, 2, 2), 0.5))
+            Chooser(rule).result()
+    constant = Chooser(otsu)
+    constant.add(np.full((1, 2, 2), 0.5))
     with pytest.raises(TagmaskError, match="1 filled bins"):
         constant.result()
-    with pytest.raises(TagmaskError, match=r"\(4, 5, 3\).*\(1, 5, 4\)"):
-        EdgeAgreement().add(np.zeros((4, 5, 3), np.uint8), np.zeros((1, 5, 4)))
-    with pytest.raises(TagmaskError, match="smoothing is -1"):
-        EdgeAgreement(smoothing=-1)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 import tagmask.stages.maps as module
+from tagmask.acr.localize import Maps as ToyMaps
 from tagmask.config import MapSettings
+from tagmask.methods import METHODS, Method
 from tagmask.models.classifier import Classifier
 from tagmask.stages.maps import make_maps, predicted_classes, stretch
 from tests.helpers import tiny_classifier
@@ -96,6 +98,23 @@ def test_batched_images_equal_single_ones() -> None:
         assert maps.classes == tuple(one)
         np.testing.assert_allclose(maps.refined, alone.refined, atol=2e-4)
         np.testing.assert_allclose(maps.plain, alone.plain, atol=2e-4)
+
+
+def test_a_toy_method_needs_the_registry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def toy(model: Classifier, images: Tensor, classes: Tensor, blocks: range) -> ToyMaps:
+        """Patch i of class c has the value (c + 1)·i; each patch attends to its left neighbour, the first to itself."""
+        patches = images.shape[-2] * images.shape[-1] // 64
+        ramp = torch.arange(float(patches))
+        moved = torch.zeros(len(images), 1 + patches, 1 + patches)
+        moved[:, range(1, 1 + patches), [1, *range(1, patches)]] = 1
+        return ToyMaps((classes + 1).unsqueeze(-1) * ramp, [moved for _ in blocks])
+
+    monkeypatch.setitem(METHODS, "toy", Method(toy))
+    settings = MapSettings(method="toy", size=32, flip=False, affinity_steps=2)  # type: ignore[arg-type]
+    maps = make_maps(tiny_classifier(), [np.zeros((8, 32, 3), np.uint8)], [[1]], settings)[0]
+    assert maps.plain[0, 4, [0, -1]].tolist() == [0, 1]  # patches 0, 1, 2, 3
+    inner = maps.refined[0, 4, [3, 11, 19, 27]]  # patches 0, 0, 0, 1 after two steps to the right
+    assert inner.tolist() == pytest.approx([0, 0, 0, 1], abs=0.07)
 
 
 def test_default_size_follows_the_training_crops(bright: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,7 +276,7 @@ def test_score_reads_each_file_once_and_writes_its_files(run: Path, monkeypatch:
     saved = json.loads((run / "scores.json").read_text())["seeds"]
     best = saved["refined"]["thresholds"]["oracle"]
     assert best["miou_present"] == pytest.approx(max(saved["refined"]["curve"]["miou_present"]), abs=1e-6)
-    assert set(saved["plain"]["thresholds"]) == {"oracle", "otsu", "cross_entropy", "edges"}
+    assert set(saved["plain"]["thresholds"]) == {"oracle", "otsu", "cross_entropy"}
     assert Image.open(run / "scores.png").size[0] > 300
     table = scores.table()
     assert "oracle" in table

@@ -2,11 +2,11 @@
 
 The consistency losses need Ā, the mean over heads of the post-softmax attention, of every block. Keeping
 (B, heads, N, N) of every block for the backward pass is what makes the straightforward way heavy. Here the
-forward pass makes the matrices a few heads at a time, keeps only q, k, v and Ā, and the backward pass makes
+forward pass computes the matrices a few heads at a time and keeps only q, k, v and Ā; the backward pass computes
 them again, as fused attention kernels do.
 
-No architecture is changed: while ``record_attention`` is active, calls of
-``torch.nn.functional.scaled_dot_product_attention`` inside the blocks are answered by ``attend``.
+No architecture is changed: while ``record_attention`` is active, ``attend`` takes the place of
+``torch.nn.functional.scaled_dot_product_attention`` inside the blocks.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ def probabilities(query: Tensor, key: Tensor, scale: float | None, mask: Tensor 
 
 
 class _Attend(torch.autograd.Function):
-    """(q, k, v) -> (output, head mean); the matrices are made again in the backward pass."""
+    """(q, k, v) -> (output, head mean); the backward pass computes the matrices again."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
@@ -44,11 +44,11 @@ class _Attend(torch.autograd.Function):
         output = value.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)  # heads of a token lie together
         mean = query.new_zeros(batch, tokens, tokens, dtype=torch.promote_types(query.dtype, torch.float32))
         with torch.autocast(query.device.type, enabled=False):
-            for images, some, work in _chunks(query, buffers=2):
-                q, k, v = (t[images, some].flatten(0, 1) for t in (query, key, value))  # (m, N, d)
+            for images, group, work in _chunks(query, buffers=2):
+                q, k, v = (t[images, group].flatten(0, 1) for t in (query, key, value))  # (m, N, d)
                 matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
-                output[images, some] = _by_image(matrices @ v, some)
-                for matrix in _by_image(matrices, some).unbind(1):  # (b, N, N)
+                output[images, group] = _by_image(matrices @ v, group)
+                for matrix in _by_image(matrices, group).unbind(1):  # (b, N, N)
                     mean[images].add_(matrix, alpha=1 / heads)
         ctx.save_for_backward(query, key, value)
         ctx.set_materialize_grads(False)
@@ -61,51 +61,51 @@ class _Attend(torch.autograd.Function):
         query, key, value = ctx.saved_tensors
         if grad_output is None:
             grad_output = torch.zeros_like(value)
-        found = [t.new_empty(t.shape) for t in (query, key, value)]
+        gradients = [t.new_empty(t.shape) for t in (query, key, value)]
         with torch.autocast(query.device.type, enabled=False):
-            for images, some, work in _chunks(query, buffers=3):
-                q, k, v, grad = (t[images, some].flatten(0, 1) for t in (query, key, value, grad_output))  # (m, N, d)
-                grad_q, grad_k, grad_v = (t[images, some].view(-1, *t.shape[2:]) for t in found)  # (m, N, d)
+            for images, group, work in _chunks(query, buffers=3):
+                q, k, v, grad = (t[images, group].flatten(0, 1) for t in (query, key, value, grad_output))  # (m, N, d)
+                grad_q, grad_k, grad_v = (t[images, group].view(-1, *t.shape[2:]) for t in gradients)  # (m, N, d)
                 matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
                 torch.bmm(matrices.mT, grad, out=grad_v)
                 grad_matrices = torch.bmm(grad, v.mT, out=work[0])  # (m, N, N)
                 if grad_mean is not None:
-                    _by_image(grad_matrices, some).add_(grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1])
+                    _by_image(grad_matrices, group).add_(grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1])
                 grad_scores = torch.ops.aten._softmax_backward_data(
                     grad_matrices, matrices, -1, matrices.dtype, grad_input=work[2]
                 )
                 grad_q.baddbmm_(grad_scores, k, beta=0, alpha=ctx.scale)
                 grad_k.baddbmm_(grad_scores.mT, q, beta=0, alpha=ctx.scale)
-        return (*found, None)
+        return (*gradients, None)
 
 
 def _matrices(query: Tensor, key: Tensor, scale: float, work: Tensor) -> Tensor:
-    """Softmax attention (m, N, N) of query and key (m, N, d), written to work[1]; work[0] is overwritten, too."""
+    """Softmax attention (m, N, N) of query and key (m, N, d), written to work[1]; overwrites work[0] too."""
     scores = work[0].baddbmm_(query, key.mT, beta=0, alpha=scale)
     torch.softmax(scores, dim=-1, out=work[1])
     return work[1]
 
 
-def _by_image(tensor: Tensor, some: slice) -> Tensor:
-    """(m, …) to (b, h, …), the same memory, h being the heads in ``some``."""
-    return tensor.view(-1, some.stop - some.start, *tensor.shape[1:])
+def _by_image(tensor: Tensor, group: slice) -> Tensor:
+    """(m, …) to (b, h, …), the same memory, h being the heads in ``group``."""
+    return tensor.view(-1, group.stop - group.start, *tensor.shape[1:])
 
 
 def _chunks(query: Tensor, buffers: int) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Images and heads to take together, with work space (buffers, m, N, N) for their m matrices, used again and again.
+    """Images and heads to take together, with work space (buffers, m, N, N) for their m matrices, reused by all.
 
-    They are all heads of a few images or, where one image is too large, some heads of it.
+    They are all heads of a few images or, if one image is too large, a few heads of it.
     """
     batch, heads, tokens, _ = query.shape
     budget = _WORKING_ELEMENTS["cpu" if query.device.type == "cpu" else "other"]
     fitting = max(1, budget // tokens**2)  # matrices
-    some_images, some_heads = min(max(1, fitting // heads), batch), min(fitting, heads)
-    work = query.new_empty(buffers, some_images * some_heads, tokens, tokens)
-    for image in range(0, batch, some_images):
-        images = slice(image, min(image + some_images, batch))
-        for head in range(0, heads, some_heads):
-            some = slice(head, min(head + some_heads, heads))
-            yield images, some, work[:, : (images.stop - image) * (some.stop - head)]
+    images_at_once, heads_at_once = min(max(1, fitting // heads), batch), min(fitting, heads)
+    work = query.new_empty(buffers, images_at_once * heads_at_once, tokens, tokens)
+    for image in range(0, batch, images_at_once):
+        images = slice(image, min(image + images_at_once, batch))
+        for head in range(0, heads, heads_at_once):
+            group = slice(head, min(head + heads_at_once, heads))
+            yield images, group, work[:, : (images.stop - image) * (group.stop - head)]
 
 
 def attend(
@@ -136,18 +136,18 @@ def attend_per_head(query: Tensor, key: Tensor, value: Tensor, **options: Any) -
 
 
 class _Recorder(TorchFunctionMode):
-    """Answers scaled_dot_product_attention by ``rule`` and keeps the second thing the rule returns."""
+    """Replaces scaled_dot_product_attention by ``rule`` and keeps the attention that it returns beside the output."""
 
     def __init__(self, rule: Callable[..., tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         self.rule = rule
-        self.found: list[Tensor] = []
+        self.attention: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             with torch._C.DisableTorchFunctionSubclass():
                 output, attention = self.rule(*args, **(kwargs or {}))
-            self.found.append(attention)
+            self.attention.append(attention)
             return output
         return func(*args, **(kwargs or {}))
 
@@ -161,42 +161,42 @@ def record_attention(
     """Within the context each block called appends its attention to the list yielded.
 
     ``rule`` is ``attend`` (head mean) or ``attend_per_head``. With ``checkpoint`` a block keeps only its input
-    for the backward pass and is run again there. The blocks are as before afterwards, also after an exception.
+    for the backward pass and runs again there. Afterwards the blocks are as before, also after an exception.
     """
-    found: list[Tensor] = []
+    recorded: list[Tensor] = []
     patched: list[nn.Module] = []
     try:
         for block in blocks:
-            block.forward = _recording(block, rule, found, checkpoint)
+            block.forward = _recording(block, rule, recorded, checkpoint)
             patched.append(block)
-        yield found
+        yield recorded
     finally:
         for block in patched:
-            del block.forward  # the method of the class shows again
+            del block.forward  # uncovers the method of the class
 
 
 def _recording(
-    block: nn.Module, rule: Callable[..., tuple[Tensor, Tensor]], found: list[Tensor], checkpoint: bool
+    block: nn.Module, rule: Callable[..., tuple[Tensor, Tensor]], recorded: list[Tensor], checkpoint: bool
 ) -> Callable[..., Any]:
-    """The forward of ``block`` that also appends its attention to ``found``."""
+    """The forward of ``block`` that also appends its attention to ``recorded``."""
     plain = block.forward
 
-    def recorded(*args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
         with _Recorder(rule) as recorder:
             output = plain(*args, **kwargs)
-        if len(recorder.found) != 1:
+        if len(recorder.attention) != 1:
             raise TagmaskError(
-                f"a {type(block).__name__} of this backbone makes {len(recorder.found)} attention matrices, not one; "
-                "use a plain ViT such as deit_small_patch16_224."
+                f"a {type(block).__name__} of this backbone makes {len(recorder.attention)} attention matrices, "
+                "not one; use a plain ViT such as deit_small_patch16_224."
             )
-        return output, recorder.found[0]
+        return output, recorder.attention[0]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         if checkpoint and torch.is_grad_enabled():
-            output, attention = recompute(recorded, *args, use_reentrant=False, **kwargs)
+            output, attention = recompute(run, *args, use_reentrant=False, **kwargs)
         else:
-            output, attention = recorded(*args, **kwargs)
-        found.append(attention)
+            output, attention = run(*args, **kwargs)
+        recorded.append(attention)
         return output
 
     return forward

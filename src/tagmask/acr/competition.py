@@ -1,10 +1,10 @@
-"""Beyond the paper: classes that compete, and evidence that is passed on again and again.
+"""Beyond the paper: classes that compete, and evidence that spreads in many steps.
 
 The authors name a limit of their maps: classes do not compete, so connected or co-occurring objects over-activate.
-Two remedies that use only what the model already gives; ``docs/seeds.md`` tells what else was tried.
+Two remedies that use only what the model already gives; ``docs/seeds.md`` says where they help and what else was tried.
 
-``share``      before propagation each class keeps, at each patch, its softmax share against the other tagged classes
-               and a constant background.
+``share``      before the affinity spreads the maps, each class keeps, at each patch, its softmax share against the
+               other tagged classes and a constant background.
 ``propagate``  instead of one product A·g, a walk with restart: x ← (1 − r)·g + r·A x. Evidence reaches patches that
                are related over several steps, and stays anchored where it came from.
 """
@@ -38,7 +38,7 @@ def propagate(
         raise TagmaskError(f"the strength of the propagation is {strength}; it must lie between 0 and 1, e.g. 0.8.")
     pairs = affinity.transpose(-2, -1) if transpose else affinity
     pairs = pairs / pairs.sum(-1, keepdim=True)
-    found = maps
+    spread = maps
     for _ in range(steps):
-        found = (1 - strength) * maps + strength * (found @ pairs.transpose(-2, -1))
-    return found
+        spread = (1 - strength) * maps + strength * (spread @ pairs.transpose(-2, -1))
+    return spread

@@ -5,143 +5,186 @@
 
 ReLU comes before the mean over heads. The paper writes the product as a row vector times A (Aᵀg); here each patch
 collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
-takes the affinity of all blocks; ``affinity_blocks`` chooses others. ``compete`` and ``propagation`` are not the
-paper's (see ``tagmask.acr.competition``) and off by default.
+takes the affinity of all blocks; ``affinity_blocks`` chooses others.
 
-``centre`` is not the paper's either, and off by default. A row of attention sums to 1: it can move between tokens but
-not grow, so a number added to all of g changes nothing that the network can do, and where relu cuts is arbitrary. With
-``centre`` it cuts at the mean over the patches: what is left speaks for the class more than the average patch does.
+Not the paper's, and off by default: ``affinity_steps`` repeats the product, ``compete`` and ``propagation`` are
+described in ``tagmask.acr.competition``, and ``centre`` subtracts the mean over the patches from the gradients. A row
+of attention sums to 1: it can move between tokens but not grow, so a constant added to all of g changes nothing that
+the network can do, and where relu cuts is arbitrary. With ``centre`` it cuts at the mean: what is left speaks for the
+class more than the average patch does.
+
+``localize`` serves every map method, not only ACR's: see ``MapMethod`` and ``tagmask.methods``.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tagmask.acr.competition import propagate, share
+from tagmask.acr.gradients import Network, check_blocks, class_rows
 from tagmask.errors import TagmaskError
 
 PADDING = -1  # in place of a class where an image has fewer classes than another of its batch
 
 
-class Localizable(Protocol):
-    """What a model must offer: its blocks, the grid of an image, and maps without affinity together with attention.
+@dataclass
+class Maps:
+    """What a map method gives for B images with K classes each (padded) on n patches."""
 
-    ``evidence`` gives an object with ``plain_maps(centre)`` (B, K, n) and ``attention``, a list of (B, T+n, T+n); T is
-    ``class_tokens``. How plain maps are made is the model's own: class gradients here, see
-    ``tagmask.methods.fusion`` for
-    models with a class token per class.
-    """
-
-    @property
-    def blocks(self) -> Any: ...
-    @property
-    def class_tokens(self) -> int: ...
-    @property
-    def map_layers(self) -> int: ...
-    def grid(self, height: int, width: int) -> tuple[int, int]: ...
-    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Any: ...
+    plain: Tensor  # maps without affinity (B, K, n), values ≥ 0, not normalised
+    attention: list[Tensor]  # Ā (B, T+n, T+n) of the blocks asked for: T class tokens, then the patches
 
 
-def gradient_map(gradients: Sequence[Tensor], layers: int | None = None, centre: bool = False) -> Tensor:
-    """Sum over the last ``layers`` of the head mean of relu; each gradient is (…, heads, n), the result (…, n)."""
-    chosen = gradients[-layers:] if layers is not None else gradients
+MapMethod = Callable[..., Maps]
+"""``method(model, images, classes, blocks, **options) -> Maps``.
+
+``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1, whose maps nobody reads,
+and ``blocks`` are those whose attention is wanted. Options are keyword-only arguments with defaults.
+"""
+
+
+def acr(
+    model: Network,
+    images: Tensor,
+    classes: Tensor,
+    blocks: range,
+    *,
+    layers: int | None = None,
+    centre: bool = False,
+) -> Maps:
+    """ACR's own maps: class gradients of the last ``layers`` blocks, by default two, best and fast."""
+    last = class_rows(model, images, classes, model.map_layers if layers is None else layers, blocks)
+    return Maps(gradient_map(last.gradients, centre), last.attention)
+
+
+def gradient_map(gradients: Sequence[Tensor], centre: bool = False) -> Tensor:
+    """Sum over blocks of the head mean of relu; each gradient is (…, heads, n), the result (…, n)."""
     if centre:
-        chosen = [gradient - gradient.mean(dim=-1, keepdim=True) for gradient in chosen]
-    return torch.stack([gradient.relu().mean(dim=-2) for gradient in chosen]).sum(0)
+        gradients = [gradient - gradient.mean(dim=-1, keepdim=True) for gradient in gradients]
+    return torch.stack([gradient.relu().mean(dim=-2) for gradient in gradients]).sum(0)
 
 
 def affinity(attention: Sequence[Tensor], class_tokens: int = 1) -> Tensor:
     """Sum over blocks of the patch-to-patch part: each attention is (…, T+n, T+n), the result (…, n, n)."""
-    return torch.stack([one[..., class_tokens:, class_tokens:] for one in attention]).sum(0)
+    return torch.stack([mean[..., class_tokens:, class_tokens:] for mean in attention]).sum(0)
 
 
-def refine(maps: Tensor, affinity: Tensor, transpose: bool = False) -> Tensor:
-    """A·g for maps (…, K, n) and affinity (…, n, n): each patch collects from what it attends to; or Aᵀg."""
-    return maps @ affinity if transpose else maps @ affinity.transpose(-2, -1)
+def refine(maps: Tensor, affinity: Tensor, transpose: bool = False, steps: int = 1) -> Tensor:
+    """Maps (…, K, n) refined by affinity (…, n, n): each patch collects from what it attends to, A·g; or Aᵀg.
+
+    One step is this product as it stands. With more, A (or Aᵀ) is first divided by its row sums, so that every step
+    is an average over patches, and applied ``steps`` times: Ã^s·g.
+    """
+    if steps < 1:
+        raise TagmaskError(f"affinity_steps is {steps}; give 1 or more, or take the maps without affinity.")
+    pairs = affinity.transpose(-2, -1) if transpose else affinity
+    if steps > 1:
+        pairs = pairs / pairs.sum(-1, keepdim=True)
+    for _ in range(steps):
+        maps = maps @ pairs.transpose(-2, -1)
+    return maps
 
 
 def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:
     """Lists of classes, one per image, to (B, K) filled up with −1; K is at least 1."""
-    negative = [number for one in classes for number in one if number < 0]
+    negative = [number for numbers in classes for number in numbers if number < 0]
     if negative:
         raise TagmaskError(f"class {negative[0]} does not exist; classes are counted from 0.")
-    width = max([1, *(len(one) for one in classes)])
-    return torch.tensor([[*one, *[PADDING] * (width - len(one))] for one in classes])
+    width = max([1, *(len(numbers) for numbers in classes)])
+    return torch.tensor([[*numbers, *[PADDING] * (width - len(numbers))] for numbers in classes])
 
 
 def localize_both(
-    model: Localizable,
+    model: Network,
     images: Tensor,
     classes: Sequence[Sequence[int]],
+    method: MapMethod = acr,
     *,
-    layers: int | None = None,
     affinity_blocks: range | None = None,
     transpose: bool = False,
+    affinity_steps: int = 1,
     compete: bool = False,
     propagation: float = 0.0,
-    centre: bool = False,
+    **options: Any,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
     blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
     if not blocks:
         raise TagmaskError("affinity_blocks is empty; name at least one block, or ask for maps without affinity.")
+    maps = _maps(model, images, classes, method, blocks, options)
+    pairs = affinity(maps.attention, model.class_tokens)  # (B, n, n)
     grid = model.grid(*images.shape[-2:])
-    found = _evidence(model, images, classes, layers, blocks)
-    plain = found.plain_maps(centre)  # (B, K, n)
-    pairs = affinity(found.attention, model.class_tokens)  # (B, n, n)
-    cut, refined = list[Tensor](), list[Tensor]()
-    for one, maps, pair in zip(classes, plain, pairs, strict=True):
-        own = maps[: len(one)]  # (k, n)
-        rivals = share(own) if compete and len(own) else own
-        spread = propagate(rivals, pair, propagation, transpose=transpose) if propagation else None
-        cut.append(own.unflatten(-1, grid))
-        refined.append((refine(rivals, pair, transpose) if spread is None else spread).unflatten(-1, grid))
-    return cut, refined
+    plain, refined = list[Tensor](), list[Tensor]()
+    for numbers, padded, pair in zip(classes, maps.plain, pairs, strict=True):
+        image_maps = padded[: len(numbers)]  # (k, n)
+        plain.append(image_maps.unflatten(-1, grid))
+        if compete and len(numbers):
+            image_maps = share(image_maps)
+        if propagation:
+            image_maps = propagate(image_maps, pair, propagation, transpose=transpose)
+        else:
+            image_maps = refine(image_maps, pair, transpose, affinity_steps)
+        refined.append(image_maps.unflatten(-1, grid))
+    return plain, refined
 
 
 def localize(
-    model: Localizable,
+    model: Network,
     images: Tensor,
     classes: Sequence[Sequence[int]],
-    layers: int | None = None,
+    method: MapMethod = acr,
+    *,
     affinity: bool = True,
-    affinity_blocks: range | None = None,
-    transpose: bool = False,
-    compete: bool = False,
-    propagation: float = 0.0,
-    centre: bool = False,
+    **options: Any,
 ) -> list[Tensor]:
     """Localisation maps of a batch of images that may carry different classes.
 
     Args:
-        model: a ``tagmask.Classifier``, or one with a class token per class.
+        model: a ``tagmask.Classifier``.
         images: normalised, (B, 3, H, W), H and W multiples of the patch size.
         classes: for each image the classes to localise.
-        layers: how many last blocks give gradients, by default two, best and fast; with a class token per class, how
-            many give attention, by default three.
+        method: how maps are made; ``tagmask.methods`` has others, one of them for MCTformer.
         affinity: refine by the patch affinity (ACR) or not (ACR*).
-        affinity_blocks: blocks whose attention makes the affinity; default: all.
-        transpose: propagate by Aᵀ instead of A.
-        compete: with affinity, weight each class by its softmax share against the others first.
-        propagation: with affinity, a walk with restart of this strength, e.g. 0.8, instead of one product.
-        centre: gradients are taken against their mean over the patches; not the paper's, better where measured.
+        options: of the method, for example ``layers`` and ``centre``, and with affinity
+            ``affinity_blocks``: blocks whose attention makes the affinity; default: all.
+            ``transpose``: propagate by Aᵀ instead of A.
+            ``affinity_steps``: how often; see ``refine``.
+            ``compete``: weight each class by its softmax share against the others first.
+            ``propagation``: a walk with restart of this strength, e.g. 0.8, instead of products.
 
     Returns:
         For each image (k, h, w) on the token grid, not normalised, values ≥ 0.
     """
     if affinity:
-        options: dict[str, Any] = {"layers": layers, "affinity_blocks": affinity_blocks, "transpose": transpose}
-        options |= {"compete": compete, "propagation": propagation, "centre": centre}
-        return localize_both(model, images, classes, **options)[1]
+        return localize_both(model, images, classes, method, **options)[1]
     grid = model.grid(*images.shape[-2:])
-    plain = _evidence(model, images, classes, layers, range(0)).plain_maps(centre)  # (B, K, n)
-    return [plain[i, : len(one)].unflatten(-1, grid) for i, one in enumerate(classes)]
+    plain = _maps(model, images, classes, method, range(0), options).plain  # (B, K, n)
+    return [padded[: len(numbers)].unflatten(-1, grid) for numbers, padded in zip(classes, plain, strict=True)]
 
 
-def _evidence(
-    model: Localizable, images: Tensor, classes: Sequence[Sequence[int]], layers: int | None, blocks: range
-) -> Any:
-    chosen = model.map_layers if layers is None else layers
-    return model.evidence(images, pad_classes(classes).to(images.device), chosen, blocks)
+def _maps(
+    model: Network,
+    images: Tensor,
+    classes: Sequence[Sequence[int]],
+    method: MapMethod,
+    blocks: range,
+    options: dict[str, Any],
+) -> Maps:
+    """The method's maps, after a check of everything that does not depend on the method."""
+    check_blocks(model, blocks)
+    model.grid(*images.shape[-2:])
+    if len(classes) != len(images):
+        raise TagmaskError(
+            f"classes were given for {len(classes)} images, but there are {len(images)}; give one list each."
+        )
+    largest = max((number for numbers in classes for number in numbers), default=0)
+    if largest >= model.num_classes:
+        raise TagmaskError(f"class {largest} does not exist; this model knows classes 0 to {model.num_classes - 1}.")
+    foreign = [name for name in options if name not in inspect.signature(method).parameters]
+    if foreign:
+        raise TagmaskError(f"{foreign[0]} is not an option of the map method {method.__name__}; leave it out.")
+    return method(model, images, pad_classes(classes).to(images.device), blocks, **options)

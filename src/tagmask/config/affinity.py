@@ -16,7 +16,7 @@ class AffinitySettings(LoopSettings):
     batch: Count = 8
     head_lr: NonNegative = 10.0
     backbone: str = "resnet50"
-    """Any timm CNN that can be dilated to stride 8, or resnet38, PSA's own."""
+    """Any timm CNN that can be dilated to stride 8."""
     caffe: bool = False
     """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
     freeze_norm: bool | None = None

@@ -11,13 +11,16 @@ from tagmask.config.base import Count, DataSettings, Scale, Settings, ShardSetti
 class MapSettings(Settings):
     """How localisation maps are made; the defaults are the paper's."""
 
-    basic = "method affinity_blocks centre size scales flip batch"
-    method: Literal["acr", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
-    """acr: class gradients of the attention; the others are what the paper compares with, on the same classifier."""
+    basic = "method affinity_blocks affinity_steps size scales flip batch"
+    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
+    """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
+    compares with, on the same classifier."""
     layers: Count | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: tuple[int, int] | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
+    affinity_steps: int = 1
+    """How often the affinity refines the maps; from 2 on its rows are normalised (not the paper's)."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
     centre: bool = False
@@ -33,15 +36,20 @@ class MapSettings(Settings):
     flip: bool = True
     """Also see the mirrored image."""
     batch: Count = 16
-    """Images of equal shape that go through the network together; one with other methods than acr."""
+    """Images of equal shape that go through the network together; one with the methods that keep all attention."""
 
     def mistakes(self) -> list[str]:
         mistakes = super().mistakes()
-        if not 0 <= self.propagation < 1:
-            mistakes.append(f"--propagation {self.propagation} must be at least 0 and below 1, e.g. 0.8.")
-        if self.method != "acr" and (self.centre or self.layers):
-            name = "--centre" if self.centre else "--layers"
-            mistakes.append(f"{name} is about the class gradients of --method acr; leave it out with {self.method}.")
+        if self.centre and self.method != "acr":
+            mistakes.append(f"--centre is about the class gradients of --method acr; leave it out with {self.method}.")
+        if self.layers and self.method not in ("acr", "weighted"):
+            mistakes.append(
+                f"--layers is about the class gradients of --method acr and weighted; leave it out with {self.method}."
+            )
+        if self.affinity_steps > 1 and self.propagation:
+            mistakes.append(
+                f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one."
+            )
         return mistakes + check_blocks(self.affinity_blocks)
 
 

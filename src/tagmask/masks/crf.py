@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +18,7 @@ import numpy.typing as npt
 from tagmask.errors import TagmaskError
 from tagmask.masks.lattice import Floats, Kernel, filter_labels, gaussian_kernel
 
-if TYPE_CHECKING:
-    import torch
-
-LEAST = 1e-5  # probabilities below count as this: no label is ever out of the question
+LEAST = 1e-5  # lower probabilities count as this, so that no label is ruled out
 PIXELS_AT_ONCE = 1 << 14  # in the softmax, so that they stay in the processor's cache
 
 
@@ -66,24 +62,17 @@ def dense_crf(
     image: npt.NDArray[np.uint8],
     probabilities: npt.NDArray[np.floating],
     settings: CrfSettings = SEEDS,
-    device: torch.device | str | None = None,
 ) -> Floats:
     """Probabilities (K, H, W) of K labels, sharpened along the edges of the image (H, W, 3), or (H, W) if grey.
 
     They need not sum to 1 beforehand; afterwards they do. Time and memory grow with K: give only labels that may
-    occur in the image. device: None for numpy, else torch iterates there, e.g. on "cuda".
+    occur in the image.
     """
     _check(image, probabilities)
     clipped = np.clip(probabilities, LEAST, 1).astype(np.float32).reshape(len(probabilities), -1)  # (K, N)
     kernels = _kernels(image, settings) if len(probabilities) > 1 and settings.iterations else []
-    found: Floats
-    if not kernels:
-        found = clipped / clipped.sum(axis=0)
-    elif device is None:
-        found = _mean_field(clipped, kernels, settings.iterations)
-    else:
-        found = _mean_field_torch(clipped, kernels, settings.iterations, device)
-    return found.reshape(probabilities.shape)
+    refined: Floats = _mean_field(clipped, kernels, settings.iterations) if kernels else clipped / clipped.sum(axis=0)
+    return refined.reshape(probabilities.shape)
 
 
 def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]) -> None:
@@ -135,17 +124,17 @@ def _mean_field(clipped: Floats, kernels: list[Kernel], iterations: int) -> Floa
     The messages of all labels sum to the kernel's answer to ones, so the last label's need not be computed.
     """
     evidence = np.log(clipped)  # (K, N)
-    found: Floats = clipped / clipped.sum(axis=0)  # (K, N)
+    labels: Floats = clipped / clipped.sum(axis=0)  # (K, N)
     total = np.sum([kernel.total for kernel in kernels], axis=0)  # (N,)
     for _ in range(iterations):
-        message = filter_labels(kernels, found[:-1])  # (K−1, N)
+        message = filter_labels(kernels, labels[:-1])  # (K−1, N)
         for start in range(0, total.size, PIXELS_AT_ONCE):
             part = np.s_[..., start : start + PIXELS_AT_ONCE]
-            found[:-1][part] = message[part]
-            found[-1][part] = total[part] - message[part].sum(axis=0)
-            found[part] += evidence[part]
-            _softmax(found[part])
-    return found
+            labels[:-1][part] = message[part]
+            labels[-1][part] = total[part] - message[part].sum(axis=0)
+            labels[part] += evidence[part]
+            _softmax(labels[part])
+    return labels
 
 
 def _softmax(scores: Floats) -> None:
@@ -153,21 +142,3 @@ def _softmax(scores: Floats) -> None:
     scores -= scores.max(axis=0)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=0)
-
-
-def _mean_field_torch(clipped: Floats, kernels: list[Kernel], iterations: int, device: torch.device | str) -> Floats:
-    """The same for all labels together on a device."""
-    import torch
-
-    evidence = torch.from_numpy(clipped).to(device).T.log()  # (N, K)
-    moved = [kernel.on(device) for kernel in kernels]
-    found = evidence.softmax(dim=1)  # (N, K)
-    for _ in range(iterations):
-        scores = evidence
-        for matrices in moved:
-            message = found
-            for matrix in matrices:
-                message = matrix @ message
-            scores = scores + message
-        found = scores.softmax(dim=1)
-    return found.T.contiguous().cpu().numpy()

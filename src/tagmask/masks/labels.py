@@ -1,4 +1,4 @@
-"""From maps to labels: confident regions, and the label of every pixel (METHOD.md §4).
+"""From maps to labels: confident regions, and the label of every pixel (docs/method.md §4).
 
 Maps are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) are their numbers from 0. Labels are uint8
 (H, W): 0 = background, c + 1 = class c, 255 = unsure.
@@ -31,12 +31,12 @@ def confident_regions(
 ) -> Labels:
     """Labels (H, W) of the pixels that are sure, 255 elsewhere.
 
-    The background's score is (1 − highest map)^α, sharpened by the CRF, once with ``low`` and once with ``high``: what
-    is a class against the stronger background surely is that class, what is background against the weaker one
-    surely is background.
+    The background's score is (1 − highest map)^α, sharpened by the CRF, once with ``low`` and once with ``high``: a
+    pixel that is a class against the stronger background is surely that class, and one that is background against the
+    weaker one is surely background.
     """
     if not 0 < low < high:
-        raise TagmaskError(f"α is {low} (low) and {high} (high); both must be above 0 and the first the lower.")
+        raise TagmaskError(f"α is {low} (low) and {high} (high); both must be above 0, and the first must be lower.")
     check_maps(image, classes, maps)
     gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
     strict, lenient = (_winners(image, classes, _with_background(maps, gap**power), crf) for power in (low, high))
@@ -49,13 +49,13 @@ def confident_regions(
 def label_pixels(
     image: Image, classes: Sequence[int], maps: Maps, background: float, crf: CrfSettings | None = None
 ) -> Labels:
-    """Labels (H, W): the class of the highest map where it exceeds ``background``, then mended by the CRF if given.
+    """Labels (H, W): the class of the highest map where it exceeds ``background``, then corrected by the CRF if given.
 
-    The CRF starts from the labels, each trusted alike: heights of maps are no probabilities, and where they are flat a
-    CRF that took them as such would hand small objects to their surroundings.
+    The CRF starts from the labels, all trusted alike: the heights of maps are not probabilities, and a CRF that took
+    them as such would give small objects to their surroundings where maps are flat.
     """
     if not 0 <= background <= 1:
-        raise TagmaskError(f"the background's score is {background}; maps lie between 0 and 1, and so must it.")
+        raise TagmaskError(f"the background's score is {background}; give a number from 0 to 1, as the maps have.")
     check_maps(image, classes, maps)
     scores = _with_background(maps, np.full(image.shape[:2], background, np.float32))  # (k + 1, H, W)
     return _winners(image, classes, scores if crf is None else _trusted(scores.argmax(axis=0), len(scores)), crf)

@@ -11,19 +11,15 @@ corners are found by sorting integers, and a step along an axis is the same diff
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from tagmask.errors import TagmaskError
-
-if TYPE_CHECKING:
-    import torch
 
 Floats = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
@@ -44,21 +40,6 @@ class Kernel:
         for matrix in self.matrices:
             values = matrix @ values
         return values
-
-    def on(self, device: torch.device | str) -> list[torch.Tensor]:
-        """The matrices as sparse tensors."""
-        import torch
-
-        tensors = []
-        for matrix in self.matrices:
-            rows = matrix.tocsr(copy=True)
-            rows.sum_duplicates()  # each column once and rising, as torch demands
-            starts, columns, data = map(torch.from_numpy, (rows.indptr, rows.indices, rows.data))
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-                tensor = torch.sparse_csr_tensor(starts, columns, data, rows.shape, check_invariants=True)
-            tensors.append(tensor.to(device))
-        return tensors
 
 
 def filter_labels(kernels: list[Kernel], values: Floats) -> Floats:

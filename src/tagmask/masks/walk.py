@@ -44,7 +44,7 @@ def edge_affinities(features: Array, radius: float = RADIUS) -> Array:
     if features.ndim != 3 or not features.size:
         raise TagmaskError(f"features are of shape {features.shape}; give (channels, height, width).")
     if not np.isfinite(features).all():
-        raise TagmaskError("the features hold NaN or infinity; the affinity network has diverged, train it anew.")
+        raise TagmaskError("the features hold NaN or infinity; the affinity network has diverged, train it again.")
     values = features.astype(_dtype(features), copy=False)
     channels, height, width = values.shape
     offsets = half_offsets(radius)
@@ -89,32 +89,14 @@ def transition(features: Array, radius: float = RADIUS, beta: float = BETA) -> "
     return from_edges(edge_affinities(features, radius), radius, beta)
 
 
-def from_attention(
-    attention: Array,
-    beta: float,
-    *,
-    radius: float | None = None,
-    grid: tuple[int, int] | None = None,
-    keep: int | None = None,
-) -> "sparse.csr_array[Any]":
+def from_attention(attention: Array, beta: float) -> "sparse.csr_array[Any]":
     """The transition matrix (n, n) of a ViT's own affinity between patches, without a second network.
 
     ``attention`` (n, n) is over the patches only, without class token; it is made symmetric, raised to ``beta`` and
-    row-normalised. ``radius`` (with ``grid`` = (h, w)) cuts what is not nearer, ``keep`` all but the largest of a row.
-    A row of which nothing is left stays where it is.
+    row-normalised. A row of zeros stays where it is.
     """
     weights = _checked_attention(attention)
     _check_beta(beta)
-    count = len(weights)
-    if radius is not None:
-        weights *= _near(count, grid, radius)
-    if keep is not None and keep < count:
-        if keep < 1:
-            raise TagmaskError(f"keep is {keep}; keep at least one neighbour of each position.")
-        largest = np.argpartition(weights, count - keep, axis=1)[:, count - keep :]  # (n, keep)
-        values = np.take_along_axis(weights, largest, axis=1)
-        weights[:] = 0
-        np.put_along_axis(weights, largest, values, axis=1)
     top = weights.max(axis=1, keepdims=True)  # (n, 1); dividing by it keeps the power from underflowing
     alone = np.flatnonzero(top == 0)
     weights[alone, alone] = top[alone] = 1
@@ -181,14 +163,3 @@ def _checked_attention(attention: Array) -> Array:
         raise TagmaskError("the attention holds negative or undefined numbers; give it after the softmax.")
     symmetric: Array = (values + values.T) / 2
     return symmetric
-
-
-def _near(count: int, grid: tuple[int, int] | None, radius: float) -> npt.NDArray[np.bool_]:
-    """(n, n): which positions of the grid are nearer to each other than ``radius``."""
-    if grid is None or grid[0] * grid[1] != count:
-        raise TagmaskError(f"the grid is {grid}; a radius needs the (height, width) of the {count} patches.")
-    rows, columns = np.divmod(np.arange(count), grid[1])
-    near: npt.NDArray[np.bool_] = np.subtract.outer(rows, rows) ** 2 + np.subtract.outer(columns, columns) ** 2 < (
-        radius**2
-    )
-    return near

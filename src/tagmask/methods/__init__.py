@@ -1,1 +1,41 @@
-"""Localisation maps by every method: one registry, one signature."""
+"""Localisation maps by name: one registry for ACR, MCTformer and the methods they are compared with.
+
+Every method is a function ``(model, images, classes, blocks, **options) -> Maps``, described at
+``tagmask.acr.localize.MapMethod``. What follows is the same for all: views at test time, affinity, normalisation.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tagmask.acr.localize import MapMethod, acr
+from tagmask.errors import TagmaskError
+from tagmask.methods.baselines import cam, generic, grad_cam, rollout, ts_cam, weighted
+from tagmask.methods.mctformer import mct
+from tagmask.models.mct import MctClassifier
+
+
+@dataclass(frozen=True)
+class Method:
+    """A registered map method."""
+
+    maps: MapMethod
+    batched: bool = True  # False: it keeps the attention of every block, so images are better taken one at a time
+
+
+METHODS: dict[str, Method] = {
+    "acr": Method(acr),
+    "weighted": Method(weighted),
+    "generic": Method(generic, batched=False),
+    "grad_cam": Method(grad_cam, batched=False),
+    "cam": Method(cam, batched=False),
+    "ts_cam": Method(ts_cam, batched=False),
+    "rollout": Method(rollout, batched=False),
+    "mct": Method(mct),
+}
+
+
+def method_for(model: Any, name: str) -> Method:
+    """The method called ``name``; of an MCTformer, which has only its own maps, that one in place of ``acr``."""
+    if name not in METHODS:
+        raise TagmaskError(f"there is no map method {name!r}; choose from {', '.join(METHODS)}.")
+    return METHODS["mct" if name == "acr" and isinstance(model, MctClassifier) else name]

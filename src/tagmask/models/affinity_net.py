@@ -1,33 +1,31 @@
 """AffinityNet (PSA, Ahn & Kwak 2018): features of a CNN at stride 8 whose differences tell what belongs together.
 
-Any timm CNN that can be dilated to output stride 8 serves as the backbone; PSA's own is ``resnet38``, which is not
-in timm. The layers on top are PSA's: the last three stages through 1×1 convolutions to 64, 128 and 256 channels,
+Any timm CNN that can be dilated to output stride 8 serves as the backbone; PSA's own, a ResNet-38, is not in timm. The
+layers on top are PSA's: the last three stages through 1×1 convolutions to 64, 128 and 256 channels,
 joined by another to 448, all with ELU. The affinity of two positions is exp(−mean|f_i − f_j|): ``tagmask.masks.walk``.
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import timm
 import torch
 import torch.nn.functional as F
-from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import check_name, fetching, move_strides
-from tagmask.models.resnet38 import MEAN, STD, ResNet38
+from tagmask.models.backbones import Normalized, check_name, fetching, move_strides
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
 WIDTHS = (64, 128, 256)
-_HEADS = ("fc.", "head.", "classifier.", "fc8.", "f8_", "f9.")  # what a weights file may hold beside the backbone
-_ADVICE = "use a CNN that can be dilated, such as resnet50, resnet18, test_resnet, efficientnet_b0 or resnet38"
+_HEADS = ("fc.", "head.", "classifier.")  # what a weights file may hold beside the backbone
+_ADVICE = "use a CNN that can be dilated, such as resnet50, resnet18, test_resnet or efficientnet_b0"
 _Norm = nn.modules.batchnorm._NormBase
 
 
-class AffinityNet(nn.Module):
+class AffinityNet(Normalized):
     """Normalised images (B, 3, H, W) to features (B, 448, ⌈H/8⌉, ⌈W/8⌉).
 
     ``pretrained`` takes timm's published weights of the backbone, ``weights`` a local file. ``caffe`` moves the stride
@@ -35,8 +33,7 @@ class AffinityNet(nn.Module):
     ``freeze_norm`` keeps batch norms as they are, as PSA does on pretrained weights.
     """
 
-    mean: Tensor
-    std: Tensor
+    kind: ClassVar[str] = "affinity"  # as config.json names it
 
     def __init__(
         self,
@@ -51,24 +48,22 @@ class AffinityNet(nn.Module):
         if pretrained and weights is not None:
             raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
         self.backbone, self.caffe, self.freeze_norm = backbone, caffe, freeze_norm
-        self.cnn, channels, mean, std = _create(backbone, pretrained)
+        self.cnn = _create(backbone, pretrained)
         if weights is not None:
             _load_backbone(self.cnn, backbone, Path(weights))
         if caffe:
             move_strides(self.cnn, backbone)
-        narrow = [nn.Conv2d(wide, width, 1, bias=False) for wide, width in zip(channels, WIDTHS, strict=True)]
+        narrow = [
+            nn.Conv2d(wide, width, 1, bias=False)
+            for wide, width in zip(self.cnn.feature_info.channels(), WIDTHS, strict=True)
+        ]
         for layer in narrow:
             nn.init.kaiming_normal_(layer.weight)
         self.narrow = nn.ModuleList(narrow)
         self.join = nn.Conv2d(sum(WIDTHS), sum(WIDTHS), 1, bias=False)
         nn.init.xavier_uniform_(self.join.weight, gain=4)
-        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(3, 1, 1), persistent=False)
+        self.use_statistics(self.cnn)
         self.train()
-
-    def normalize(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] (B, 3, H, W) to the mean and deviation the backbone was made for."""
-        return (images - self.mean) / self.std
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (B, 448, h, w) of normalised images, one per cell of 8×8 pixels; cells cut by a border count."""
@@ -81,7 +76,7 @@ class AffinityNet(nn.Module):
         return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)
 
     def train(self, mode: bool = True) -> Self:
-        """As usual, but frozen norms keep their statistics and are not trained."""
+        """Set the mode; frozen norms keep their statistics and are not trained in either."""
         super().train(mode)
         if self.freeze_norm:
             for module in self.cnn.modules():
@@ -92,32 +87,27 @@ class AffinityNet(nn.Module):
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
         options = {"backbone": self.backbone, "caffe": self.caffe, "freeze_norm": self.freeze_norm}
-        save_model(Path(path), self, {"kind": "affinity", **options})
+        save_model(Path(path), self, {"kind": self.kind, **options})
 
     @classmethod
     def load(cls, path: Path | str) -> "AffinityNet":
         """Read what ``save`` wrote."""
         folder = Path(path)
         otherwise = "an affinity network; give the folder that its training wrote."
-        config = read_config(folder, "affinity", ("backbone", "caffe", "freeze_norm"), otherwise)
+        config = read_config(folder, cls.kind, ("backbone", "caffe", "freeze_norm"), otherwise)
         model = cls(config["backbone"], caffe=config["caffe"], freeze_norm=config["freeze_norm"])
         load_weights(folder, model, "an affinity network")
         return model.eval()
 
 
-def _create(name: str, pretrained: bool) -> tuple[Any, tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
-    """The backbone, the channels of its last three stages at stride 8, its mean and deviation."""
-    if name == "resnet38":
-        if pretrained:
-            raise TagmaskError("timm has no weights of resnet38; give PSA's res38_cls.pth as a weights file.")
-        return ResNet38(), ResNet38.channels, MEAN, STD
+def _create(name: str, pretrained: bool) -> Any:
+    """The backbone's last three stages at stride 8."""
     check_name(name, _ADVICE)
     cnn = _create_dilated(name, pretrained)
     if cnn.feature_info.reduction() != [STRIDE] * len(WIDTHS):
         strides = ", ".join(map(str, cnn.feature_info.reduction()))
         raise TagmaskError(f"the last stages of {name} have strides {strides} instead of {STRIDE}; {_ADVICE}.")
-    config = resolve_model_data_config(cnn)
-    return cnn, tuple(cnn.feature_info.channels()), config["mean"], config["std"]
+    return cnn
 
 
 def _create_dilated(name: str, pretrained: bool) -> Any:
@@ -133,15 +123,16 @@ def _create_dilated(name: str, pretrained: bool) -> Any:
 
 def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
     """Weights of the whole classifier into the part of it that gives features."""
-    own = cnn.state_dict()
-    whole = set() if name == "resnet38" else set(timm.create_model(name).state_dict())
+    parameters = cnn.state_dict()
+    whole = set(timm.create_model(name).state_dict())
 
     def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
-        adapted = {key: value for key, value in own.items() if key.endswith("num_batches_tracked")}  # some leave it out
+        # counters, which some files leave out
+        adapted = {key: value for key, value in parameters.items() if key.endswith("num_batches_tracked")}
         for key, value in tensors.items():
-            flat = key if key in own else key.replace(".", "_", 1)  # timm's extractor says stages_0 for stages.0
-            if flat in own or key not in whole:
-                adapted[flat if flat in own else key] = value
+            flat = key if key in parameters else key.replace(".", "_", 1)  # timm's extractor says stages_0 for stages.0
+            if flat in parameters or key not in whole:
+                adapted[flat if flat in parameters else key] = value
         return adapted
 
     fit_weights(cnn, path, adapt, optional=_HEADS)

@@ -1,13 +1,32 @@
-"""timm backbones by name: what every network here says about a wrong name, missing weights and Caffe's strides."""
+"""What every network on a timm backbone shares: its colours, unknown names, missing weights, Caffe's strides."""
 
 import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import timm
-from torch import nn
+import torch
+from timm.data import resolve_model_data_config
+from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
+
+
+class Normalized(nn.Module):
+    """A network that knows the colour statistics its backbone was trained with."""
+
+    mean: Tensor
+    std: Tensor
+
+    def use_statistics(self, backbone: nn.Module) -> None:
+        """Take mean and deviation from timm's data configuration of the backbone."""
+        config = resolve_model_data_config(backbone)
+        self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] (B, 3, H, W) to the mean and deviation that the backbone was trained with."""
+        return (images - self.mean) / self.std
 
 
 def check_name(name: str, advice: str) -> None:
@@ -22,7 +41,7 @@ def check_name(name: str, advice: str) -> None:
 
 @contextmanager
 def fetching(name: str, pretrained: bool) -> Iterator[None]:
-    """Where published weights are asked for: a sentence if they cannot be had."""
+    """Explain a failure to fetch published weights, if they are asked for."""
     try:
         yield
     except (OSError, RuntimeError) as error:

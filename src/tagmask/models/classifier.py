@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import Evidence, check_blocks, class_evidence
+from tagmask.acr.gradients import check_blocks
 from tagmask.errors import TagmaskError
-from tagmask.methods.trace import Trace, class_trace
-from tagmask.models.backbones import check_name, fetching
+from tagmask.models.backbones import Normalized, check_name, fetching
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
@@ -24,7 +23,7 @@ _CONFIG = ("backbone", "classes", "img_size", "crop_size")
 _HEADS = ("head.", "head_dist.", "fc_norm.")
 
 
-class Classifier(nn.Module):
+class Classifier(Normalized):
     """A timm ViT by name, with ``num_classes`` logits read from the class token.
 
     ``img_size`` only sets the size at which position embeddings are stored (default: the backbone's own); any
@@ -34,8 +33,6 @@ class Classifier(nn.Module):
 
     kind: ClassVar[str] = "classifier"  # as config.json names it
     has_head: ClassVar[bool] = True  # timm's linear head gives the logits
-    mean: Tensor
-    std: Tensor
 
     def __init__(
         self,
@@ -61,11 +58,9 @@ class Classifier(nn.Module):
         self.vit: Any = _create(backbone, num_classes if self.has_head else 0, img_size, pretrained, drop_path)
         if weights is not None:
             fit_weights(self.vit, Path(weights), checkpoint_filter_fn, optional=_HEADS)
-        config = resolve_model_data_config(self.vit)
-        self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
-        self.native_size: int = config["input_size"][-1]
-        self.crop_size = self.native_size  # side of the crops it was trained on; told by the training
+        self.use_statistics(self.vit)
+        self.native_size: int = resolve_model_data_config(self.vit)["input_size"][-1]
+        self.crop_size = self.native_size  # side of the crops it was trained on; the training sets it
 
     @property
     def num_classes(self) -> int:
@@ -78,17 +73,17 @@ class Classifier(nn.Module):
 
     @property
     def class_tokens(self) -> int:
-        """How many class tokens stand first."""
+        """How many class tokens come first."""
         return 1
 
     @property
     def map_layers(self) -> int:
-        """How many last blocks make a map where nothing else is asked for."""
+        """How many last blocks make a map by default."""
         return 2
 
     @property
     def prefix(self) -> int:
-        """Tokens before the patches: the class tokens first, then distillation or register tokens."""
+        """Tokens before the patches: class tokens, then distillation or register tokens."""
         return int(self.vit.num_prefix_tokens)
 
     @property
@@ -112,12 +107,8 @@ class Classifier(nn.Module):
             )
         return height // patch, width // patch
 
-    def normalize(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] (B, 3, H, W) to the mean and deviation this backbone was made for."""
-        return (images - self.mean) / self.std
-
     def forward(self, images: Tensor, return_attention: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits (B, C) of normalised images; with ``return_attention`` also Ā (B, L, N+1, N+1) of all blocks."""
+        """Logits (B, C) of normalised images; with ``return_attention`` also Ā (B, L, T+n, T+n) of all blocks."""
         if return_attention:
             logits, attention = self.attend(images)
             return logits, torch.stack(attention, dim=1)
@@ -145,22 +136,14 @@ class Classifier(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """As ``attend``, with the logits (B, S, C) of all branches."""
         height, width = self.grid(*images.shape[-2:])
-        check_blocks(self, 1, blocks or range(0))
+        check_blocks(self, blocks or range(0))
         chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
-        with record_attention(chosen, checkpoint=checkpoint) as found:
+        with record_attention(chosen, checkpoint=checkpoint) as means:
             logits = self.branches(images)
         tokens = self.prefix + height * width
-        if len(found) != len(chosen) or any(attention.shape[-1] != tokens for attention in found):
+        if len(means) != len(chosen) or any(mean.shape[-1] != tokens for mean in means):
             raise TagmaskError(f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}.")
-        return logits, [self.without_extra_tokens(attention) for attention in found]
-
-    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Evidence:
-        """Class gradients of the last ``layers`` blocks, Ā of ``affinity_blocks``; ``classes`` (B, K), −1 pads."""
-        return class_evidence(self, images, classes, layers, affinity_blocks)
-
-    def trace(self, images: Tensor, classes: Tensor, gradients: bool = True) -> Trace:
-        """All that the comparison methods need, kept whole for every block; ``classes`` is (B, K), −1 pads."""
-        return class_trace(self, images, classes, gradients)
+        return logits, [self.without_extra_tokens(mean) for mean in means]
 
     def without_extra_tokens(self, attention: Tensor) -> Tensor:
         """(…, prefix+n, prefix+n) to (…, T+n, T+n): class tokens and patches only."""
@@ -183,9 +166,9 @@ class Classifier(nn.Module):
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read what ``save`` wrote; ``tagmask.models.kinds.load_classifier`` reads a classifier of any kind."""
+        """Read what ``save`` wrote; ``tagmask.load`` reads networks of any kind."""
         folder = Path(path)
-        expected = f"a classifier that {cls.__name__} can read; tagmask.models.kinds.load_classifier reads any kind."
+        expected = f"a classifier that {cls.__name__} can read; tagmask.load reads networks of any kind."
         config = read_config(folder, cls.kind, _CONFIG, expected)
         size = config["img_size"]
         model = cls(

@@ -1,8 +1,8 @@
 """Let torchvision import beside a torch built without its compiled operators.
 
 A CPU-only torch beside the ordinary torchvision fails to import torchvision with "operator torchvision::nms
-does not exist", and timm imports torchvision. Declaring the two missing operator schemas mends exactly that
-case, and nothing is done where torchvision imports by itself. ``tagmask.models`` imports this module before
+does not exist", and timm imports torchvision. Declaring the two missing operator schemas fixes exactly that
+case, and nothing is done if torchvision imports by itself. ``tagmask.models`` imports this module before
 anything else; take torchvision's transforms from here.
 """
 

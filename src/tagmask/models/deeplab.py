@@ -1,22 +1,21 @@
 """DeepLabV2 (Chen et al. 2017) on any convolutional timm encoder: the network that learns from pseudo labels.
 
-The encoder runs at output stride 8, dilated where it would have gone on shrinking; four dilated 3×3 convolutions
-(rates 6, 12, 18, 24) read its last stage and are added up. Deviations: the Caffe original gives biases of the new
-layers twice their learning rate, here they learn as the other new weights do.
+The encoder runs at output stride 8, dilated where it would shrink further; four dilated 3×3 convolutions
+(rates 6, 12, 18, 24) read its last stage and are added up. Deviation: the Caffe original doubles the
+learning rate of the biases of new layers; here all new weights have the same.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import timm
 import torch
 import torch.nn.functional as F
-from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import check_name, fetching, move_strides
+from tagmask.models.backbones import Normalized, check_name, fetching, move_strides
 from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
@@ -46,7 +45,7 @@ class ASPP(nn.Module):
         return torch.stack([convolution(features) for convolution in self.convolutions]).sum(0)
 
 
-class DeepLabV2(nn.Module):
+class DeepLabV2(Normalized):
     """A segmentation network with ``num_classes`` logits per grid cell, background (label 0) included.
 
     ``classes`` are the names of the labels 1 …, so one fewer than ``num_classes``. ``pretrained`` takes timm's
@@ -56,8 +55,7 @@ class DeepLabV2(nn.Module):
     first 1×1 convolution. ``notes`` are sentences the user should read.
     """
 
-    mean: Tensor
-    std: Tensor
+    kind: ClassVar[str] = "segmenter"  # as config.json names it
 
     def __init__(
         self,
@@ -83,21 +81,15 @@ class DeepLabV2(nn.Module):
         self.stride, self.aligned = _probe(self.encoder, backbone)
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)
-        self.crop_size = 321  # side of the crops it was trained on; told by the training
+        self.crop_size = 321  # side of the crops it was trained on; the training sets it
         if freeze_norm:
             self._freeze_norm()
-        config = resolve_model_data_config(self.encoder)
-        self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
+        self.use_statistics(self.encoder)
 
     @property
     def num_classes(self) -> int:
         """Labels, background included."""
         return len(self.classes) + 1
-
-    def normalize(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] (B, 3, H, W) to the mean and deviation this encoder was made for."""
-        return (images - self.mean) / self.std
 
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, H, W) to logits (B, K, h, w) at the network's stride."""
@@ -108,16 +100,16 @@ class DeepLabV2(nn.Module):
 
         The original trains each of them, so that the smaller scales learn too.
         """
-        first = self._one_scale(images)
+        full = self._one_scale(images)
         if not self.multi_scale:
-            return [first]
-        found = [first]
+            return [full]
+        scaled = [full]
         for scale in SCALES[1:]:
             size = [(side * round(8 * scale) + 4) // 8 for side in images.shape[-2:]]  # whole numbers: ONNX can follow
             small = F.interpolate(images, size, mode="bilinear", align_corners=self.aligned)
             logits = self._one_scale(small)
-            found.append(F.interpolate(logits, first.shape[-2:], mode="bilinear", align_corners=self.aligned))
-        return [*found, torch.stack(found).amax(0)]
+            scaled.append(F.interpolate(logits, full.shape[-2:], mode="bilinear", align_corners=self.aligned))
+        return [*scaled, torch.stack(scaled).amax(0)]
 
     def _one_scale(self, images: Tensor) -> Tensor:
         logits: Tensor = self.aspp(self.encoder.forward_features(images))
@@ -153,14 +145,14 @@ class DeepLabV2(nn.Module):
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
         switches = {name: getattr(self, name) for name in ("multi_scale", "freeze_norm", "caffe", "crop_size")}
-        config = {"kind": "segmenter", "backbone": self.backbone, **switches, "classes": list(self.classes)}
+        config = {"kind": self.kind, "backbone": self.backbone, **switches, "classes": list(self.classes)}
         save_model(Path(path), self, config)
 
     @classmethod
     def load(cls, path: Path | str) -> "DeepLabV2":
         """Read what ``save`` wrote."""
         folder = Path(path)
-        config = read_config(folder, "segmenter", _CONFIG, "a segmenter; give the folder that `tagmask segment` wrote.")
+        config = read_config(folder, cls.kind, _CONFIG, "a segmenter; give the folder that `tagmask segment` wrote.")
         names = config["classes"]
         switches = {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")}
         model = cls(config["backbone"], len(names) + 1, classes=names, **switches)

@@ -1,4 +1,4 @@
-"""Where a trained network works."""
+"""Where a trained network runs."""
 
 import os
 from typing import TypeVar
@@ -10,7 +10,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def on_device(network: Network) -> Network:
-    """On a GPU where there is one; the processes of a launch (``LOCAL_RANK``) take one each."""
+    """The network on a GPU, if there is one; the processes of a launch (``LOCAL_RANK``) take one each."""
     if not torch.accelerator.is_available():
         return network
     count = torch.accelerator.device_count()

@@ -1,21 +1,36 @@
-"""The kinds of tag classifier: by the name that ``tagmask train --kind`` takes, and from a folder."""
+"""Networks of a run by the kind that their config.json names."""
 
 from pathlib import Path
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
+from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
+from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.mct import MctClassifier
 from tagmask.models.storage import CONFIG
 
 KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
+"""Tag classifiers by the name that ``tagmask train --kind`` takes."""
+
+Network = Classifier | DeepLabV2 | AffinityNet
+_NETWORKS: dict[str, type[Network]] = {kind.kind: kind for kind in (Classifier, MctClassifier, DeepLabV2, AffinityNet)}
+
+
+def load(path: Path | str) -> Network:
+    """Any network of a run from its folder: classifier, MCTformer, affinity network or segmenter, in eval mode."""
+    config = read_json(Path(path) / CONFIG)
+    kind = config.get("kind", config.get("model")) if isinstance(config, dict) else None  # as earlier versions wrote
+    if not isinstance(kind, str) or kind not in _NETWORKS:
+        raise TagmaskError(
+            f"{path} does not hold a network of tagmask; give a folder such as run/1_classifier or run/5_segmenter."
+        )
+    return _NETWORKS[kind].load(path)
 
 
 def load_classifier(path: Path | str) -> Classifier:
-    """The classifier that a training wrote into the folder ``path``, of the kind that its config.json names."""
-    config = read_json(Path(path) / CONFIG)
-    named = config.get("kind", config.get("model")) if isinstance(config, dict) else None
-    kind = next((one for one in KINDS.values() if one.kind == named), None)
-    if kind is None:
+    """The tag classifier of a folder, of either kind."""
+    network = load(path)
+    if not isinstance(network, Classifier):
         raise TagmaskError(f"{path} does not hold a classifier; give the folder that `tagmask train` wrote.")
-    return kind.load(path)
+    return network

@@ -6,48 +6,27 @@ Xu et al. 2022, Multi-class Token Transformer for Weakly Supervised Semantic Seg
   only the parameters have more rows.
 - Class branch: the logit of class c is the mean over the features of token c after the final norm; there is no head.
 - Patch branch: a 3×3 convolution on the patch tokens gives a class activation map (CAM), its mean the logit.
-- Both are trained on the tags; as a prediction their mean is given.
+- Both are trained on the tags; the prediction is their mean.
 
 Tokens are [C class tokens, distillation or register tokens, patches].
 
 Not in the paper: a layer norm's output has mean 0 before its weights are applied, so a token's logit is at most as
-large as the deviation of these weights. Where they are all alike, no training has read a class token before (from
-scratch; ``tagmask_tiny``, which learnt to fill in pictures), and tokens that start alike could neither say anything nor
-part for hundreds of steps. Then the norm's weights and the class tokens are drawn anew.
+large as the deviation of these weights. If they are all alike, nothing has been trained on a class token yet (from
+scratch; ``tagmask_tiny``, which learnt to fill in pictures), and tokens that start alike would carry no information and
+stay alike for hundreds of steps. Then the norm's weights and the class tokens are drawn at random.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import check_blocks, check_request, evaluating
-from tagmask.errors import TagmaskError
-from tagmask.methods.fusion import fuse
 from tagmask.models.classifier import Classifier
 
 MAP_LAYERS = 3
-_ALIKE = 0.1  # deviation of the final norm's weights below which nothing has read the class token
-_SPREAD = 4.0  # their deviation when drawn anew, and so the largest logit of a class token at the start
-_LEAST = 0.02  # deviation of class tokens drawn anew: as they have it, but at least this
-
-
-@dataclass
-class MctEvidence:
-    """What localisation needs from one pass: B images, K classes each (padding gives maps of 0), n patches."""
-
-    logits: Tensor  # (B, C)
-    rows: list[Tensor]  # Ā from the class's token to the patches, of the chosen last blocks, each (B, K, n)
-    cam: Tensor  # (B, K, n), of the patch branch
-    attention: list[Tensor]  # Ā of the blocks chosen for affinity, in order, each (B, C+n, C+n)
-
-    def plain_maps(self, centre: bool = False) -> Tensor:
-        """Maps (B, K, n) without affinity."""
-        if centre:
-            raise TagmaskError("--centre is about class gradients; the maps of an MCTformer have none: leave it out.")
-        return fuse(self.rows, self.cam)
+_ALIKE = 0.1  # deviation of the final norm's weights below which nothing was trained on the class token
+_SPREAD = 4.0  # their deviation when drawn at random, and so the largest logit of a class token at the start
+_LEAST = 0.02  # deviation added to the class tokens is their own, but at least this
 
 
 class MctClassifier(Classifier):
@@ -59,7 +38,7 @@ class MctClassifier(Classifier):
     def __init__(self, backbone: str, num_classes: int, **options: Any) -> None:
         super().__init__(backbone, num_classes, **options)
         _repeat_class_token(self.vit, num_classes)
-        _wake(self.vit)
+        _separate(self.vit)
         self.patch_head = nn.Conv2d(self.vit.embed_dim, num_classes, 3, padding=1)
 
     @property
@@ -72,63 +51,36 @@ class MctClassifier(Classifier):
 
     def branches(self, images: Tensor) -> Tensor:
         """Logits (B, 2, C): of the class tokens, of the patches."""
-        return self._both(images)[0]
+        return self.branches_and_cam(images)[0]
 
-    def _both(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def branches_and_cam(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Logits (B, 2, C) and the patch branch's CAM (B, C, h, w)."""
         grid = self.grid(*images.shape[-2:])
         tokens = self.vit.fc_norm(self.vit.forward_features(images))  # (B, N, D)
         patches = tokens[:, self.prefix :].transpose(1, 2).unflatten(-1, grid)  # (B, D, h, w)
         cam: Tensor = self.patch_head(patches)  # (B, C, h, w)
-        own = tokens[:, : self.class_tokens].mean(dim=-1)  # (B, C)
-        return torch.stack([own, cam.mean((-2, -1)).to(own.dtype)], dim=1), cam
-
-    def evidence(self, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range) -> Any:
-        """Class attention of the last ``layers`` blocks, CAM, Ā of ``affinity_blocks``; ``classes`` (B, K), −1 pads."""
-        check_blocks(self, layers, affinity_blocks)
-        check_request(self, images, classes)
-        depth = len(self.blocks)
-        last = range(depth - layers, depth)
-        wanted = sorted({*last, *affinity_blocks})
-        with evaluating(self), torch.no_grad(), record_attention([self.blocks[i] for i in wanted]) as found:
-            logits, cam = self._both(images)
-        attention = {i: self.without_extra_tokens(one) for i, one in zip(wanted, found, strict=True)}
-        rows = [_of_classes(attention[i][:, : self.class_tokens, self.class_tokens :], classes) for i in last]
-        chosen = _of_classes(cam.flatten(2).to(rows[0].dtype), classes)
-        return MctEvidence(logits.mean(dim=1), rows, chosen, [attention[i] for i in affinity_blocks])
-
-    def trace(self, images: Tensor, classes: Tensor, gradients: bool = True) -> NoReturn:
-        """Refused: the comparison methods read one class token and its head."""
-        raise TagmaskError(
-            "CAM, TS-CAM, Grad-CAM, generic attention and rollout need a classifier with one class token and a head, "
-            "and this is an MCTformer; train one with --kind acr to compare them."
-        )
+        logits = tokens[:, : self.class_tokens].mean(dim=-1)  # (B, C)
+        return torch.stack([logits, cam.mean((-2, -1)).to(logits.dtype)], dim=1), cam
 
     def stored(self) -> nn.Module:
         return self
 
 
-def _of_classes(values: Tensor, classes: Tensor) -> Tensor:
-    """Of (B, C, n) the rows ``classes`` (B, K): (B, K, n); padding (−1) gives zeros."""
-    index = classes.clamp(min=0).unsqueeze(-1).expand(-1, -1, values.shape[-1])
-    return values.gather(1, index) * (classes >= 0).unsqueeze(-1)
-
-
 @torch.no_grad()
 def _repeat_class_token(vit: Any, count: int) -> None:
-    """Make the class token and its position embedding ``count`` tokens; all that counts prefix tokens knows it then."""
+    """Repeat the class token and its position embedding ``count`` times, and correct every count of prefix tokens."""
     vit.cls_token = nn.Parameter(vit.cls_token.repeat(1, count, 1))  # (1, C, D)
     if vit.pos_embed is not None and not vit.no_embed_class:
-        own = vit.pos_embed[:, :1].repeat(1, count, 1)  # (1, C, D)
-        vit.pos_embed = nn.Parameter(torch.cat([own, vit.pos_embed[:, 1:]], dim=1))
+        repeated = vit.pos_embed[:, :1].repeat(1, count, 1)  # (1, C, D)
+        vit.pos_embed = nn.Parameter(torch.cat([repeated, vit.pos_embed[:, 1:]], dim=1))
     for module in vit.modules():
         if hasattr(module, "num_prefix_tokens"):  # the ViT itself and, with rotary embeddings, its attention
             module.num_prefix_tokens += count - 1
 
 
 @torch.no_grad()
-def _wake(vit: Any) -> None:
-    """Let class tokens that nothing has read yet differ, and their mean features tell something."""
+def _separate(vit: Any) -> None:
+    """Make untrained class tokens differ, and their mean features depend on them."""
     weights = [norm.weight for norm in (vit.norm, vit.fc_norm) if getattr(norm, "weight", None) is not None]
     if any(weight.std() >= _ALIKE for weight in weights):
         return

@@ -33,18 +33,20 @@ def read_config(folder: Path, kind: str, needed: Iterable[str], otherwise: str) 
         raise TagmaskError(f"{folder} does not hold {otherwise}")
     wrong = [name for name, form in _FORMS.items() if name in config and not isinstance(config[name], form)]
     if wrong:
-        told = f"{wrong[0]} is {config[wrong[0]]!r}"
-        raise TagmaskError(f"{folder / CONFIG} is not as tagmask writes it ({told}); train anew, or mend it.")
+        entry = f"{wrong[0]} is {config[wrong[0]]!r}"
+        raise TagmaskError(f"{folder / CONFIG} is not as tagmask writes it ({entry}); correct it or train again.")
     return config
 
 
 def load_weights(folder: Path, module: nn.Module, what: str) -> None:
-    """Put the weights of ``folder`` into ``module``; ``what`` is its name with an article."""
+    """Load the weights of ``folder`` into ``module``; ``what`` is its name with an article."""
     file = folder / WEIGHTS
     if not file.is_file():
         raise TagmaskError(f"{file} does not exist; train {what} into {folder} first.")
     try:
         module.load_state_dict(load_file(file))
     except Exception as error:
-        told = f"{file} does not hold the model of config.json beside it: {error}"
-        raise TagmaskError(f"{told}\nTake both from a backup, or train {what} anew with --restart.") from None
+        raise TagmaskError(
+            f"{file} does not hold the model of config.json beside it: {error}\n"
+            f"Take both from a backup, or train {what} again with --restart."
+        ) from None

@@ -97,7 +97,7 @@ def _balance(model: VisionTransformer) -> None:
     """Start with blocks and class token on the scale of the patch tokens.
 
     timm's deviations (0.02 for weights, 1e-6 for the class token) suit widths of 384 and more. At width 96 the blocks
-    hardly speak.
+    would hardly contribute.
     """
     with torch.no_grad():
         model.cls_token.normal_()

@@ -1,4 +1,4 @@
-"""Reading weights from a local file into a timm model, and saying so when they do not fit."""
+"""Reading weights from a local file into a timm model, or saying why they do not fit."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,17 +21,17 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise TagmaskError(f"weights file {path} does not exist; check --weights.")
     try:
         if path.suffix == ".safetensors":
-            found: Any = load_file(path)
+            content: Any = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
         raise TagmaskError(f"weights file {path} cannot be read ({_first_line(error)}); fetch it again.") from None
     except Exception as error:  # torch raises pickle errors of several kinds for unsafe or foreign files
         raise TagmaskError(
             f"weights file {path} is not a plain tensor file ({_first_line(error)}); convert it to safetensors."
         ) from None
-    found = next((found[key] for key in _WRAPPERS if isinstance(found.get(key), Mapping)), found)
-    tensors = {_bare(name): value for name, value in found.items() if isinstance(value, Tensor)}
+    content = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), content)
+    tensors = {_bare(name): value for name, value in content.items() if isinstance(value, Tensor)}
     return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
 
 
@@ -56,17 +56,17 @@ def fit_weights(
     ``adapt`` is timm's own conversion of foreign layouts (it also resamples position embeddings). A head of
     another number of classes is left out.
     """
-    own = model.state_dict()
+    wanted = model.state_dict()
     tensors = dict(adapt(read_weights(path), model))
-    for name in [n for n in tensors if n.startswith(optional) and n in own and tensors[n].shape != own[n].shape]:
+    for name in [n for n in tensors if n.startswith(optional) and n in wanted and tensors[n].shape != wanted[n].shape]:
         del tensors[name]
-    missing = [name for name in own if name not in tensors and not name.startswith(optional)]
-    wrong = [name for name in own if name in tensors and tensors[name].shape != own[name].shape]
-    unused = [name for name in tensors if name not in own and not name.startswith((*optional, "mask_token"))]
+    missing = [name for name in wanted if name not in tensors and not name.startswith(optional)]
+    wrong = [name for name in wanted if name in tensors and tensors[name].shape != wanted[name].shape]
+    unused = [name for name in tensors if name not in wanted and not name.startswith((*optional, "mask_token"))]
     if missing or wrong or unused:
         shown = ", ".join((missing + wrong + unused)[:3])
         raise TagmaskError(
-            f"weights file {path} does not fit this backbone: of {len(own)} tensors {len(missing)} are missing and "
+            f"weights file {path} does not fit this backbone: of {len(wanted)} tensors {len(missing)} are missing and "
             f"{len(wrong)} have another shape, and {len(unused)} of the file have no place (first: {shown}); "
             "choose the backbone the file was made for."
         )

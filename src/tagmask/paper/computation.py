@@ -24,6 +24,7 @@ from tagmask.acr.attention import attend_per_head, record_attention
 from tagmask.acr.localize import localize_both
 from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
+from tagmask.methods.mctformer import mct
 from tagmask.models.classifier import Classifier
 from tagmask.paper import numbers
 from tagmask.paper.bench import Bench
@@ -122,7 +123,7 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
     ways: dict[str, Callable[[], Any]] = {
         OURS: lambda: localize_both(model, images, [chosen]),
         PER_CLASS: lambda: per_class(model, images, chosen),
-        MCT: lambda: localize_both(other, images, [chosen]),
+        MCT: lambda: localize_both(other, images, [chosen], mct),
     }
     best = dict.fromkeys(ways, math.inf)
     for turn in range(TURNS):

@@ -18,9 +18,11 @@ TITLES = {
 
 
 def by_method(settings: Settings, method: str) -> Settings:
-    """Settings for another method: those of class gradients are left out where it has none."""
-    own: dict[str, Any] = {"method": method}
-    return replace(settings, **own) if method == "acr" else replace(settings, **own, layers=None, centre=False)
+    """Settings for another method, without those that are ACR's alone."""
+    changes: dict[str, Any] = (
+        {"method": method} if method == "acr" else {"method": method, "layers": None, "centre": False}
+    )
+    return replace(settings, **changes)
 
 
 def maps_by(model: Classifier, method: str, image: Image, classes: list[int], settings: MapSettings) -> Maps:

@@ -3,12 +3,11 @@
 from tagmask.scoring.average_precision import average_precision, mean_average_precision
 from tagmask.scoring.confusion import Scores, confusion, iou
 from tagmask.scoring.sweep import Curve, Sweep, sweep
-from tagmask.scoring.threshold import Chooser, EdgeAgreement, choosers, minimum_cross_entropy, otsu
+from tagmask.scoring.threshold import Chooser, choosers, minimum_cross_entropy, otsu
 
 __all__ = [
     "Chooser",
     "Curve",
-    "EdgeAgreement",
     "Scores",
     "Sweep",
     "average_precision",

@@ -1,4 +1,4 @@
-"""Confusion matrix of label maps in 64-bit, and the scores that follow from it (METHOD.md §3).
+"""Confusion matrix of label maps in 64-bit, and the scores that follow from it (docs/method.md §3).
 
 Labels: 0 = background, 1 … K−1 = classes, 255 = not labelled (target) or unsure (prediction).
 """

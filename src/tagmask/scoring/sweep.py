@@ -1,4 +1,4 @@
-"""The score of seeds at every background threshold, in one pass over the maps (METHOD.md §3).
+"""The score of seeds at every background threshold, in one pass over the maps (docs/method.md §3).
 
 At threshold t a pixel gets argmax [t, maps…], the first winning on ties: it is foreground exactly if
 its top value exceeds t, and then of its top class. So a pixel is described for all thresholds by its

@@ -16,7 +16,7 @@ from torch import Tensor
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
 from tagmask.data.datasets import to_tensor
-from tagmask.methods.compared import Compared
+from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
@@ -48,19 +48,24 @@ def make_maps(
     height, width = images[0].shape[:2]
     pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
     pictures = pictures.to(model.mean.device)
-    blocks = settings.affinity_blocks
-    names = ("layers", "transpose", "centre", "compete", "propagation")
-    options: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    options["affinity_blocks"] = range(blocks[0], blocks[1] + 1) if blocks else None
-    sums = [[torch.zeros(len(one), height, width) for one in classes] for _ in range(2)]
-    source = model if settings.method == "acr" else Compared(model, settings.method)
+    names = ("transpose", "affinity_steps", "compete", "propagation")
+    options: dict[str, Any] = {"method": method_for(model, settings.method).maps}
+    options |= {name: getattr(settings, name) for name in names}
+    options["affinity_blocks"] = block_range(settings.affinity_blocks)
+    options |= {name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)}
+    sums = [[torch.zeros(len(numbers), height, width) for numbers in classes] for _ in range(2)]
     for view in views(model, pictures, settings):
-        for total, found in zip(sums, localize_both(source, view.images, classes, **options), strict=True):
-            for one, maps in zip(total, found, strict=True):
-                if len(one):
-                    one += _to_pixels(maps, view, (height, width)).cpu()
-    plain, refined = ([stretch(one).numpy() for one in total] for total in sums)
+        for totals, kind in zip(sums, localize_both(model, view.images, classes, **options), strict=True):
+            for total, maps in zip(totals, kind, strict=True):
+                if len(total):
+                    total += _to_pixels(maps, view, (height, width)).cpu()
+    plain, refined = ([stretch(total).numpy() for total in totals] for totals in sums)
     return [Maps(tuple(c), p, r) for c, p, r in zip(classes, plain, refined, strict=True)]
+
+
+def block_range(blocks: tuple[int, int] | None) -> range | None:
+    """First and last block, as settings name them, to a range."""
+    return range(blocks[0], blocks[1] + 1) if blocks else None
 
 
 def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterator[TestView]:
@@ -98,8 +103,7 @@ def stretch(maps: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def predicted_classes(model: Classifier, image: Image, settings: MapSettings, above: float = 0.5) -> list[int]:
-    """The classes the model itself sees in an image: those above a probability, or the likeliest one."""
+    """The classes that the model itself sees in an image: those above a probability, or the likeliest one."""
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255
     chances = torch.sigmoid(model(next(views(model, picture, settings)).images))[0]  # (C,)
-    found = torch.nonzero(chances > above).flatten().tolist()
-    return found or [int(chances.argmax())]
+    return torch.nonzero(chances > above).flatten().tolist() or [int(chances.argmax())]

@@ -1,4 +1,4 @@
-"""Pseudo labels: one palette PNG per image, from its seeds, by one of three routes.
+"""Pseudo labels: one palette PNG per image, from its seeds, by one of three routes (docs/method.md §4).
 
     walk       confident regions → AffinityNet → random walk → labels        (the paper's, PSA)
     crf        the dense CRF on the maps, nothing to train
@@ -172,7 +172,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
             continue  # listed when its turn to be labelled comes
-        chooser.add(image, np.clip(_route(settings).spread(image, as_float(seeds[settings.source()])), 0, 1))
+        chooser.add(np.clip(_route(settings).spread(image, as_float(seeds[settings.source()])), 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen

@@ -51,7 +51,7 @@ class SeedTally:
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         seeds = read_seeds(seed_file(folder, catalog.name(i)))
-        image, mask = catalog.load_pair(i)
+        mask = catalog.load_mask(i)
         if mask is None:
             raise ImageError(f'"{catalog.name(i)}" has no mask.')
         if tuple(seeds["size"]) != mask.shape:
@@ -62,7 +62,7 @@ class SeedTally:
         for kind in KINDS:
             self.sweeps[kind].add(seeds["classes"].tolist(), seeds[kind], mask)
             for chooser in self.choosers[kind].values():
-                chooser.add(image, seeds[kind])
+                chooser.add(seeds[kind])
 
     def merge(self, other: Self) -> None:
         for kind in KINDS:

@@ -23,6 +23,7 @@ from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import DAMAGED, replacing
+from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
@@ -55,8 +56,9 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
         write_section(settings.out / layout.CONFIG, "seeds", settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
+    batch = settings.batch if method_for(model, settings.method).batched else 1
     with tqdm(total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for group in _groups(catalog, indices, todo, done.skipped, _batch(settings)):
+        for group in _groups(catalog, indices, todo, done.skipped, batch):
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
             made = make_maps(model, [image for _, image in group], classes, settings)
             for (i, _), maps in zip(group, made, strict=True):
@@ -132,10 +134,6 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
         return bool(read_seeds(path)["classes"].tolist() == list(classes))
     except TagmaskError:
         return False
-
-
-def _batch(settings: SeedSettings) -> int:
-    return settings.batch if settings.method == "acr" else 1  # other methods keep all attention and its gradients
 
 
 def _groups(

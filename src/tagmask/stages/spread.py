@@ -1,4 +1,4 @@
-"""Three routes from seeds to maps that follow the objects (METHOD.md §4), one small class each.
+"""Three routes from seeds to maps that follow the objects (docs/method.md §4), one small class each.
 
 ``crf``        the maps as they are: the CRF that labels them does all the work.
 ``walk``       PSA: a random walk on the affinities that AffinityNet learnt from confident regions.
@@ -18,7 +18,7 @@ from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.walk import from_attention, random_walk, transition
 from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.classifier import Classifier
-from tagmask.stages.maps import Image, views
+from tagmask.stages.maps import Image, block_range, views
 
 Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 
@@ -65,9 +65,8 @@ class AttentionWalk:
         if not len(maps):
             return maps
         first = next(views(self.model, to_tensor(image).float()[None] / 255, self.settings))
-        blocks = self.settings.affinity_blocks
         with torch.inference_mode():
-            _, attention = self.model.attend(first.images, range(blocks[0], blocks[1] + 1) if blocks else None)
+            _, attention = self.model.attend(first.images, block_range(self.settings.affinity_blocks))
         pairs = affinity(attention, self.model.class_tokens)[0].numpy()  # (n, n)
         patch, size = self.model.patch_size, first.images.shape[-2:]
         resized = F.interpolate(torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True)[0]

@@ -1,4 +1,4 @@
-"""Training the segmentation network on pseudo labels."""
+"""Training the segmentation network on pseudo labels (docs/method.md §5)."""
 
 from collections.abc import Sequence
 from pathlib import Path
