@@ -73,25 +73,29 @@ def test_outline_is_inside_the_class_and_not_at_the_border() -> None:
     assert outline(mask, width=2).tolist() == [wide, wide]
 
 
-def test_unsure_is_hatched_in_greys_even_if_the_palette_has_a_colour() -> None:
-    palette = np.full((256, 3), (255, 0, 0), np.uint8)
-    colours = label_map(np.full((12, 12), 255, np.uint8), palette)
+def test_unsure_is_hatched_in_greys_and_labels_have_the_colours_of_voc() -> None:
+    colours = label_map(np.full((12, 12), 255, np.uint8))
     assert set(np.unique(colours)) == {105, 215}
     assert colours[0, :6, 0].tolist() == [215, 215, 215, 105, 105, 105]
     assert colours[1, :6, 0].tolist() == [215, 215, 105, 105, 105, 215]  # the stripes run diagonally
     assert (colours == 105).mean() == 0.5
+    assert label_map(np.array([[0, 1, 2, 3]], np.uint8))[0].tolist() == [
+        [0] * 3,
+        [128, 0, 0],
+        [0, 128, 0],
+        [128, 128, 0],
+    ]
 
 
 def test_legend_shows_every_colour_and_wraps() -> None:
-    palette = np.array([(0, 0, 0), (10, 200, 30), (200, 10, 90)], np.uint8)
     names = {1: "cat", 2: "a bird with a long name", 255: "unsure"}
-    wide, narrow = legend(names, palette, width=600), legend(names, palette, width=200)
-    assert wide.shape[1] == 600
-    assert narrow.shape[1] == 200
-    assert narrow.shape[0] > 1.5 * wide.shape[0]
+    wide, narrow = legend(names, width=600), legend(names, width=200)
+    assert wide.shape == (24 + 8, 600, 3)  # one line of text, half a margin
+    assert narrow.shape == (3 * 24 + 8, 200, 3)
     for picture in (wide, narrow):
-        for colour in [(10, 200, 30), (200, 10, 90), (105, 105, 105)]:
-            assert (picture == colour).all(axis=2).sum() >= 50
+        for colour in [(128, 0, 0), (0, 128, 0)]:
+            assert (picture == colour).all(axis=2).sum() == 12 * 12  # the swatch inside its frame
+        assert (picture == (105, 105, 105)).all(axis=2).sum() >= 50
 
 
 def test_bad_input_is_refused_with_value_and_remedy() -> None:
@@ -108,11 +112,9 @@ def test_bad_input_is_refused_with_value_and_remedy() -> None:
         heat_overlay(image, np.zeros((4, 6)), strength=2)
     with pytest.raises(TagmaskError, match=r"shape \(4, 6\) and dtype float64; give uint8 \(H, W, 3\)"):
         heat_overlay(np.zeros((4, 6)), np.zeros((4, 6)))  # type: ignore[arg-type]
-    with pytest.raises(TagmaskError, match="label 7 and the palette colours for 0 … 2"):
-        mask_overlay(image, np.full((4, 6), 7, np.uint8), np.zeros((3, 3), np.uint8))
     with pytest.raises(TagmaskError, match=r"mask has shape .* dtype int64; give uint8"):
         mask_overlay(image, np.zeros((4, 6), np.int64))
-    with pytest.raises(TagmaskError, match=r"palette has shape \(3,\)"):
-        label_map(np.zeros((2, 2), np.uint8), np.zeros(3, np.uint8))
-    with pytest.raises(TagmaskError, match="a legend of 0 names"):
-        legend({})
+    with pytest.raises(TagmaskError, match="a legend of 0 names, 640 pixels wide cannot be drawn"):
+        legend({}, width=640)
+    with pytest.raises(TagmaskError, match=r"99 pixels wide cannot be drawn; give .* a width of 112 pixels"):
+        legend({1: "cat"}, width=99)

@@ -1,14 +1,18 @@
 """The seed sheet shows each map, and the labels that scoring would give."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image as PillowImage
 
+from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
-from tagmask.labels import voc_palette
+from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.sweep import top_bins
-from tagmask.show.overlay import heat_overlay
-from tagmask.show.seeds import label_at, resize_map, seed_sheet, shown_heat, shown_mask
-from tagmask.show.sheet import GAP, MARGIN, Picture
+from tagmask.show.overlay import heat_overlay, mask_overlay
+from tagmask.show.seeds import label_at, resize_map, seed_sheet, show_regions, shown_heat, shown_mask
+from tagmask.show.sheet import GAP, MARGIN, Picture, sheet
 
 SIZE = (200, 150)  # shown as it is: cells can be cut out and compared
 
@@ -17,9 +21,9 @@ def picture() -> Picture:
     return np.random.default_rng(0).integers(0, 256, (*SIZE, 3), dtype=np.uint8)
 
 
-def cells(result: Picture, rows: int, columns: int, below: int = 0) -> list[list[Picture]]:
-    """The cells of a sheet whose pictures all have SIZE, and `below` pixels of legend under them."""
-    line = (result.shape[0] - below - 2 * MARGIN + GAP) // rows  # caption, picture and gap
+def cells(result: Picture, rows: int, columns: int) -> list[list[Picture]]:
+    """The cells of a sheet whose pictures all have SIZE."""
+    line = (result.shape[0] - 2 * MARGIN + GAP) // rows  # caption, picture and gap
     tops = [MARGIN + row * line + line - GAP - SIZE[0] for row in range(rows)]
     lefts = [MARGIN + column * (SIZE[1] + GAP) for column in range(columns)]
     return [[result[top : top + SIZE[0], left : left + SIZE[1]] for left in lefts] for top in tops]
@@ -39,41 +43,35 @@ def test_every_map_stands_in_its_cell() -> None:
 
 def test_maps_of_eight_bits_look_like_their_fractions() -> None:
     image, maps = picture(), np.random.default_rng(1).integers(0, 256, (1, *SIZE), dtype=np.uint8)
-    np.testing.assert_array_equal(seed_sheet(image, ["dog"], maps), seed_sheet(image, ["dog"], maps / 255))
-
-
-def test_truth_and_labels_without_affinity_stand_at_the_end() -> None:
-    image = picture()
-    map = np.zeros((1, *SIZE))
-    map[0, 50:100, 20:60] = 0.5
-    mask = np.zeros(SIZE, np.uint8)
-    mask[60:120, 20:60] = 7
-    result = seed_sheet(image, ["dog"], map, mask=mask, threshold=0.4, labels=[7])
-    body = seed_sheet(image, ["dog"], map)
-    _, heat, guess, truth = cells(result, 1, 4, below=result.shape[0] - body.shape[0])[0]
-    np.testing.assert_array_equal(heat, heat_overlay(image, map[0]))
-    np.testing.assert_array_equal(guess, shown_mask(image, np.where(map[0] > 0.4, np.uint8(7), np.uint8(0))))
-    np.testing.assert_array_equal(truth, shown_mask(image, mask))
-    swatch = (result[body.shape[0] :] == voc_palette()[7]).all(axis=2)  # the legend names the label's own colour
-    assert swatch.sum() > 80
-
-
-def test_each_kind_of_map_can_have_its_own_threshold() -> None:
-    image, maps = picture(), np.full((1, *SIZE), 0.3)
-    tall = seed_sheet(image, ["dog"], maps, maps, threshold=(0.2, 0.5))
-    below = tall.shape[0] - seed_sheet(image, ["dog"], maps, maps).shape[0]
-    (_, _, upper), (_, _, lower) = cells(tall, 2, 3, below)
-    assert (upper == shown_mask(image, np.ones(SIZE, np.uint8))).all()
-    assert (lower == image).all()
+    as_fractions = seed_sheet(image, ["dog"], maps / 255, maps / 255)
+    np.testing.assert_array_equal(seed_sheet(image, ["dog"], maps, maps), as_fractions)
 
 
 def test_many_classes_wrap() -> None:
-    image, maps = picture(), np.random.default_rng(1).random((7, *SIZE))
-    result = seed_sheet(image, [f"class {i}" for i in range(7)], maps)
-    upper, lower = cells(result, 2, 6)
-    np.testing.assert_array_equal(upper[5], heat_overlay(image, maps[4].astype(np.float32)))
-    np.testing.assert_array_equal(lower[2], heat_overlay(image, maps[6].astype(np.float32)))
-    assert all((cell == 255).all() for cell in [lower[0], *lower[3:]])
+    image, maps = picture(), np.random.default_rng(1).random((7, *SIZE)).astype(np.float32)
+    result = seed_sheet(image, [f"class {i}" for i in range(7)], maps, maps[::-1])
+    first, second, third, fourth = cells(result, 4, 6)
+    np.testing.assert_array_equal(first[5], heat_overlay(image, maps[4]))
+    np.testing.assert_array_equal(second[1], heat_overlay(image, maps[6]))
+    np.testing.assert_array_equal(third[2], heat_overlay(image, maps[6]))
+    np.testing.assert_array_equal(fourth[2], heat_overlay(image, maps[0]))
+    assert all((cell == 255).all() for cell in [second[0], third[0], *third[3:], *fourth[3:]])
+
+
+def test_regions_stand_beside_their_images(tmp_path: Path) -> None:
+    catalog = Scenes(4, 0)
+    cells = []
+    for i in (0, 2, 3):  # the second scene has no regions
+        scene = catalog.scene(i)
+        write_mask(tmp_path / f"{catalog.name(i)}.png", scene.mask)
+        tags = ", ".join(catalog.classes[c] for c in scene.tags)
+        cells += [(tags, scene.image), ("confident", mask_overlay(scene.image, scene.mask))]
+    show_regions(catalog, tmp_path, tmp_path / "all.png")
+    np.testing.assert_array_equal(np.asarray(PillowImage.open(tmp_path / "all.png")), sheet([cells[:4], cells[4:]]))
+    show_regions(catalog, tmp_path, tmp_path / "first.png", count=1)
+    np.testing.assert_array_equal(np.asarray(PillowImage.open(tmp_path / "first.png")), sheet([cells[:2]]))
+    show_regions(catalog, tmp_path / "none", tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
 
 
 def test_labels_at_a_threshold_are_those_of_the_sweep() -> None:
@@ -103,16 +101,14 @@ def test_maps_are_resized_between_pixel_centres() -> None:
 def test_bad_input_is_refused_with_value_and_remedy() -> None:
     image, maps = picture(), np.zeros((2, *SIZE))
     with pytest.raises(TagmaskError, match=r"maps have shape \(2, 200, 150\); for 1 class.* give \(1, 200, 150\)"):
-        seed_sheet(image, ["dog"], maps)
+        seed_sheet(image, ["dog"], maps, maps)
     with pytest.raises(TagmaskError, match=r"maps \+ affinity have shape \(2, 20, 15\)"):
         seed_sheet(image, ["dog", "sofa"], maps, maps[:, :20, :15])
     with pytest.raises(TagmaskError, match="runs from 2 to 2; scale it"):
-        seed_sheet(image, ["dog", "sofa"], maps + 2)
+        seed_sheet(image, ["dog", "sofa"], maps + 2, maps)
     with pytest.raises(TagmaskError, match="no class to show; give at least one"):
-        seed_sheet(image, [], maps[:0])
-    with pytest.raises(TagmaskError, match=r"labels \[1, 255\] for 2 classes; .* 1 … 254"):
-        seed_sheet(image, ["dog", "sofa"], maps, labels=[1, 255])
+        seed_sheet(image, [], maps[:0], maps[:0])
     with pytest.raises(TagmaskError, match="threshold is 30; give a value in 0 … 1"):
-        seed_sheet(image, ["dog", "sofa"], maps, threshold=30)
+        label_at(maps, [1, 2], 30)
     with pytest.raises(TagmaskError, match=r"mask has shape \(3, 3\) and the image \(200, 150\)"):
-        seed_sheet(image, ["dog", "sofa"], maps, mask=np.zeros((3, 3), np.uint8))
+        shown_mask(image, np.zeros((3, 3), np.uint8))

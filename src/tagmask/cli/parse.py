@@ -12,6 +12,7 @@ from tagmask.config.base import flag
 from tagmask.config.paper import OWN, PaperSettings, PaperTop
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
 from tagmask.errors import TagmaskError
+from tagmask.pipeline.layout import CONFIG
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -99,10 +100,10 @@ def take(arguments: list[str], name: str) -> str | None:
 def data_of_run(arguments: list[str], command: str) -> dict[str, Any]:
     """Data settings of the run in --out, so that later stages need not repeat them; newer stages win."""
     out = take([*arguments, ""], "--out")
-    if not out or _given(arguments, "--data") or not (Path(out) / "config.toml").exists():
+    if not out or _given(arguments, "--data") or not (Path(out) / CONFIG).exists():
         return {}
     names = {*DATA, "photos", "model"} if command == "export" else set(DATA)
-    tables = read_toml(Path(out) / "config.toml")
+    tables = read_toml(Path(out) / CONFIG)
     name = next((name for name in _sections_for(arguments, command) if name in tables), "")
     return {key: value for key, value in renamed(name, tables.get(name, {})).items() if key in names}
 

@@ -15,6 +15,7 @@ from tagmask.config.segment import PredictSettings, SegmentSettings
 from tagmask.config.toml import read_toml, read_values, write_section
 from tagmask.config.train import TrainSettings
 from tagmask.errors import TagmaskError
+from tagmask.pipeline.layout import CONFIG
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
 SECTIONS: Mapping[str, type[Any]] = {
@@ -141,7 +142,7 @@ def _sections_of(config: Path) -> Preset:
 
 def write_config(settings: RunSettings) -> None:
     """Put every setting of the run into its config.toml, before the first stage begins."""
-    path = settings.out / "config.toml"
+    path = settings.out / CONFIG
     write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **settings.data_settings()))
     for name in SECTIONS:
         write_section(path, name, settings.for_stage(name))

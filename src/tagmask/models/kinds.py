@@ -8,7 +8,7 @@ from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.mct import MctClassifier
-from tagmask.models.storage import CONFIG
+from tagmask.pipeline.layout import MODEL_CONFIG
 
 KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
 """Tag classifiers by the name that ``tagmask train --kind`` takes."""
@@ -19,7 +19,7 @@ _NETWORKS: dict[str, type[Network]] = {kind.kind: kind for kind in (Classifier, 
 
 def load(path: Path | str) -> Network:
     """Any network of a run from its folder: classifier, MCTformer, affinity network or segmenter, in eval mode."""
-    config = read_json(Path(path) / CONFIG)
+    config = read_json(Path(path) / MODEL_CONFIG)
     kind = config.get("kind", config.get("model")) if isinstance(config, dict) else None  # as earlier versions wrote
     if not isinstance(kind, str) or kind not in _NETWORKS:
         raise TagmaskError(

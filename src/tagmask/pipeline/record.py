@@ -127,8 +127,7 @@ class Record:
 
     def files(self) -> str:
         """A hash of the names and sizes of what is there."""
-        files = sorted(file for file in self.folder.glob(self.products) if file.is_file())
-        return digest(f"{file.relative_to(self.folder).as_posix()} {file.stat().st_size}" for file in files)
+        return files_of(self.folder, self.products)
 
     def stamp(self) -> str:
         """A hash of what made the files and of what is there."""
@@ -208,6 +207,12 @@ class Record:
     @property
     def _aside(self) -> Path:
         return self.folder.with_name(f".{self.folder.name}.discarded")
+
+
+def files_of(folder: Path, pattern: str = "**/*.[np][pn][zg]") -> str:
+    """A hash of the names and sizes of the files of a folder; by default of maps (.npz) and masks (.png)."""
+    files = sorted(file for file in folder.glob(pattern) if file.is_file())
+    return digest(f"{file.relative_to(folder).as_posix()} {file.stat().st_size}" for file in files)
 
 
 def classes_of(folder: Path) -> list[str] | None:

@@ -15,13 +15,15 @@ from tqdm import tqdm
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
+from tagmask.labels import UNSURE, Mask
+from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.report.records import FOLDERS, LABELS, RULE
 from tagmask.scoring import choosers, confusion, iou
-from tagmask.show.overlay import UNSURE, Mask, check_map
+from tagmask.show.overlay import check_map
 from tagmask.show.seeds import label_at, shown_heat, shown_mask
 from tagmask.show.sheet import Picture, resize
 from tagmask.stages.predict import read_probabilities
-from tagmask.stages.seeds import read_seeds, seed_file
+from tagmask.stages.seeds import read_seeds
 
 TITLES = {"seeds": "seeds", **LABELS}
 MAX_SURVEYED = 2000  # images that are looked at
@@ -41,7 +43,7 @@ class RunLabels:
 
     def path(self, stage: str, i: int) -> Path:
         folder, name = self.run / FOLDERS[stage], self.catalog.name(i)
-        return seed_file(folder, name) if stage == "seeds" else folder / f"{name}.png"
+        return seed_file(folder, name) if stage == "seeds" else label_file(folder, name)
 
     def images_of(self, stage: str) -> list[int]:
         """The images that a stage has a file for."""
@@ -68,7 +70,7 @@ class RunLabels:
         rule = choosers()[RULE]
         for i in evenly(indices, MAX_FOR_THRESHOLD):
             try:
-                rule.add(np.zeros((1, 1, 3), np.uint8), read_seeds(self.path("seeds", i))["refined"])
+                rule.add(read_seeds(self.path("seeds", i))["refined"])
             except TagmaskError as error:
                 self.problems[self.catalog.name(i)] = str(error)
         return rule.result()

@@ -16,11 +16,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from PIL import Image
 
-from tagmask.data.palette import voc_palette
+from tagmask.labels import UNSURE, voc_palette
 from tagmask.report.charts import Chart, Line, Mark, Matrix, confusion_chart, histogram, line_chart
 from tagmask.report.images import ImageFacts, Survey
 from tagmask.report.records import NETWORKS, ORACLE, Curves, Provenance, StageScores, Training
-from tagmask.show.overlay import UNSURE
 from tagmask.show.sheet import Picture, check_picture, resize
 
 BUDGET = 2_200_000  # characters that all pictures of a page may take

@@ -17,23 +17,27 @@ import numpy.typing as npt
 from tagmask import __version__
 from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json
+from tagmask.files import read_json, read_object
+from tagmask.pipeline import layout
+from tagmask.pipeline.record import files_of
 
-# Names in a run folder.
-FOLDERS = {"seeds": "2_seeds", "pseudo": "4_pseudo", "predictions": "6_predictions"}
+FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}
 TRAININGS = {  # folder: network, command
-    "1_classifier": ("Classifier", "train"),
-    "3_affinity": ("AffinityNet", "pseudo"),
-    "5_segmenter": ("Segmenter", "segment"),
+    layout.CLASSIFIER: ("Classifier", "train"),
+    layout.AFFINITY: ("AffinityNet", "pseudo"),  # only one way to pseudo labels trains it
+    layout.SEGMENTER: ("Segmenter", "segment"),
 }
-OPTIONAL_TRAINING = "3_affinity"  # only one way to pseudo labels trains it
-SCORES, CONFIG, LOG, WEIGHTS, MADE_BY = "scores.json", "config.toml", "log.jsonl", "model.safetensors", "made_by.json"
-
 ORACLE = "oracle"  # the threshold that is tuned on the masks
 RULE = "cross_entropy"  # the default of `tagmask pseudo`
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
-NETWORKS = ("model", "network")  # entries of made_by.json that are hashes of weights
+NETWORKS = (
+    "input classifier",
+    "input segmenter",
+    "input network",
+    "model",
+    "network",
+)  # entries of made_by.json that are hashes of weights
 HASH_DIGITS = 16  # of a sha256 that stages write into made_by.json
 Curves = Mapping[str, Mapping[str, Sequence[float]]]  # kind of maps: {score: its values over T thresholds i/T}
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "safetensors", "numpy", "scipy", "pillow")
@@ -90,7 +94,7 @@ class Provenance:
 
 def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
     """The scores of a run and the curves of its maps over the threshold; empty if it has no scores.json."""
-    file = run / SCORES
+    file = run / layout.SCORES
     if not file.exists():
         return [], {}
     content: Any = read_json(file)
@@ -127,7 +131,7 @@ def _stage_scores(title: str, values: Mapping[str, Any], rule: str = "", thresho
     matrix = None if values.get("confusion") is None else np.asarray(values["confusion"], np.int64)
     if matrix is not None and matrix.shape != (len(iou), len(iou) + 1):
         raise TagmaskError(
-            f"{SCORES} has a confusion matrix {matrix.shape} for {len(iou)} classes of the {title}; "
+            f"{layout.SCORES} has a confusion matrix {matrix.shape} for {len(iou)} classes of the {title}; "
             "run `tagmask score` again."
         )
     miou_present, miou_all, fp, fn = (values.get(name) for name in ("miou_present", "miou_all", "fp", "fn"))
@@ -142,21 +146,20 @@ def _curve(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float
     }
 
 
-def outdated_folders(run: Path, folders: Sequence[str]) -> list[str]:
-    """The folders that changed after scores.json was written, by file time: scores made by hand have no record."""
-    if not (run / SCORES).exists():
-        return []
-    written = (run / SCORES).stat().st_mtime
-    return [name for name in folders if (run / name).is_dir() and (run / name).stat().st_mtime > written]
+def outdated_folders(run: Path, folders: Mapping[str, str]) -> list[str]:
+    """Of ``folders`` (key in scores.json: folder) those whose files have changed since they were scored."""
+    scores = read_object(run / layout.SCORES) if (run / layout.SCORES).exists() else {}
+    noted = {folder: scores.get(stage, {}).get("files") for stage, folder in folders.items()}
+    return [folder for folder, files in noted.items() if files and files != files_of(run / folder)]
 
 
 def read_trainings(run: Path) -> tuple[list[Training], str]:
     """The logs of the networks, and a sentence on those that are missing."""
     trainings, missing = [], []
     for folder, (title, command) in TRAININGS.items():
-        logs = [read_log(file) for file in sorted((run / folder).glob(f"**/{LOG}"))]
+        logs = [read_log(file) for file in sorted((run / folder).glob(f"**/{layout.LOG}"))]
         trainings += [Training(title, rows) for rows in logs if rows]
-        optional = folder == OPTIONAL_TRAINING and (run / FOLDERS["pseudo"]).is_dir()
+        optional = folder == layout.AFFINITY and (run / FOLDERS["pseudo"]).is_dir()
         if not any(logs) and not optional:
             missing.append(f"{folder} (`tagmask {command}`)")
     return trainings, f"No training log yet in {', '.join(missing)}." if missing else ""
@@ -177,16 +180,18 @@ def read_log(file: Path) -> list[dict[str, float]]:
 
 def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
     """Settings, versions, hashes of the weights, and what made each folder."""
-    settings = read_toml(run / CONFIG) if (run / CONFIG).exists() else {}
+    settings = read_toml(run / layout.CONFIG) if (run / layout.CONFIG).exists() else {}
     seeds = [f"{name}: {part['seed']}" for name, part in settings.items() if isinstance(part, dict) and "seed" in part]
     # Of each network the weights of the last step, then those of the best.
     files = [
         file
         for folder in TRAININGS
-        for file in sorted((run / folder).glob(f"**/{WEIGHTS}"), key=lambda file: (len(file.parts), file))
+        for file in sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda file: (len(file.parts), file))
     ]
     weights = [(file.relative_to(run).as_posix(), file.stat().st_size, _sha256(file)) for file in files]
-    makers = {f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"[0-9]_*/**/{MADE_BY}"))}
+    makers = {
+        f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
+    }
     return Provenance(
         [*facts, ("random seeds", ", ".join(seeds) or "not recorded")], _versions(), weights, makers, settings
     )

@@ -4,15 +4,14 @@ from pathlib import Path
 
 from tagmask.config import ExportSettings, check
 from tagmask.data.catalog import Catalog
-from tagmask.data.made_by import IDENTITY, check_classes
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.export.formats import FORMATS
 from tagmask.export.items import Exported, from_folder
-from tagmask.files import read_json
-from tagmask.stages.predict import FOLDER, open_photos
-from tagmask.stages.resume import told_skipped
-from tagmask.training.segmenter import FOLDER as SEGMENTER_FOLDER
+from tagmask.pipeline import layout
+from tagmask.pipeline.record import check_classes, classes_of
+from tagmask.stages.images import list_skipped
+from tagmask.stages.predict import open_photos
 
 
 def export_run(settings: ExportSettings) -> str:
@@ -28,7 +27,7 @@ def export_run(settings: ExportSettings) -> str:
 
 def export_masks(settings: ExportSettings, to: Path) -> Exported:
     """Write the masks of the run's images to the file or folder ``to``."""
-    folder = settings.labels or settings.out / FOLDER
+    folder = settings.labels or settings.out / layout.PREDICTIONS
     if to.resolve() == folder.resolve() or folder.resolve() in to.resolve().parents:
         raise TagmaskError(f"--to {to} is in {folder}, where the masks are; choose another place.")
     sources = [source.resolve() for source in (settings.images, settings.photos) if source is not None]
@@ -39,7 +38,7 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     row = FORMATS[settings.format]
     options = {name: getattr(settings, name) for name in row.options}
     done = row.write(from_folder(catalog, folder, damaged), catalog.classes, to, **options)
-    done.notes[:0] = told_skipped(damaged)
+    done.notes[:0] = list_skipped(damaged)
     missing = len(catalog) - done.images - len(damaged)
     if missing:
         done.notes.insert(0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out.")
@@ -51,7 +50,7 @@ def export_network(settings: ExportSettings, to: Path) -> str:
     from tagmask.export.onnx import write_onnx  # its packages are optional
     from tagmask.models.deeplab import DeepLabV2
 
-    model = DeepLabV2.load(settings.model or settings.out / SEGMENTER_FOLDER)
+    model = DeepLabV2.load(settings.model or settings.out / layout.SEGMENTER)
     write_onnx(model, to)
     return f"network: {to} (images (N, 3, H, W) in [0, 1] in, probabilities (N, {model.num_classes}, H, W) out)"
 
@@ -62,9 +61,9 @@ def _open(settings: ExportSettings, folder: Path) -> Catalog:
         catalog = open_catalog(settings)
         check_classes(folder, catalog.classes, "masks")
         return catalog
-    file = folder / IDENTITY
-    record = read_json(file) if file.exists() else {}
-    classes = record.get("classes") if isinstance(record, dict) else None
+    classes = classes_of(folder)
     if not classes:
-        raise TagmaskError(f"{file} does not name the classes of the masks; make them with `tagmask predict`.")
+        raise TagmaskError(
+            f"{folder / layout.MADE_BY} does not name the classes of the masks; make them with `tagmask predict`."
+        )
     return open_photos(settings.photos, tuple(classes))

@@ -18,8 +18,8 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.export.items import Mask
 from tagmask.files import DAMAGED, replacing
+from tagmask.labels import Mask
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.pipeline import layout, record

@@ -4,16 +4,18 @@ A stage that has not run is left out with a sentence, and without masks the stag
 of with the truth.
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from tagmask import __version__
 from tagmask.config import ReportSettings, check
 from tagmask.data.catalog import Catalog
-from tagmask.data.made_by import check_classes
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
+from tagmask.pipeline import layout
+from tagmask.pipeline.record import check_classes, made_from
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
 from tagmask.report.records import (
@@ -22,7 +24,6 @@ from tagmask.report.records import (
     MAPS,
     NETWORKS,
     RULE,
-    SCORES,
     Provenance,
     StageScores,
     label_scores,
@@ -31,20 +32,31 @@ from tagmask.report.records import (
     read_scores,
     read_trainings,
 )
-from tagmask.stages.score_labels import score_labels
+from tagmask.stages.score import score_labels
 
-FILE = "report.html"
+__all__ = ["made_from", "write_report"]
+
 Stages = dict[str, list[int]]  # stage: the images that it has a file for
 
 
-def write_report(settings: ReportSettings) -> Path:
+@dataclass(frozen=True)
+class Written:
+    """Where the page is."""
+
+    file: Path
+
+    def summary(self) -> str:
+        return f"report: {self.file}"
+
+
+def write_report(settings: ReportSettings, catalog: Catalog | None = None) -> Written:
     """Gather what the run folder holds and write its page."""
     check(settings)
     if not settings.out.is_dir():
         raise TagmaskError(f"{settings.out} does not exist; give the folder of a run with --out.")
-    file = settings.out / FILE
-    write_text(file, report_page(gather(settings, open_catalog(settings))))
-    return file
+    file = settings.out / layout.REPORT
+    write_text(file, report_page(gather(settings, open_catalog(settings) if catalog is None else catalog)))
+    return Written(file)
 
 
 def gather(settings: ReportSettings, catalog: Catalog) -> Report:
@@ -59,9 +71,7 @@ def gather(settings: ReportSettings, catalog: Catalog) -> Report:
             f"`tagmask train --out {run}` first."
         )
     for stage in stages:
-        check_classes(
-            run / FOLDERS[stage], catalog.classes, TITLES[stage]
-        )  # labels are numbers: they would be misnamed
+        check_classes(run / FOLDERS[stage], catalog.classes, TITLES[stage])  # labels are numbers
     provenance = read_provenance(run, _facts(settings, catalog, _set_threshold(labels, scored, stages)))
     scores = _all_scores(labels, scored, stages)
     images = survey(labels, stages, settings.rows)
@@ -87,7 +97,7 @@ def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages)
     chosen = [row.threshold for row in scored if row.stage == MAPS["refined"] and row.rule == RULE]
     if chosen and chosen[0] is not None:
         labels.threshold = chosen[0]
-        return f"{labels.threshold:.2f} by {RULE}, from {SCORES}"
+        return f"{labels.threshold:.2f} by {RULE}, from {layout.SCORES}"
     try:
         labels.threshold = labels.choose_threshold(stages["seeds"])
     except TagmaskError as error:
@@ -130,11 +140,11 @@ def _notes(provenance: Provenance, labels: RunLabels, scored: list[StageScores])
     again = f"run `tagmask score --out {labels.run}` again."
     titles = {row.stage for row in scored}
     scored_stages = [stage for stage in FOLDERS if LABELS.get(stage, MAPS["refined"]) in titles]
-    outdated = outdated_folders(labels.run, [FOLDERS[stage] for stage in scored_stages])
+    outdated = outdated_folders(labels.run, {stage: FOLDERS[stage] for stage in scored_stages})
     if outdated:
-        notes.append(f"{SCORES} is older than files in {', '.join(outdated)}; {again}")
+        notes.append(f"{layout.SCORES} is older than the files in {', '.join(outdated)}; {again}")
     if any(list(row.iou)[1:] != list(labels.catalog.classes) for row in scored):
-        notes.append(f"{SCORES} is for other classes than these data; {again}")
+        notes.append(f"{layout.SCORES} is for other classes than these data; {again}")
     if labels.problems:
         first = next(iter(labels.problems.values()))
         notes.append(f"{len(labels.problems)} images could not be used in full; the first because: {first}")

@@ -205,9 +205,7 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
         record.check_classes(folders[kind], catalog.classes, MADE[kind][0])
     seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # which says what is missing
     check_masks(catalog)
-    labels = {
-        kind: _count(LabelScores, catalog, folders[kind], settings.processes) for kind in there if kind != "seeds"
-    }
+    labels = {kind: score_labels(catalog, folders[kind], settings.processes) for kind in there if kind != "seeds"}
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
     others = [title for kind, (title, _, _) in MADE.items() if folders[kind].is_dir() and kind not in there]
     return RunScores(settings.out, seeds, labels, others)
@@ -231,6 +229,11 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
     named = {title: curves[kind] for kind, title in KINDS.items()}
     curve_plot(settings.out / layout.CURVE, named, {title: chosen[kind] for kind, title in KINDS.items()})
     return scores
+
+
+def score_labels(catalog: Catalog, folder: Path, processes: int = 1) -> LabelScores:
+    """Compare every mask of a folder with the truth."""
+    return _count(LabelScores, catalog, folder, processes)
 
 
 def check_masks(catalog: Catalog) -> None:
@@ -293,10 +296,11 @@ def _holds(folder: Path, file: Callable[[Path, str], Path], catalog: Catalog) ->
 
 
 def _add_scores(out: Path, scores: dict[str, Any]) -> None:
-    """Put scores into the run's scores.json, beside those of other stages."""
+    """Put scores into the run's scores.json, beside those of other stages, with a hash of the files scored."""
     file = out / layout.SCORES
     before = read_json(file) if file.exists() else {}
-    write_json(file, {**(before if isinstance(before, dict) else {}), **scores})
+    noted = {kind: {**values, "files": record.files_of(out / MADE[kind][1])} for kind, values in scores.items()}
+    write_json(file, {**(before if isinstance(before, dict) else {}), **noted})
 
 
 def _choose(rules: dict[str, Any]) -> dict[str, float]:
