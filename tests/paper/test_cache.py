@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tagmask.paper.cache import alone, key, once, seconds_of
 
-import tagmask.training.classifier as classifier
+import tagmask.stages.train as classifier
 from tagmask.errors import TagmaskError
+from tagmask.files import alone
 from tagmask.paper.bench import Bench
 from tagmask.paper.command import run_paper
+from tagmask.pipeline.record import key, once, seconds_of
 from tests.paper.small import small
 
 
@@ -91,11 +92,11 @@ def test_two_tables_do_not_make_the_same_thing_at_once(tmp_path: Path) -> None:
 def test_a_killed_table_does_not_redo_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = classifier.train, list[Path]()
 
-    def counted(settings: Any) -> Any:
+    def counted(settings: Any, catalog: Any) -> Any:
         calls.append(settings.out)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(settings)
+        return real(settings, catalog)
 
     monkeypatch.setattr(classifier, "train", counted)
     settings = small(tmp_path, "ablation")

@@ -84,7 +84,7 @@ def test_our_numbers_are_those_of_the_ordinary_stages(shared_out: Path, tmp_path
     from tagmask.config import ScoreSettings
     from tagmask.stages.score import score_seeds
     from tagmask.stages.seeds import seed_catalog
-    from tagmask.training.classifier import train
+    from tagmask.stages.train import train
 
     settings = small(shared_out, "ablation")
     run_paper(settings)

@@ -4,10 +4,12 @@ import dataclasses
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ from tagmask.config import PRESETS
 from tagmask.config.run import RunSettings, run_values
 from tagmask.errors import TagmaskError
 from tagmask.pipeline.plan import duration, logged_rate
-from tagmask.pipeline.record import Record, differences, setting_parts, standing
-from tagmask.pipeline.run import RunSummary, record_of, run
+from tagmask.pipeline.record import Record, differences, made_from
+from tagmask.pipeline.run import RunSummary, run
+from tagmask.pipeline.stages import STAGES as TABLE
+from tagmask.pipeline.stages import stage as row_of
 from tests.helpers import process_of
+from tests.pipeline.toy import ROW
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
 IMAGES, STEPS = 12, 6
@@ -108,8 +113,8 @@ def test_a_change_is_told_and_done_anew_with_all_that_follows(
     done = run(dataclasses.replace(settings, segment=segment))
     assert done.made == ("segment", "predict", "score", "report")
     told = capsys.readouterr().out
-    assert "[4/7] segment: anew (lr was 0.002 and is now 0.5)" in told  # log_every makes no difference
-    assert "[5/7] predict: anew (segmenter changed)" in told
+    assert "[4/7] segment: redo (lr was 0.002 and is now 0.5)" in told  # log_every makes no difference
+    assert "[5/7] predict: redo (segmenter changed)" in told
     assert "train    done, nothing has changed" in told
     assert "6 steps        about " in told  # the plan
     new = products(out)
@@ -117,7 +122,7 @@ def test_a_change_is_told_and_done_anew_with_all_that_follows(
     assert new["4_pseudo/scene_000003.png"] == old["4_pseudo/scene_000003.png"]
 
     (out / "6_predictions" / "scene_000003.png").unlink()  # only what is missing is made again
-    assert run(dataclasses.replace(settings, segment=segment, estimate=False)).stages["predict"].state == "goes on"
+    assert run(dataclasses.replace(settings, segment=segment, estimate=False)).stages["predict"].state == "resume"
     assert products(out)["6_predictions/scene_000003.png"] == new["6_predictions/scene_000003.png"]
 
 
@@ -165,7 +170,7 @@ def test_killed_five_times_it_ends_with_the_same_files(finished: tuple[Path, Run
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL, stage
-        amidst += [] if record_of(out, stage).done.exists() else [stage]
+        amidst += [] if row_of(stage).record(out).done.exists() else [stage]
     assert len(amidst) >= 2  # on a busy machine the kill may come after the end of a short stage
     assert not (out / "report.html").exists()
     last = process_of(start, tiny_run(out))
@@ -184,14 +189,14 @@ def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
     (record.folder / "b.npz.77.partial").write_bytes(b"1")
     (record.folder / ".tmpa1B2c3").write_bytes(b"1")
     record.finish({"size": 32})
-    assert standing(record, {"size": 32}, {}).state == "done"
-    assert standing(record, {"size": 64}, {}).why == ("size was 32 and is now 64",)
+    assert record.status({"size": 32}, {}).state == "done"
+    assert record.status({"size": 64}, {}).why == ("size was 32 and is now 64",)
     (record.folder / "a.npz").write_bytes(b"123")
-    assert standing(record, {"size": 32}, {}).state == "goes on"
+    assert record.status({"size": 32}, {}).state == "resume"
     record.clean()
     assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
     record.discard()
-    assert standing(record, {"size": 32}, {}).state == "new"
+    assert record.status({"size": 32}, {}).state == "new"
     record.begin({"size": 64})
     record.restore()  # nothing was made in its place
     assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
@@ -236,7 +241,7 @@ def test_what_the_data_lack_is_told_before_anything_begins(
     for tag in ("dog", "Dog"):
         (tmp_path / "photos" / tag).mkdir(parents=True)
         Image.new("RGB", (40, 30)).save(tmp_path / f"photos/{tag}/one.png")
-    monkeypatch.setattr("tagmask.pipeline.write_config", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("tagmask.pipeline.run.write_config", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
     data: Any = {"data": "folder", "images": tmp_path / "photos"}
     with pytest.raises(KeyboardInterrupt):
         run(tiny_run(tmp_path / "run", **data))
@@ -259,30 +264,88 @@ def test_a_linked_folder_is_let_go(tmp_path: Path) -> None:
 def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
     record = Record(tmp_path, "*.npz")
     record.done.write_text(content)
-    with pytest.raises(TagmaskError, match=r"done\.json is not as tagmask writes it; delete it"):
-        standing(record, {}, {})
+    with pytest.raises(TagmaskError, match=r"done\.json is not a file that tagmask wrote; delete it"):
+        record.status({}, {})
 
 
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
-    one, other = (
-        parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_stage("train") for kind in ("", "-mct")
+    usual, mct = (
+        made_from(parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_stage("train"))
+        for kind in ("", "-mct")
     )
-    parts = [setting_parts("train", section)[0] for section in (one, other)]
-    assert "kind was None and is now mct" in differences(*parts)
-    assert "kind was mct and is now None" in differences(*reversed(parts))
-    assert "model" not in setting_parts("seeds", parse_run(["--preset", "scenes", "--out", "x"]).for_stage("seeds"))[0]
+    assert differences({**usual, "input images": 1}, {**mct, "input images": 1}) == ("kind was acr and is now mct",)
+    noted = {name: value for name, value in usual.items() if name != "kind"}  # as earlier versions noted it
+    assert differences({**noted, "input images": 1}, {**usual, "input images": 1}) == ()
+    older = {**noted, "model": "mct", "input images": 1}
+    assert differences(older, {**usual, "input images": 1}) == ("kind was mct and is now acr",)
+
+
+def test_notes_of_an_earlier_version_are_compared_in_what_both_name() -> None:
+    older = {"model": "0123", "layers": 2, "size": 32, "scene_seed": 0}  # a made_by.json without inputs
+    assert differences(older, {"size": 32, "input classifier": "4567"}) == ()
+    assert differences(older, {"size": 64, "input classifier": "4567"}) == ("size was 32 and is now 64",)
+
+
+@pytest.fixture
+def counts() -> Iterator[str]:
+    """A stage of its own in the table, between predict and score."""
+    TABLE.insert(5, ROW)
+    try:
+        yield ROW.name
+    finally:
+        TABLE.remove(ROW)
+
+
+def test_a_stage_is_added_by_a_row(
+    finished: tuple[Path, RunSummary], tmp_path: Path, counts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    assert run(tiny_run(out, estimate=True)).made == (counts,)
+    printed = capsys.readouterr().out
+    assert re.search(rf"counts +to do +{IMAGES} images +about 60 s", printed)
+    assert f"counts: {IMAGES} made, 0 were there already, in {out / '7_counts'}" in printed
+    assert (out / "7_counts/scene_000003.txt").read_text().endswith(" tags\n")
+    assert run(tiny_run(out)).made == ()
+    (out / "7_counts/scene_000003.txt").unlink()
+    assert run(tiny_run(out)).stages[counts].state == "resume"
+    assert (out / "7_counts/scene_000003.txt").is_file()
+    assert main_code("counts", "--out", str(out), "--count", "5", "--word", "labels") == 0
+    assert (out / "7_counts/scene_000004.txt").read_text().endswith(" labels\n")
+
+
+def main_code(*words: str) -> Any:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return ended.value.code
+
+
+def test_the_annotations_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tagmask.data.open
+
+    opened, real = list[Any](), tagmask.data.open.open_catalog
+
+    def counting(settings: Any) -> Any:
+        opened.append(settings)
+        return real(settings)
+
+    names = ["pipeline.run", *(f"stages.{name}" for name in STAGES)]
+    for name in names:
+        monkeypatch.setattr(f"tagmask.{name}.open_catalog", counting)
+    assert run(tiny_run(tmp_path / "run")).made == STAGES
+    assert len(opened) == 1
 
 
 def test_where_things_are_counts_only_until_a_stage_is_done(tmp_path: Path) -> None:
     record = Record(tmp_path / "1_classifier", "model.safetensors")
     record.begin({"lr": 1, "root": "here"})
-    assert standing(record, {"lr": 1}, {"root": "here"}).state == "goes on"
-    assert standing(record, {"lr": 1}, {"root": "there"}).why == ("root was here and is now there",)
+    assert record.status({"lr": 1}, {"root": "here"}).state == "resume"
+    assert record.status({"lr": 1}, {"root": "there"}).why == ("root was here and is now there",)
     (record.folder / "model.safetensors").write_bytes(b"1")
     record.finish({"lr": 1})
-    assert standing(record, {"lr": 1}, {"root": "there"}).state == "done"
+    assert record.status({"lr": 1}, {"root": "there"}).state == "done"
     (record.folder / "model.safetensors").unlink()  # a finished training does not write it again
-    assert standing(record, {"lr": 1}, {"root": "there"}).state == "anew"
+    assert record.status({"lr": 1}, {"root": "there"}).state == "redo"
 
 
 def test_differences_name_inputs_and_settings() -> None:

@@ -26,6 +26,10 @@ COUNT = 5
 SCENES = Scenes(COUNT, 0)
 
 
+def written(asked: ReportSettings) -> Path:
+    return write_report(asked).file
+
+
 def settings(run: Path, **changes: Any) -> ReportSettings:
     return ReportSettings(**{"out": run, "count": COUNT, "rows": 3, **changes})
 
@@ -71,7 +75,7 @@ def test_whole_run_in_one_page(tmp_path: Path) -> None:
     log = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 2, "map": 0.625}]
     (tmp_path / "1_classifier" / "log.jsonl").write_text("\n".join(map(json.dumps, log)) + '\n{"step": 3, "lo')
     (tmp_path / "config.toml").write_text('[train]\nseed = 41\nout = "x"\n')
-    file = write_report(settings(tmp_path))
+    file = written(settings(tmp_path))
     text = file.read_text(encoding="utf-8")
     assert file == tmp_path / "report.html"
     check_page(text)
@@ -115,14 +119,14 @@ def test_seeds_alone_and_their_threshold(tmp_path: Path) -> None:
     assert all(f.iou == 1 for f in report.survey.facts)  # Otsu's threshold lies between 0.1 and 0.8
     assert [caption for caption, _ in report.survey.cases["best"][0].pictures] == ["image", "map", "seeds", "truth"]
     assert "tagmask score" in report.missing["threshold"]
-    text = write_report(settings(tmp_path)).read_text()
+    text = written(settings(tmp_path)).read_text()
     assert "by cross_entropy, chosen for this page" in text
 
 
 def test_only_a_training(tmp_path: Path) -> None:
     (tmp_path / "5_segmenter").mkdir()
     (tmp_path / "5_segmenter" / "log.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
-    text = write_report(settings(tmp_path)).read_text()
+    text = written(settings(tmp_path)).read_text()
     check_page(text)
     assert "Segmenter" in text
     assert "No training log yet in 1_classifier (<code>tagmask train</code>), 3_affinity" in text
@@ -154,7 +158,7 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
     assert report.notes == []
     labels = RunLabels(tmp_path, SCENES, 0.9)
     assert not labels.read("seeds", 0).any()  # 0.8 does not exceed the threshold that the file holds
-    text = write_report(settings(tmp_path)).read_text()
+    text = written(settings(tmp_path)).read_text()
     check_page(text)
     assert "0.90 by cross_entropy, from scores.json" in text
 
@@ -206,7 +210,7 @@ def test_without_truth_stages_are_compared(tmp_path: Path) -> None:
     assert facts[SCENES.name(3)].missing == tuple(sorted(CLASSES[c] for c in SCENES.tags(3)))
     first = min(facts.values(), key=lambda f: f.agreement or 0)
     assert report.survey.cases["worst"][0].facts.name == first.name
-    shown = write_report(given).read_text()
+    shown = written(given).read_text()
     check_page(shown)
     assert "Check first" in shown
     assert "These data have no masks" in shown
@@ -263,24 +267,24 @@ def test_evenly_spread() -> None:
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match="rows 99 must be from 0 to 24"):
-        write_report(settings(tmp_path, rows=99))
+        written(settings(tmp_path, rows=99))
     with pytest.raises(TagmaskError, match="does not exist; give the folder of a run"):
-        write_report(settings(tmp_path / "none"))
+        written(settings(tmp_path / "none"))
     with pytest.raises(TagmaskError, match="holds no training, maps or masks"):
-        write_report(settings(tmp_path))
+        written(settings(tmp_path))
     add_labels(tmp_path, "6_predictions", 0)
     (tmp_path / "scores.json").write_text('{"predictions": {"iou": {}}}')
     with pytest.raises(TagmaskError, match="not as `tagmask score` writes it"):
-        write_report(settings(tmp_path))
+        written(settings(tmp_path))
     (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": [[1, 2]]})))
     with pytest.raises(TagmaskError, match=r"confusion matrix \(1, 2\) for 11 classes"):
-        write_report(settings(tmp_path))
+        written(settings(tmp_path))
     (tmp_path / "scores.json").unlink()
     (tmp_path / "6_predictions" / "made_by.json").write_text('{"classes": ["yak", "emu"]}')
     with pytest.raises(
         TagmaskError, match=r"made for 2 classes \(yak, emu\), but the images have 10 \(cow, car, boat …\)"
     ):
-        write_report(settings(tmp_path))
+        written(settings(tmp_path))
     assert not (tmp_path / "report.html").exists()
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tagmask.stages.score_run import score_run
 
 from tagmask.config import AffinitySettings, ExportSettings, PseudoSettings, ScoreSettings, SegmentSettings
 from tagmask.data.images import read_mask, write_mask
@@ -22,13 +21,15 @@ from tagmask.errors import TagmaskError
 from tagmask.masks.labels import label_pixels
 from tagmask.masks.walk import from_attention
 from tagmask.models.affinity_net import AffinityNet
+from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
-from tagmask.stages.pseudo import label_file, label_image, make_pseudo
-from tagmask.stages.seeds import seed_file, write_seeds
+from tagmask.stages.pseudo import label_image, make_pseudo
+from tagmask.stages.score import score_run
+from tagmask.stages.seeds import write_seeds
+from tagmask.stages.segment import train_segmenter
 from tagmask.stages.spread import AttentionWalk, NetWalk
-from tagmask.training.segmenter import train_segmenter
 from tests.helpers import tiny_classifier
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -62,7 +63,7 @@ def test_the_crf_cleans_noisy_maps(run: Path) -> None:
     assert scores.labels["pseudo"].scores.miou_present > 0.9
     assert scores.seeds is not None
     assert scores.labels["pseudo"].scores.miou_present > scores.seeds.curves["refined"].at(0.5).miou_present
-    assert "pseudo labels" in scores.summary(run)
+    assert "pseudo labels" in scores.summary()
 
 
 def test_the_background_is_chosen_without_masks_and_kept(run: Path) -> None:
@@ -312,7 +313,7 @@ def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> No
     assert found.seeds is None
     assert list(found.labels) == ["predictions"]
     assert found.labels["predictions"].scores.miou_present == 1
-    assert "seeds: none of these images, left out.\npseudo labels: none of" in found.summary(tmp_path)
+    assert "seeds: none of these images, left out.\npseudo labels: none of" in found.summary()
     shutil.rmtree(tmp_path / "6_predictions")
     with pytest.raises(TagmaskError, match=r"no image could be scored; the first because: .*scene_000000"):
         score_run(ScoreSettings(out=tmp_path, count=2))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tagmask.stages.photo import seed_photo
 
 import tagmask
 from tagmask.cli import main
@@ -23,8 +22,8 @@ from tagmask.models.mct import MctClassifier
 from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
-from tagmask.stages.score import count_piece, score_seeds
-from tagmask.stages.seeds import read_seeds, seed_catalog
+from tagmask.stages.score import SeedTally, count_piece, score_seeds
+from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
 from tests.helpers import tiny_classifier
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -362,7 +361,7 @@ def test_pieces_add_up(run: Path) -> None:
 
     seed_catalog(settings(run))
     scenes = Scenes(8)
-    whole = count_piece(scenes, run / "2_seeds", range(8))
-    parts = count_piece(scenes, run / "2_seeds", range(3))
-    parts.merge(count_piece(scenes, run / "2_seeds", range(3, 8)))
+    whole = count_piece(SeedTally, scenes, run / "2_seeds", range(8))
+    parts = count_piece(SeedTally, scenes, run / "2_seeds", range(3))
+    parts.merge(count_piece(SeedTally, scenes, run / "2_seeds", range(3, 8)))
     np.testing.assert_array_equal(whole.sweeps["refined"].counts, parts.sweeps["refined"].counts)

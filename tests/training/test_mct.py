@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
-from tagmask.stages.photo import seed_photo
-from tagmask.stages.score_run import score_run
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.config import (
@@ -29,8 +27,10 @@ from tagmask.models.mct import MctClassifier
 from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages.maps import make_maps
 from tagmask.stages.pseudo import make_pseudo
-from tagmask.stages.seeds import read_seeds, seed_catalog
-from tagmask.training.classifier import TwoViews, build_classifier, train
+from tagmask.stages.score import score_run
+from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
+from tagmask.stages.train import train
+from tagmask.training.classifier import TwoViews, build_classifier
 from tagmask.training.loop import Loop
 from tests.helpers import tiny_settings
 

@@ -16,8 +16,9 @@ from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.confusion import confusion, iou
+from tagmask.stages.segment import train_segmenter
 from tagmask.training.loop import Loop
-from tagmask.training.segmenter import PixelLoss, predict_labels, train_segmenter
+from tagmask.training.segmenter import PixelLoss, predict_labels
 
 COUNT = 8
 
@@ -124,7 +125,7 @@ def test_training_learns_and_leaves_its_files(run: Path) -> None:
     assert "random weights" in done.summary()
     model = DeepLabV2.load(done.folder)
     assert (model.crop_size, model.classes) == (49, Scenes(1, 0).classes)
-    assert done.outcome.metrics["miou"] == pytest.approx(validated(model))
+    assert done.metrics["miou"] == pytest.approx(validated(model))
 
 
 def placed(cells: np.ndarray[Any, Any], side: int) -> Any:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tagmask import __version__
-from tagmask.cli.commands import COMMANDS, run_command
+from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.errors import TagmaskError
 
@@ -60,8 +60,8 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[0] == "--version":
         print(f"tagmask {__version__}")
         return 0
-    if arguments[0] not in COMMANDS:
-        raise TagmaskError(f"there is no command {arguments[0]!r}; choose from {', '.join(COMMANDS)}.")
+    if arguments[0] not in commands():
+        raise TagmaskError(f"there is no command {arguments[0]!r}; choose from {', '.join(commands())}.")
     run_command(arguments[0], arguments[1:])
     return 0
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from tagmask.cli import examples
 
-COMMANDS = (*("demo", "run", "train", "seeds", "score", "pseudo", "segment", "predict", "report", "export", "paper"),)
-
 
 def run_command(name: str, arguments: list[str]) -> None:
     """Parse the settings of a command, run it, and print its summary."""
@@ -35,11 +33,18 @@ def run_command(name: str, arguments: list[str]) -> None:
         _run_stage(name, arguments)
 
 
+def commands() -> list[str]:
+    """Every command: the stages of the table, and some more."""
+    from tagmask.pipeline.stages import STAGES
+
+    return ["demo", "run", *(row.name for row in STAGES), "export", "paper"]
+
+
 def _run_stage(name: str, arguments: list[str]) -> None:
     from tagmask.cli import parse
     from tagmask.pipeline.stages import call, stage
 
-    row, description = stage(name), getattr(examples, name.upper())
+    row, description = stage(name), getattr(examples, name.upper(), "")
     if row.photo is not None and arguments and not arguments[0].startswith("-"):
         kind, function = row.photo
         photo = parse.from_flags(kind, {}, ["--photo", *arguments], name, description)
