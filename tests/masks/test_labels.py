@@ -76,5 +76,5 @@ def test_bad_input() -> None:
         label_pixels(GREY, [0], MAPS, 0.3)
     with pytest.raises(TagmaskError, match=r"score is 1\.5"):
         label_pixels(GREY, [0, 1], MAPS, 1.5)
-    with pytest.raises(TagmaskError, match="the first the lower"):
+    with pytest.raises(TagmaskError, match="the first must be lower"):
         confident_regions(GREY, [0, 1], MAPS, 8, 4)

@@ -215,7 +215,7 @@ def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
 
 
 def _adapt_from(path: Path) -> Any:
-    """A check of the file's tensors: weights that have learned from masks must not slip in."""
+    """An adapter that refuses weights trained on masks."""
 
     def adapt(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
         for name, value in tensors.items():

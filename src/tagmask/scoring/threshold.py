@@ -23,14 +23,14 @@ import numpy.typing as npt
 from tagmask.errors import TagmaskError
 from tagmask.scoring.sweep import Maps, threshold_values, top_bins
 
-Histogram = npt.NDArray[np.int64]  # (T+1,) pixels by bin; threshold index i parts bins 0…i from i+1…T
+Histogram = npt.NDArray[np.int64]  # (T+1,) pixels by bin; threshold index i separates bins 0…i from i+1…T
 
 
 def otsu(histogram: Histogram) -> float:
-    """The threshold that parts the top scores into the two tightest groups.
+    """The threshold that splits the top scores into the two tightest groups.
 
     Maximises the variance between the groups, hence minimises the variance within them. Reason: where
-    a map tells object from background its scores have two modes, and the threshold belongs between.
+    a map separates object from background its scores have two modes, and the threshold belongs between them.
     Otsu, "A Threshold Selection Method from Gray-Level Histograms", IEEE Trans. SMC 9(1), 1979.
     """
     low, high, low_sum, high_sum = _split(histogram)  # (T,) each
@@ -103,9 +103,7 @@ def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
 
 
 def _middle_of_best(score: npt.NDArray[np.float64]) -> int:
-    """Index of the highest score; the middle of the first run of equals, as between two far modes."""
-    if np.isnan(score).all():
-        raise TagmaskError("all thresholds are equally good; add images whose maps vary.")
+    """Index of the highest score; of equal neighbours, as between two modes far apart, the middle one."""
     first = int(np.nanargmax(score))
     run = score[first:] == score[first]
     return first + (int(np.argmin(run)) if not run.all() else len(run)) // 2
