@@ -81,7 +81,7 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     """Parse a JSON file that tagmask wrote: an object with ``keys``."""
     value = read_json(path)
     if not isinstance(value, dict) or not set(keys) <= value.keys():
-        raise TagmaskError(f"{path} is not a file that tagmask wrote; delete it, and its part is done again.")
+        raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
     return value
 
 

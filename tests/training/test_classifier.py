@@ -224,8 +224,8 @@ def test_frozen_blocks_do_not_move(tmp_path: Path) -> None:
 
 
 def test_mixed_precision_trains(tmp_path: Path) -> None:
-    outcome = train(tiny_settings(tmp_path, precision="bf16", steps=2)).outcome
-    assert np.isfinite(outcome.metrics["val_loss"])
+    trained = train(tiny_settings(tmp_path, precision="bf16", steps=2))
+    assert np.isfinite(trained.metrics["val_loss"])
 
 
 def test_tensorboard_events_can_be_read_back(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The built-in pictures."""
+"""The built-in scenes: photo-like pictures with exact masks."""

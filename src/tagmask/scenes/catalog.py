@@ -1,11 +1,11 @@
-"""The built-in data set: photo-like scenes with exact masks, drawn on the fly, fixed by (seed, index) alone.
+"""The built-in data set: photo-like scenes with exact masks, drawn on demand and determined by (seed, index) alone.
 
-Made so that methods differ: only a small part of an object tells its class (plain maps under-cover), the
-background often goes with the class (plain maps leak), and an object looks alike all over and unlike what is
-around it (affinity between patches is a real cue).
+The scenes are made to separate methods: only a small part of an object reveals its class (plain maps cover too
+little), the background often goes with the class (plain maps leak), and an object is uniform and unlike its
+surroundings (affinity between patches is a real cue).
 
-A scene is drawn in two steps. `lay_out` places polygons on a canvas of twice the size; the mask and tags
-follow from it. `paint` turns the same canvas into a picture with light, shadows, textures and noise.
+A scene is drawn in two steps. `lay_out` places polygons on a canvas of twice the size, which determines the mask and
+the tags. `paint` turns the same canvas into a picture with light, shadows, textures and noise.
 """
 
 import hashlib
@@ -25,18 +25,18 @@ from tagmask.scenes.objects import BODY_COLOURS, CLASSES, FAVOURITES, Colour, Sh
 
 __all__ = ["CLASSES", "Layout", "Scene", "Scenes", "Thing", "draw_scene", "lay_out", "paint"]
 
-CODES = 32  # per object: on the canvas k * CODES + 1 is object k's body, the codes after it its telling part
+CODES = 32  # per object: on the canvas k * CODES + 1 is the body of object k, the codes after it are its class part
 MIN_VISIBLE = 0.02  # of the picture, for each object
-MIN_SHOWN = 0.55  # of an object's pixels, and of its telling part's, that later objects may not cover
-BACKGROUND_BOND = 0.3  # chance that the first object's class chooses the background
-BODY_BOND = 0.85  # chance that an object has one of its class's favourite colours
+MIN_SHOWN = 0.55  # of the pixels of an object, and of its class part, that must stay uncovered by later objects
+BACKGROUND_BOND = 0.3  # probability that the first object's class determines the background
+BODY_BOND = 0.85  # probability that an object has the favourite colour of its class
 SMALLEST = 32
-KEPT = 8000  # pictures kept in memory once drawn, about 20 kB each: drawing takes longer than a training step
+KEPT = 8000  # pictures cached in memory, about 20 kB each: drawing takes longer than a training step
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture with its exact answer."""
+    """A picture with its exact mask."""
 
     image: NDArray[np.uint8]  # (H, W, 3)
     mask: NDArray[np.uint8]  # (H, W): 0 = background, c + 1 = class c
@@ -48,14 +48,14 @@ class Thing:
     """An object on the canvas."""
 
     label: int
-    colours: tuple[Colour, ...]  # of the codes after the body's
+    colours: tuple[Colour, ...]  # of the codes after that of the body
     middle: tuple[float, float]  # (x, y) in pixels of the picture
-    reach: float  # half of its longer side, in pixels
+    reach: float  # half its longer side, in pixels
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is: `canvas` (2H, 2W) holds a code for each quarter of a pixel, 0 = background."""
+    """What is where: `canvas` (2H, 2W) holds a code for each quarter of a pixel, 0 = background."""
 
     canvas: Image.Image
     things: tuple[Thing, ...]  # from back to front
@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def mask(self) -> NDArray[np.uint8]:
-        """(H, W): each pixel goes to what covers most of its four quarters; of equals, to the frontmost."""
+        """(H, W): each pixel belongs to what covers most of its quarters; on ties, to the frontmost."""
         codes = np.asarray(self.canvas)
         front = range(len(self.things) - 1, -1, -1)
         votes = [_quarters(_inside(codes, k)) for k in front]
@@ -79,7 +79,7 @@ class Layout:
 
 
 def _inside(codes: NDArray[np.uint8], index: int) -> NDArray[np.bool_]:
-    """Where object `index` is on the canvas; codes below its own wrap round to large ones."""
+    """Where object `index` is on the canvas; smaller codes wrap around to large ones."""
     return codes - np.uint8(index * CODES + 1) < CODES
 
 
@@ -98,7 +98,7 @@ def _frame(rng: np.random.Generator, size: int) -> tuple[int, int]:
 def _place(
     shapes: list[Shape], label: int, rng: np.random.Generator, height: int, width: int
 ) -> tuple[Thing, list[Shape]]:
-    """Turns, scales and moves an object to a random place, mostly inside the frame; shapes become pixels."""
+    """Turn, scale and move an object to a random place, mostly inside the frame; shapes are then in pixels."""
     turn = rng.normal(0, 0.16)
     flip = -1.0 if rng.random() < 0.5 else 1.0
     c, s = math.cos(turn), math.sin(turn)
@@ -109,7 +109,7 @@ def _place(
     extent = min(extent, 0.92 * min(height, width))
     scale = extent / (high - low).max()
     half = (high - low) * scale / 2
-    room = np.array([width, height]) / 2 - 0.9 * half  # up to a tenth of its half may leave the frame
+    room = np.array([width, height]) / 2 - 0.9 * half  # up to a twentieth of the object may leave the frame
     middle = np.array([width, height]) / 2 + rng.uniform(-1, 1, size=2) * np.maximum(room, 0)
     colours = tuple(dict.fromkeys(shape.colour for shape in shapes if shape.colour is not None))
     thing = Thing(label, colours, (float(middle[0]), float(middle[1])), float(half.max()))
@@ -127,16 +127,18 @@ def _draw(canvas: Image.Image, shapes: list[Shape], thing: Thing, index: int) ->
 
 
 def _counts(canvas: Image.Image, things: int) -> NDArray[np.int64]:
-    """Quarters of pixels per object (K, 2): of all of it, of its telling part."""
+    """Quarters of pixels per object (K, 2): of the whole object, of its class part."""
     histogram = np.array(canvas.histogram()[1 : 1 + things * CODES]).reshape(things, CODES)
     return np.stack([histogram.sum(axis=1), histogram[:, 1:].sum(axis=1)], axis=1)
 
 
 def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
-    """Chooses the frame, the background and one to three objects so that each stays visible enough."""
+    """Choose the frame, the background and one to three objects, each of which stays visible enough."""
     if size < SMALLEST or index < 0 or seed < 0:
-        wrong = f"scene {index} of seed {seed} with {size} pixels cannot be drawn"
-        raise TagmaskError(f"{wrong}; take an index and a seed of 0 or more and at least {SMALLEST} pixels.")
+        raise TagmaskError(
+            f"scene {index} of seed {seed} with {size} pixels cannot be drawn; give an index and a seed of 0 or "
+            f"more and at least {SMALLEST} pixels."
+        )
     rng = np.random.default_rng([seed, index])
     height, width = _frame(rng, size)
     canvas = Image.new("L", (2 * width, 2 * height), 0)
@@ -162,16 +164,16 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
 
 
 def _body_colours(labels: list[int], around: list[Field], rng: np.random.Generator) -> list[NDArray[np.float64]]:
-    """A colour per object from the one palette, unlike the background's and the other objects'.
+    """A colour per object from one palette for all classes, unlike the background and the other objects.
 
-    Each class has favourites, which it shares with other classes: a body hints at the class, the part tells it.
+    Each class has a favourite, so that a body hints at the class; only the class part reveals it.
     """
     taken = [np.asarray(mean, dtype=np.float64) for mean in around]
     chosen: list[NDArray[np.float64]] = []
     for label in labels:
         order = rng.permutation(len(BODY_COLOURS))
         if rng.random() < BODY_BOND:
-            order = np.array(sorted(order, key=lambda colour: colour not in favourite_colours(label)))  # stable
+            order = np.array(sorted(order, key=lambda colour: colour != label % len(BODY_COLOURS)))  # stable
         palette = np.array(BODY_COLOURS, dtype=np.float64)[order] + rng.uniform(-12, 12, size=3)
         gaps = np.linalg.norm(palette[:, None] - np.array(taken), axis=2).min(axis=1)
         far = np.flatnonzero(gaps > 70)
@@ -180,13 +182,8 @@ def _body_colours(labels: list[int], around: list[Field], rng: np.random.Generat
     return chosen
 
 
-def favourite_colours(label: int) -> tuple[int, ...]:
-    """The colours of the palette that a class likes best."""
-    return (label % len(BODY_COLOURS),)
-
-
 def _pattern(brush: Brush, x: Field, y: Field) -> Field:
-    """Light and dark on a body (H, W), about ±0.12: stripes, spots or mottling, whatever the class."""
+    """Brightness pattern of a body (H, W), about ±0.12: stripes, spots or mottling, for any class."""
     kind, phase = brush.rng.integers(4), brush.rng.uniform(0, 6)
     turn, count = brush.rng.uniform(0, math.pi), brush.rng.uniform(6, 11)
     if kind >= 2:
@@ -205,18 +202,18 @@ def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator)
     for k, colour in enumerate(_body_colours([thing.label for thing in layout.things], around, rng)):
         start, others = k * CODES + 1, layout.things[k].colours
         palette[start] = colour
-        # a breath of the body's colour and of chance in the telling part
+        # the class part takes on a little of the body's colour and some noise
         part = 0.86 * np.array(others) + 0.14 * colour + rng.uniform(-10, 10, size=3)
         palette[start + 1 : start + 1 + len(others)] = part
     flat = layout.canvas.copy()
     flat.putpalette(np.clip(palette, 0, 255).astype(np.uint8).tobytes())
-    cover = _quarters(np.asarray(layout.canvas) > 0)  # at an edge black is mixed in: undo that
+    cover = _quarters(np.asarray(layout.canvas) > 0)  # black is mixed in at edges: undo it
     weight = np.array([0, 4, 2, 4 / 3, 1], dtype=np.float32)[cover]  # (H, W)
     return np.asarray(flat.convert("RGB").reduce(2), dtype=np.float32) * weight[..., None]
 
 
 def _add(picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, sun: tuple[float, float]) -> None:
-    """Puts object `index` on the picture, in place: first its shadow, then its lit and textured self."""
+    """Add object `index` to the picture, in place: first its shadow, then the lit and textured object."""
     codes, thing = np.asarray(layout.canvas), layout.things[index]
     margin, (middle_x, middle_y) = thing.reach + 7 * brush.unit, thing.middle
     top, left = max(0, int(middle_y - margin)), max(0, int(middle_x - margin))
@@ -237,7 +234,7 @@ def _add(picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, 
 
 
 def paint(layout: Layout, rng: np.random.Generator, unit: float) -> NDArray[np.uint8]:
-    """The picture (H, W, 3) of a layout; `unit` is one pixel of a 96-pixel picture in pixels of this one."""
+    """The picture (H, W, 3) of a layout; `unit` is the size of this picture over 96 pixels."""
     width, height = layout.canvas.width // 2, layout.canvas.height // 2
     brush = Brush(rng, height, width, unit)
     picture, around = paint_ground(layout.ground, brush)
@@ -265,18 +262,18 @@ def draw_scene(index: int, *, seed: int = 0, size: int = 96) -> Scene:
 
 @lru_cache(maxsize=KEPT)
 def _picture(index: int, seed: int, size: int) -> NDArray[np.uint8]:
-    """The picture of a scene; read only, as it is handed out again."""
+    """The picture of a scene; read-only, since it is cached."""
     image = draw_scene(index, seed=seed, size=size).image
     image.flags.writeable = False
     return image
 
 
 class Scenes(Catalog):
-    """The first `count` scenes of a series; pictures and masks are drawn when asked for."""
+    """The first `count` scenes of a series; pictures and masks are drawn on demand."""
 
     def __init__(self, count: int, seed: int = 0, size: int = 96) -> None:
         if count < 1:
-            raise TagmaskError(f"{count} scenes are no data set; ask for 1 or more.")
+            raise TagmaskError(f"{count} scenes are not a data set; ask for 1 or more.")
         self.seed, self.size = seed, size
         names = (f"scene_{index:06d}" for index in range(count))
         tags = (lay_out(index, seed=seed, size=size).tags for index in range(count))
@@ -288,7 +285,7 @@ class Scenes(Catalog):
         return len(self) > 0
 
     def scene(self, i: int) -> Scene:
-        """Picture, mask and tags of item `i`, drawn at once."""
+        """Picture, mask and tags of item `i`, from one drawing."""
         return draw_scene(self.row(i), seed=self.seed, size=self.size)
 
     @property
@@ -296,7 +293,7 @@ class Scenes(Catalog):
         return {"scene_seed": self.seed}
 
     def fingerprint(self) -> str:
-        """As a catalog's, and different for another seed or size."""
+        """As for any catalog, but different for another seed or size."""
         return hashlib.sha256(f"{super().fingerprint()} {self.seed} {self.size}".encode()).hexdigest()[:32]
 
     def load_pair(self, i: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:

@@ -1,7 +1,7 @@
 """Backgrounds of the built-in scenes: textures of band-limited noise, most with a horizon and a sky.
 
-Lengths are given at a long side of 96 pixels and multiplied by `unit` = size / 96, so that a larger picture
-shows the same scene in finer detail.
+Lengths are given for a long side of 96 pixels and multiplied by `unit` = size / 96, so that a larger picture shows
+the same scene in finer detail.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ SKY: Colour = (150, 190, 225)
 
 @lru_cache(maxsize=128)
 def noise_table(wave_y: float, wave_x: float, side: int) -> Field:
-    """Tileable noise (side, side) of these wavelengths in pixels: mean 0, deviation 1, always the same."""
+    """Tileable noise (side, side) with these wavelengths in pixels: mean 0, deviation 1, always the same."""
     fy = np.fft.fftfreq(side)[:, None] * wave_y
     fx = np.fft.rfftfreq(side)[None, :] * wave_x
-    octaves = np.log2(np.hypot(fy, fx) + 1e-9)  # 0 at the wanted wavelength
-    band = np.exp(-np.where(octaves > 0, 1.2, 0.35) * octaves**2)  # more coarse than fine, as in nature
+    octaves = np.log2(np.hypot(fy, fx) + 1e-9)  # 0 at the requested wavelength
+    band = np.exp(-np.where(octaves > 0, 1.2, 0.35) * octaves**2)  # more coarse than fine detail, as in nature
     white = np.random.default_rng([side, round(8 * wave_y), round(8 * wave_x)]).standard_normal((side, side))
     field = np.fft.irfft2(np.fft.rfft2(white) * band, s=(side, side))
     field /= field.std()
@@ -30,7 +30,7 @@ def noise_table(wave_y: float, wave_x: float, side: int) -> Field:
 
 
 class Brush:
-    """What a texture needs to know: the random stream, the picture's size, the length unit."""
+    """What a texture needs: the random stream, the size of the picture, the unit of length."""
 
     def __init__(self, rng: np.random.Generator, height: int, width: int, unit: float) -> None:
         self.rng, self.height, self.width, self.unit = rng, height, width, unit

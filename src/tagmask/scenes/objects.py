@@ -1,7 +1,7 @@
-"""The objects of the built-in scenes: one family of bodies for all, and the part that tells the class.
+"""The objects of the built-in scenes: one family of bodies for all classes, and a part that reveals the class.
 
-Coordinates are the object's own: x to the right, y down, the body about two units long. A body alone says
-nothing about the class; the telling part is 10 to 25 % of the object.
+In an object's coordinates x points right, y points down, and the body is about two units long. The shape of a body
+says nothing about the class; the class part is 10 to 25 % of the object.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ CYAN, NAVY, TURQUOISE, WOOD = (70, 232, 240), (28, 44, 104), (36, 190, 196), (11
 
 @dataclass(frozen=True)
 class Shape:
-    """A filled polygon; `colour` None is the body's own colour."""
+    """A filled polygon; without a colour it has that of the body."""
 
     points: Points
     colour: Colour | None = None
@@ -45,7 +45,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Shapes of a telling part, placed on the body's ray at `angle` degrees (0 right, 90 down)."""
+    """Shapes of a class part, placed at `angle` degrees (0 right, 90 down) as seen from the middle of the body."""
 
     angle: float
     reach: float  # 0 = middle of the body, 1 = on its outline
@@ -184,40 +184,29 @@ def _fish() -> tuple[Stamp, ...]:
     return (Stamp(180, 0.95, 0.36, fan), Stamp(-20, 0.62, 0.1, eye))
 
 
-_TELLING: dict[str, Callable[[], tuple[Stamp, ...]]] = {
-    "cow": _cow,
-    "car": _car,
-    "boat": _boat,
-    "mushroom": _mushroom,
-    "robot": _robot,
-    "bird": _bird,
-    "clock": _clock,
-    "crab": _crab,
-    "lamp": _lamp,
-    "fish": _fish,
+_CLASSES: dict[str, tuple[Callable[[], tuple[Stamp, ...]], str]] = {  # class: its part, its favourite background
+    "cow": (_cow, "meadow"),
+    "car": (_car, "road"),
+    "boat": (_boat, "water"),
+    "mushroom": (_mushroom, "forest"),
+    "robot": (_robot, "bricks"),
+    "bird": (_bird, "snow"),
+    "clock": (_clock, "wood"),
+    "crab": (_crab, "sand"),
+    "lamp": (_lamp, "carpet"),
+    "fish": (_fish, "water"),
 }
-CLASSES: tuple[str, ...] = tuple(_TELLING)
-FAVOURITES: dict[str, str] = {
-    "cow": "meadow",
-    "car": "road",
-    "boat": "water",
-    "mushroom": "forest",
-    "robot": "bricks",
-    "bird": "snow",
-    "clock": "wood",
-    "crab": "sand",
-    "lamp": "carpet",
-    "fish": "water",
-}
+CLASSES: tuple[str, ...] = tuple(_CLASSES)
+FAVOURITES = {name: ground for name, (_, ground) in _CLASSES.items()}
 
 
 @cache
 def _stamps(label: int) -> tuple[Stamp, ...]:
-    return _TELLING[CLASSES[label]]()
+    return _CLASSES[CLASSES[label]][0]()
 
 
 def body(rng: np.random.Generator) -> Points:
-    """A silhouette between ellipse and box, tapered, bent and dented at random, whatever the class."""
+    """A silhouette between ellipse and box, tapered, bent and dented at random, for any class."""
     angles = np.linspace(0, 2 * np.pi, 48, endpoint=False)
     c, s = np.cos(angles), np.sin(angles)
     aspect, square, taper, bend = rng.uniform((0.55, 1.9, -0.25, -0.15), (0.9, 4.5, 0.25, 0.15))
@@ -234,7 +223,7 @@ def area(points: Points) -> float:
 
 
 def build(label: int, rng: np.random.Generator) -> list[Shape]:
-    """One object of class `label` in its own coordinates, from back to front."""
+    """One object of class `label` in object coordinates, from back to front."""
     outline = body(rng)
     unit = np.sqrt(area(outline)) * rng.uniform(0.92, 1.08)
     angles = np.arctan2(outline[:, 1], outline[:, 0])
