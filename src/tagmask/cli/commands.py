@@ -1,5 +1,6 @@
 """The table of commands: each parses its settings, calls one function, and prints what that returns."""
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def run_command(name: str, arguments: list[str]) -> None:
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
 
-        run_demo(parse.from_flags(DemoSettings, {}, arguments, "demo", DemoSettings.__doc__ or ""))
+        run_demo(parse.from_flags(DemoSettings, {}, arguments, "demo", inspect.getdoc(DemoSettings) or ""))
     elif name == "run":
         settings = parse.parse_run(arguments)
         print(_function("tagmask.pipeline.run:run")(settings).summary())

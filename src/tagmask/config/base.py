@@ -63,8 +63,10 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> str:
         return ""
     if all((limit or Limit()).admits(number) for number in numbers) and (numbers or limit is None):
         return ""
+    if not numbers:
+        return f"--{flag(name)} is empty; give numbers: {limit}."
     finite = " and finite" if limit and not all(map(math.isfinite, numbers)) else ""
-    return f"--{flag(name)} {' '.join(map(str, numbers)) or '(nothing)'} must be {limit or Limit()}{finite}."
+    return f"--{flag(name)} {' '.join(map(str, numbers))} must be {limit or Limit()}{finite}."
 
 
 def _limit(hint: Any) -> Limit | None:
@@ -135,7 +137,7 @@ class DataSettings(Settings):
 class LoopSettings(Settings):
     """How a network is trained; shared by all networks."""
 
-    basic = "epochs steps batch lr precision workers restart pretrained weights"
+    basic = "pretrained weights epochs steps batch lr workers restart"
     pretrained: bool = False
     """Start from published weights (timm downloads them once; those of tagmask_tiny come with the package)."""
     weights: Path | None = None
@@ -150,6 +152,7 @@ class LoopSettings(Settings):
     """Split each batch into this many parts, one after the other, to save memory."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: Positive = 0.01
+    """Learning rate."""
     weight_decay: NonNegative = 5e-4
     momentum: NonNegative = 0.9
     """sgd only."""

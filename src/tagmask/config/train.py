@@ -12,7 +12,7 @@ class TrainSettings(LoopSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The defaults are the paper's recipe."""
 
     section = "train"
-    basic = "kind backbone freeze size alpha beta val_split"
+    basic = "kind backbone freeze size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
     kind: Literal["acr", "mct"] = "acr"
