@@ -97,7 +97,10 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         (PredictSettings(out=Path("x"), halo=-3), "--halo -3 must be a multiple of 8"),
         (TrainSettings(out=Path("x"), seed=-1), "--seed -1 must be at least 0"),
         (TrainSettings(out=Path("x"), weight_decay=-0.1), "--weight-decay -0.1 must be at least 0"),
-        (SeedSettings(out=Path("x"), affinity_blocks=(3, 1)), "--affinity-blocks 3 1 must be the first and the last"),
+        (
+            SeedSettings(out=Path("x"), affinity_blocks=(3, 1)),
+            "--affinity-blocks 3 1 must be at least 0, the smaller",
+        ),
         (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
         (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
         (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0 and finite"),
@@ -244,7 +247,7 @@ def test_every_method_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("limit", "good", "bad", "words"),
     [
-        (Limit(), (-1e9, 0, 2**70), (), "a finite number"),
+        (Limit(), (-1e9, 0, 2**70), (), "finite"),
         (Limit(least=1), (1, 7), (0, 0.999), "at least 1"),
         (Limit(above=0, most=4), (1e-9, 4), (0, 4.1), "above 0 and at most 4"),
         (Limit(least=0, below=1, example="0.9"), (0, 0.999), (-0.1, 1), "at least 0 and below 1, e.g. 0.9"),
@@ -274,6 +277,11 @@ def test_no_number_may_be_infinite_or_nan(kind: Any, name: str, value: float) ->
     assert any(mistake.startswith(f"--{name.replace('_', '-')} {value}") for mistake in mistakes), mistakes
 
 
+def test_the_first_of_two_numbers_is_the_smaller() -> None:
+    assert Limit(rising=True).admits(1, 1)
+    assert not Limit(rising=True).admits(2, 1)
+
+
 def test_scales_are_numbers_within_a_range_and_not_empty() -> None:
     assert PredictSettings(out=Path("x"), scales=(1.0, 9.0)).mistakes() == [
         "--scales 1.0 9.0 must be above 0 and at most 4."
@@ -282,7 +290,7 @@ def test_scales_are_numbers_within_a_range_and_not_empty() -> None:
         "--scales is empty; give numbers: above 0 and at most 4."
     ]
     assert SegmentSettings(out=Path("x"), scales=(1.5, 0.5)).mistakes() == [
-        "--scales 1.5 0.5 must have the smaller one first."
+        "--scales 1.5 0.5 must be above 0, the smaller one first."
     ]
 
 

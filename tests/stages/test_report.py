@@ -232,7 +232,7 @@ def test_evenly_spread() -> None:
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match="rows 99 must be from 0 to 24"):
+    with pytest.raises(TagmaskError, match="rows 99 must be at least 0 and at most 24"):
         write_report(settings(tmp_path, rows=99))
     with pytest.raises(TagmaskError, match="does not exist; give the folder of a run"):
         write_report(settings(tmp_path / "none"))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import Count, DataSettings, Scale, Settings, ShardSettings, check_blocks, same_file
+from tagmask.config.base import Blocks, Count, DataSettings, Scales, Settings, ShardSettings, same_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class MapSettings(Settings):
     """acr: class gradients of the attention; the others are what the paper compares with, on the same classifier."""
     layers: Count | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
-    affinity_blocks: tuple[int, int] | None = None
+    affinity_blocks: Blocks | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
@@ -28,7 +28,7 @@ class MapSettings(Settings):
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
     size: Count | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
-    scales: tuple[Scale, ...] = (1.0,)
+    scales: Scales = (1.0,)
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
     """Also see the mirrored image."""
@@ -42,7 +42,7 @@ class MapSettings(Settings):
         if self.method != "acr" and (self.centre or self.layers):
             name = "--centre" if self.centre else "--layers"
             mistakes.append(f"{name} is about the class gradients of --method acr; leave it out with {self.method}.")
-        return mistakes + check_blocks(self.affinity_blocks)
+        return mistakes
 
 
 @dataclass(frozen=True, kw_only=True)
