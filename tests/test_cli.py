@@ -184,7 +184,7 @@ def test_settings_that_the_help_hides_can_be_set(tmp_path: Path) -> None:
         (["segment", "--out", "x", "--crop", "33"], "--crop is now --size."),
         (["segment", "--out", "x", "--crop=33"], "--crop is now --size."),
         (["segment", "--out", "x", "--no-frozen-norm"], "--no-frozen-norm is now --no-freeze-norm."),
-        (["segment", "--out", "x", "--frozen_norm"], "--frozen_norm is now --freeze-norm."),
+        (["segment", "--out", "x", "--frozen_norm"], "--frozen-norm is now --freeze-norm."),
         (["train", "--out", "x", "--model", "mct"], "--model is now --kind."),
         (["run", "--out", "x", "--segment.crop", "33"], "--segment.crop is now --segment.size."),
         (["paper", "ablation", "--out", "x", "--train.model", "mct"], "--train.model is now --train.kind."),

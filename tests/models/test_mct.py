@@ -199,7 +199,7 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
     assert type(load_classifier(tmp_path)) is Classifier
     with pytest.raises(TagmaskError, match="does not hold a classifier"):
         MctClassifier.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"model": "segmenter"}')
+    (tmp_path / "config.json").write_text('{"kind": "segmenter"}')
     with pytest.raises(TagmaskError, match="does not hold a classifier"):
         load_classifier(tmp_path)
     (tmp_path / "config.json").write_text("[1]")

@@ -124,14 +124,18 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
 
 
 def _refuse_old_names(arguments: list[str], command: str) -> None:
-    """Say what a flag is called today."""
-    stages = SECTIONS if command in ("run", "paper") else {}
-    for section, prefix in {command: "", **{stage: f"{stage}." for stage in stages}}.items():
-        for old, new in RENAMED.get(section, {}).items():
-            for spelling in (old, flag(old)):
-                for switch in ("", "no-"):
-                    if _given(arguments, f"--{prefix}{switch}{spelling}"):
-                        raise TagmaskError(f"--{prefix}{switch}{spelling} is now --{prefix}{switch}{flag(new)}.")
+    """Say what a flag of an earlier version is called today."""
+    stages = SECTIONS if command in ("run", "paper") else ()
+    today = {
+        f"--{prefix}{switch}{flag(old)}": f"--{prefix}{switch}{flag(new)}"
+        for section, prefix in ((command, ""), *((stage, f"{stage}.") for stage in stages))
+        for old, new in RENAMED.get(section, {}).items()
+        for switch in ("", "no-")
+    }
+    for argument in arguments:
+        name = flag(argument.partition("=")[0])
+        if name in today:
+            raise TagmaskError(f"{name} is now {today[name]}.")
 
 
 def _given(arguments: list[str], name: str) -> bool:
