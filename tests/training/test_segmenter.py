@@ -16,7 +16,7 @@ from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.training import loop
+from tagmask.training.checkpoint import read_state
 from tagmask.training.loop import Loop
 from tagmask.training.segmenter import PixelLoss, predict_labels, train_segmenter
 
@@ -180,11 +180,11 @@ def test_stopped_and_resumed_is_bit_identical(
 
 def test_a_training_of_an_earlier_version_is_resumed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train_segmenter(settings(run, steps=1))
-    state = loop.read_state(run / "5_segmenter")
+    state = read_state(run / "5_segmenter")
     assert state is not None
     identity = state["identity"]
     identity |= {"crop": identity.pop("size"), "frozen_norm": identity.pop("freeze_norm")}
-    monkeypatch.setattr(loop, "read_state", lambda _: state)
+    monkeypatch.setattr("tagmask.training.loop.read_state", lambda _: state)
     train_segmenter(settings(run, steps=1))
     identity["crop"] += 8
     with pytest.raises(TagmaskError, match="size was 57 and is now 49"):
