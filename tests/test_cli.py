@@ -1,13 +1,18 @@
 """The command line as a user meets it."""
 
+import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tagmask.cli import main
+from tagmask.cli import commands, main
+from tagmask.cli.parse import parse
+from tagmask.config import Settings, TrainSettings
 
 
 def run(*arguments: str) -> int:
@@ -98,14 +103,14 @@ def test_train_from_a_config_with_a_flag_on_top(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_unwritable_output_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path.chmod(0o500)
     flags = ["--preset", "scenes", "--count", "8", "--size", "32", "--batch", "2", "--steps", "1"]
     assert run("train", *flags, "--out", str(tmp_path / "a")) == 1
     assert "permission denied" in capsys.readouterr().err
 
 
-def test_full_disk_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "log.jsonl"))
 
@@ -113,3 +118,88 @@ def test_full_disk_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     flags = ["--preset", "scenes", "--count", "8", "--size", "32", "--batch", "2", "--steps", "1"]
     assert run("train", *flags, "--out", str(tmp_path / "a")) == 1
     assert "the disk is full; free some space" in capsys.readouterr().err
+
+
+STAGES = [(name, command.settings) for name, command in commands.STAGES.items()]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> set[str]:
+    """The flags that a help lists."""
+    assert run(*arguments) == 0
+    _, _, options = capsys.readouterr().out.partition(" options")
+    return set(re.findall(r"^[│ ]+(--[\w.-]+)", options, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("name", "kind"), STAGES)
+def test_help_is_short_and_help_all_is_complete(
+    name: str, kind: type[Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(name, "--help") == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 66
+    short, everything = shown(capsys, name, "--help"), shown(capsys, name, "--help-all")
+    flags = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)} - {"--affinity"}
+    assert flags <= everything
+    assert {"--out", "--data"} <= short < everything
+    assert run(name, "--help-all") == 0
+    first, _, second = capsys.readouterr().out.partition("more options")
+    assert "--scene-seed" not in first
+    assert "--scene-seed" in second
+    assert "--out PATH" in first
+
+
+@pytest.mark.parametrize(("name", "kind"), STAGES)
+def test_every_basic_setting_exists(name: str, kind: type[Settings]) -> None:
+    names = {field.name for field in dataclasses.fields(kind)}
+    assert set(kind.basic.split()) <= names
+
+
+def test_help_of_nested_settings_and_of_a_photo(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--affinity.radius" not in shown(capsys, "pseudo", "--help")
+    assert {"--affinity.radius", "--affinity.freeze-norm"} <= shown(capsys, "pseudo", "--help-all")
+    assert {"--photo", "--model", "--tags"} <= shown(capsys, "seeds", "photo.jpg", "--help")
+
+
+def test_help_of_a_run_says_how_to_set_a_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", "--help") == 0
+    text = capsys.readouterr().out
+    assert "--STAGE.NAME" in text
+    assert "stages: train, seeds, pseudo, segment, predict" in text
+    assert "--rows INT" in text
+    assert "--train.lr FLOAT" not in text
+
+
+def test_defaults_in_the_help_are_those_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "--preset", "scenes", "--help") == 0
+    assert "(default: 380)" in capsys.readouterr().out
+
+
+def test_settings_that_the_help_hides_can_be_set(tmp_path: Path) -> None:
+    settings = parse(TrainSettings, ["--out", str(tmp_path), "--power", "0.5", "--scene-seed=7"], "train", "")
+    assert (settings.power, settings.scene_seed) == (0.5, 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["segment", "--out", "x", "--crop", "33"], "--crop is now --size."),
+        (["segment", "--out", "x", "--crop=33"], "--crop is now --size."),
+        (["segment", "--out", "x", "--no-frozen-norm"], "--no-frozen-norm is now --no-freeze-norm."),
+        (["segment", "--out", "x", "--frozen_norm"], "--frozen-norm is now --freeze-norm."),
+        (["train", "--out", "x", "--model", "mct"], "--model is now --kind."),
+        (["run", "--out", "x", "--segment.crop", "33"], "--segment.crop is now --segment.size."),
+        (["paper", "ablation", "--out", "x", "--train.model", "mct"], "--train.model is now --train.kind."),
+        (["paper", "ablation", "--out", "x", "--seeds", "3"], "--seeds is now --random-seeds."),
+    ],
+)
+def test_an_old_flag_is_answered_with_its_new_name(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", ["seeds", "pseudo", "segment", "predict"])
+def test_a_preset_gives_a_stage_its_data(stage: str) -> None:
+    kind = commands.STAGES[stage].settings
+    settings: Any = parse(kind, ["--preset", "voc", "--root", "here", "--out", "nowhere"], stage, "")
+    assert (settings.data, settings.split, settings.root) == ("voc", "train_aug", Path("here"))

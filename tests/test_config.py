@@ -1,10 +1,10 @@
-"""Settings: all mistakes at once, TOML there and back."""
+"""Settings: all mistakes at once, to TOML and back, names of earlier versions."""
 
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -23,14 +23,16 @@ from tagmask.config import (
     preset_of,
     read_toml,
     read_values,
+    renamed,
     to_plain,
     write_section,
 )
-from tagmask.config.run import SECTIONS
+from tagmask.config.base import Limit
+from tagmask.config.run import SECTIONS, RunSettings, run_values
 from tagmask.errors import TagmaskError
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     settings = TrainSettings(
         out=tmp_path,
         data="coco",
@@ -95,7 +97,10 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         (PredictSettings(out=Path("x"), halo=-3), "--halo -3 must be a multiple of 8"),
         (TrainSettings(out=Path("x"), seed=-1), "--seed -1 must be at least 0"),
         (TrainSettings(out=Path("x"), weight_decay=-0.1), "--weight-decay -0.1 must be at least 0"),
-        (SeedSettings(out=Path("x"), affinity_blocks=(3, 1)), "--affinity-blocks 3 1 must be the first and the last"),
+        (
+            SeedSettings(out=Path("x"), affinity_blocks=(3, 1)),
+            "--affinity-blocks 3 1 must be at least 0, the smaller",
+        ),
         (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
         (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
         (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0 and finite"),
@@ -115,7 +120,7 @@ def test_settings_that_cannot_be_used(settings: Any, message: str) -> None:
     assert any(message in mistake for mistake in settings.mistakes())
 
 
-def test_settings_outside_a_section_are_told(tmp_path: Path) -> None:
+def test_settings_outside_a_section(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("seeds = 7")
     with pytest.raises(TagmaskError, match=r"config\.toml: seeds is in no section"):
         read_toml(tmp_path / "config.toml")
@@ -233,11 +238,95 @@ def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
 
 
 def test_every_method_can_be_chosen() -> None:
-    from typing import get_args, get_type_hints
-
     from tagmask.config import MapSettings
     from tagmask.methods import METHODS
 
     assert set(get_args(get_type_hints(MapSettings)["method"])) == set(METHODS) - {
         "mct"
-    }  # which takes the place of acr in an MCTformer
+    }  # the maps of an MCTformer, in the place of acr
+
+
+@pytest.mark.parametrize(
+    ("limit", "good", "bad", "words"),
+    [
+        (Limit(), (-1e9, 0, 2**70), (), "finite"),
+        (Limit(least=1), (1, 7), (0, 0.999), "at least 1"),
+        (Limit(above=0, most=4), (1e-9, 4), (0, 4.1), "above 0 and at most 4"),
+        (Limit(least=0, below=1, example="0.9"), (0, 0.999), (-0.1, 1), "at least 0 and below 1, e.g. 0.9"),
+        (Limit(above=0, multiple=8), (8, 64), (0, -8, 12), "a multiple of 8 and above 0"),
+    ],
+)
+def test_limits(limit: Limit, good: tuple[float, ...], bad: tuple[float, ...], words: str) -> None:
+    assert all(map(limit.admits, good))
+    assert not any(map(limit.admits, (*bad, float("nan"), float("inf"), float("-inf"))))
+    assert str(limit) == words
+
+
+NUMBERS = [
+    (kind, name)
+    for kind in (*SECTIONS.values(), AffinitySettings, PhotoSettings, PredictPhotoSettings)
+    for name, hint in get_type_hints(kind).items()
+    if hint in (float, float | None) and name not in ("section", "basic")
+]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(("kind", "name"), NUMBERS)
+def test_no_number_may_be_infinite_or_nan(kind: Any, name: str, value: float) -> None:
+    required = {"out": Path("x"), "photo": Path("a"), "model": Path("m")}
+    needed = {key: required[key] for key in required if key in {field.name for field in fields(kind)}}
+    mistakes = kind(**{**needed, name: value}).mistakes()
+    assert any(mistake.startswith(f"--{name.replace('_', '-')} {value}") for mistake in mistakes), mistakes
+
+
+def test_the_first_of_two_numbers_is_the_smaller() -> None:
+    assert Limit(rising=True).admits(1, 1)
+    assert not Limit(rising=True).admits(2, 1)
+
+
+def test_scales_are_numbers_within_a_range_and_not_empty() -> None:
+    assert PredictSettings(out=Path("x"), scales=(1.0, 9.0)).mistakes() == [
+        "--scales 1.0 9.0 must be above 0 and at most 4."
+    ]
+    assert PredictSettings(out=Path("x"), scales=()).mistakes() == [
+        "--scales is empty; give numbers: above 0 and at most 4."
+    ]
+    assert SegmentSettings(out=Path("x"), scales=(1.5, 0.5)).mistakes() == [
+        "--scales 1.5 0.5 must be above 0, the smaller one first."
+    ]
+
+
+def test_one_mistake_is_one_sentence_and_several_have_a_heading() -> None:
+    with pytest.raises(TagmaskError) as caught:
+        check(TrainSettings(out=Path("x"), lr=0))
+    assert str(caught.value) == "--lr 0 must be above 0."
+    with pytest.raises(TagmaskError) as caught:
+        check(TrainSettings(out=Path("x"), lr=0, batch=0))
+    assert str(caught.value).splitlines()[0] == "2 settings cannot be used:"
+
+
+def test_names_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    assert renamed("segment", {"crop": 33, "frozen_norm": True, "lr": 1.0}) == {
+        "size": 33,
+        "freeze_norm": True,
+        "lr": 1.0,
+    }
+    assert renamed("seeds", {"model": "here"}) == {"model": "here"}  # a folder, there and then
+    config = tmp_path / "config.toml"
+    config.write_text('[train]\nmodel = "mct"\n[segment]\ncrop = 33\nfrozen_norm = true\n')
+    settings = RunSettings(out=tmp_path, **run_values(None, config))
+    assert settings.train.kind == "mct"
+    assert (settings.segment.size, settings.segment.freeze_norm) == (33, True)
+
+
+@pytest.mark.parametrize("name", ["scenes", "scenes300", "voc", "voc-few"])
+def test_settings_of_published_results_can_be_read(name: str) -> None:
+    values = run_values(None, Path(__file__).parents[1] / f"docs/results/{name}.toml")
+    assert values["segment"].size > 0
+
+
+def test_a_stage_gets_the_data_and_the_folder_of_the_run(tmp_path: Path) -> None:
+    run = RunSettings(out=tmp_path, count=5, train=TrainSettings(out=Path(), lr=0.5))
+    assert run.for_stage("train") == TrainSettings(out=tmp_path, count=5, lr=0.5)
+    for name in SECTIONS:
+        assert (run.for_stage(name).out, run.for_stage(name).count) == (tmp_path, 5)

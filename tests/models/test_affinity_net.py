@@ -85,7 +85,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 def test_loading_from_a_wrong_place(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
         AffinityNet.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"model": "classifier"}')
+    (tmp_path / "config.json").write_text('{"kind": "classifier"}')
     with pytest.raises(TagmaskError, match="does not hold an affinity network"):
         AffinityNet.load(tmp_path)
     tiny_net().save(tmp_path)

@@ -104,7 +104,7 @@ def test_save_and_load(tmp_path: Path) -> None:
 def test_loading_from_a_wrong_place(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
         Classifier.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"model": "segmenter"}')
+    (tmp_path / "config.json").write_text('{"kind": "segmenter"}')
     with pytest.raises(TagmaskError, match="does not hold a classifier"):
         Classifier.load(tmp_path)
     tiny_classifier().save(tmp_path)

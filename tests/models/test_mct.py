@@ -201,7 +201,7 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
     assert type(load_classifier(tmp_path)) is Classifier
     with pytest.raises(TagmaskError, match="does not hold a classifier"):
         MctClassifier.load(tmp_path)
-    for text in ("[1]", '{"model": "oracle"}', '{"model": ["mct"]}'):
+    for text in ("[1]", '{"kind": "oracle"}', '{"kind": ["mct"]}'):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(TagmaskError, match="does not hold a network of tagmask; give a folder such as"):
             load_classifier(tmp_path)

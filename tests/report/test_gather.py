@@ -266,7 +266,7 @@ def test_evenly_spread() -> None:
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match="rows 99 must be from 0 to 24"):
+    with pytest.raises(TagmaskError, match="rows 99 must be at least 0 and at most 24"):
         written(settings(tmp_path, rows=99))
     with pytest.raises(TagmaskError, match="does not exist; give the folder of a run"):
         written(settings(tmp_path / "none"))

@@ -282,7 +282,7 @@ def test_an_image_missing_since_the_seeds_were_made(tmp_path: Path) -> None:
 def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match="run `tagmask seeds"):
         make_pseudo(settings(tmp_path / "empty"))
-    with pytest.raises(TagmaskError, match=r"background 2\.0 must be between"):
+    with pytest.raises(TagmaskError, match=r"background 2\.0 must be at least 0 and at most 1"):
         make_pseudo(settings(run, background=2.0))
     make_pseudo(settings(run, background=0.5))
     with pytest.raises(TagmaskError, match=r"pseudo labels made otherwise \(background was 0\.5 and is now 0\.6\)"):

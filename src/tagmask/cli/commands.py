@@ -1,34 +1,33 @@
 """The commands: each parses its settings, calls one function, and prints what that returns."""
 
+import inspect
 import os
+from pkgutil import resolve_name
 from typing import Any
 
+from tagmask import config
 from tagmask.cli import examples
+from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
 
 
 def run_command(name: str, arguments: list[str]) -> None:
     """Parse the settings of a command, run it, and print its summary."""
     _quieten_libraries()
-    from tagmask.cli import parse
-    from tagmask.pipeline.stages import call
-
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
 
-        run_demo(parse.from_flags(DemoSettings, {}, arguments, "demo", DemoSettings.__doc__ or ""))
+        run_demo(from_flags(DemoSettings, {}, arguments, "demo", inspect.getdoc(DemoSettings) or ""))
     elif name == "run":
-        settings = parse.parse_run(arguments)
-        print(call("tagmask.pipeline.run:run")(settings).summary())
+        settings = parse_run(arguments)
+        print(resolve_name("tagmask.pipeline.run:run")(settings).summary())
     elif name == "paper" and "--list" in arguments:
-        print(call("tagmask.paper.names:listing")())
+        print(resolve_name("tagmask.paper.names:listing")())
     elif name == "paper":
-        table = parse.parse_paper(arguments)
-        print(call("tagmask.paper.command:run_paper")(table).summary())
+        table = parse_paper(arguments)
+        print(resolve_name("tagmask.paper.command:run_paper")(table).summary())
     elif name == "export":
-        from tagmask.config import ExportSettings
-
-        export: Any = parse.parse(ExportSettings, arguments, name, examples.EXPORT)
-        print(call("tagmask.stages.export:export_run")(export))
+        export: Any = parse(config.ExportSettings, arguments, name, examples.EXPORT)
+        print(resolve_name("tagmask.stages.export:export_run")(export))
     else:
         _run_stage(name, arguments)
 
@@ -41,16 +40,15 @@ def commands() -> list[str]:
 
 
 def _run_stage(name: str, arguments: list[str]) -> None:
-    from tagmask.cli import parse
-    from tagmask.pipeline.stages import call, stage
+    from tagmask.pipeline.stages import stage
 
     row, description = stage(name), getattr(examples, name.upper(), "")
     if row.photo is not None and arguments and not arguments[0].startswith("-"):
         kind, function = row.photo
-        photo = parse.from_flags(kind, {}, ["--photo", *arguments], name, description)
-        print(call(function)(photo))
+        photo = from_flags(kind, {}, ["--photo", *arguments], name, description)
+        print(resolve_name(function)(photo))
         return
-    settings: Any = parse.parse(row.settings, arguments, name, description)
+    settings: Any = parse(row.settings, arguments, name, description)
     if name == "train" and not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
         print(f"{settings.backbone} starts from scratch; --pretrained or --weights give better maps.", flush=True)
     result = row.run(settings)

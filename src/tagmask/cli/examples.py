@@ -25,7 +25,8 @@ tagmask: images that carry only tags go in, segmentation masks come out.
 
 _NAMES = ", ".join(PRESETS)
 SOURCES = f"""
-also: --preset NAME   start from a named recipe: {_NAMES}
+also: --preset NAME   start from a named recipe:
+                      {_NAMES}
       --config FILE   start from the section of this command in a run's config.toml
 """
 
@@ -41,7 +42,8 @@ examples:
   tagmask run --config run/config.toml                     the same run again: resumes it, or does nothing
   tagmask run --config run/config.toml --out other         the same settings, another folder
 
-also: --preset NAME   start from a named recipe: {_NAMES}
+also: --preset NAME   start from a named recipe:
+                      {_NAMES}
       --config FILE   start from a run's config.toml
       --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
                       stages: {", ".join(SECTIONS)}

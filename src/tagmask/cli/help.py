@@ -2,7 +2,7 @@
 
 import dataclasses
 import typing
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 ASKED = {"-h", "--help", "--help-all"}
@@ -19,26 +19,30 @@ def show_help(kind: type[Any], default: Any, arguments: Sequence[str], prog: str
     values = {field.name: getattr(default, field.name) for field in dataclasses.fields(kind)}
     required = {name for name, value in values.items() if value is tyro.MISSING}
     basic = required.union(*(vars(base).get("basic", "").split() for base in kind.__mro__)) or {*values}
-    first = _part(kind, values.keys() - basic)
+    first = _part(kind, values, values.keys() - basic)
     shown: Any = first(**values)
     if "--help-all" in asked:
-        more = _part(kind, basic & values.keys(), in_group=True)
+        more = _part(kind, values, basic & values.keys(), in_group=True)
         groups: list[tuple[str, Any]] = [("basic", Annotated[first, tyro.conf.arg(name="")]), ("more", more)]
-        unset = dict.fromkeys(required)  # what is hidden needs a value, of any kind
-        shown = dataclasses.make_dataclass("Help", groups)(shown, more(**{**values, **unset}))
+        hints = typing.get_type_hints(kind)
+        hidden = {name: hints[name]() for name in required}  # tyro wants a value for what it hides
+        shown = dataclasses.make_dataclass("Help", groups)(shown, more(**{**values, **hidden}))
     elif values.keys() - basic:
         description = f"{description}\n{NOTE}"
     tyro.cli(type(shown), args=["--help"], prog=prog, description=description, default=shown)
 
 
-def _part(kind: type[Any], hidden: Collection[str], in_group: bool = False) -> type[Any]:
+def _part(kind: type[Any], values: Mapping[str, Any], hidden: Collection[str], in_group: bool = False) -> type[Any]:
     """Settings with the same names and docstrings as ``kind``, of which the help does not show the ``hidden`` ones."""
     import tyro
 
     hints = typing.get_type_hints(kind)
     annotations: dict[str, Any] = {name: Annotated[hints[name], tyro.conf.Suppress] for name in hidden}
-    if in_group:  # flags keep their names without that of the group
-        others = [field.name for field in dataclasses.fields(kind) if field.name not in hidden]
-        annotations |= {name: Annotated[hints[name], tyro.conf.arg(prefix_name=False)] for name in others}
+    for name in values.keys() - hidden:
+        if values[name] is None:  # the docstring says what happens then
+            quiet = tyro.conf.arg(prefix_name=not in_group, help_behavior_hint="")
+            annotations[name] = Annotated[hints[name], tyro.conf.DisallowNone, quiet]
+        else:
+            annotations[name] = Annotated[hints[name], tyro.conf.arg(prefix_name=not in_group)]
     part = type(kind.__name__, (kind,), {"__annotations__": annotations, "__doc__": "All other settings."})
     return dataclasses.dataclass(frozen=True, kw_only=True)(part)

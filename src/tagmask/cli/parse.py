@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tagmask.cli import examples
 from tagmask.cli.help import ASKED, show_help
-from tagmask.config import PRESETS, RENAMED, preset_of, read_toml, read_values, renamed
+from tagmask.config import RENAMED, preset_of, read_toml, read_values, renamed
 from tagmask.config.base import flag
-from tagmask.config.paper import OWN, PaperSettings, PaperTop
+from tagmask.config.paper import PaperSettings, PaperTop
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
 from tagmask.errors import TagmaskError
 from tagmask.pipeline.layout import CONFIG
@@ -25,11 +25,9 @@ def parse(kind: type[Settings], arguments: list[str], command: str, description:
     values: dict[str, Any] = {}
     rest = list(arguments)
     preset, config = take(rest, "--preset"), take(rest, "--config")
+    if preset is not None and command not in SECTIONS:
+        raise TagmaskError(f"there is no preset {preset!r}; tagmask {command} has none.")
     if preset is not None:
-        known = PRESETS if command in SECTIONS else {}
-        if preset not in known:
-            remedy = f"choose from {', '.join(known)}" if known else f"tagmask {command} has none"
-            raise TagmaskError(f"there is no preset {preset!r}; {remedy}.")
         values |= read_values(kind, preset_of(preset, command), f"preset {preset}")
     if config is not None:
         values |= read_values(kind, read_toml(Path(config)).get(command, {}), config)
@@ -51,20 +49,29 @@ def parse_run(arguments: list[str]) -> RunSettings:
 
 def parse_paper(arguments: list[str]) -> PaperSettings:
     """The settings of a table; later sources win: defaults, preset, --config, flags."""
+    from tagmask.paper.names import NAMES
+
     rest = list(arguments)
     if ASKED & set(rest):
         from_flags(PaperTop, {}, rest, "paper", examples.PAPER)
     if rest and not rest[0].startswith("-"):
         rest = ["--table", *rest]
     table = take([*rest], "--table")
-    _check_table(table)
+    if table is None:
+        raise TagmaskError(f"name a table or figure first: {', '.join(NAMES)}; `tagmask paper --list` explains them.")
+    if table not in NAMES:
+        near = difflib.get_close_matches(table, NAMES, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}."
+        raise TagmaskError(f"there is no table or figure {table!r}; {remedy}")
     preset, config = take(rest, "--preset"), take(rest, "--config")
     if preset is None and config is None and not _given(rest, "--data"):
         preset = "scenes"
     values = run_values(preset, Path(config) if config is not None else None)
     values = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
-    if config is not None:
-        values |= _table_values(Path(config), table)
+    if config is not None:  # what is scored, and the rows if they are of the same table
+        earlier = read_values(PaperTop, read_toml(Path(config)).get("paper", {}), f"{config}: paper")
+        left_out = {"table", "out"} if earlier.get("table") == table else {"table", "out", "rows"}
+        values |= {key: value for key, value in earlier.items() if key not in left_out}
     return from_flags(PaperSettings, values, rest, "paper", examples.PAPER)
 
 
@@ -118,32 +125,18 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
 
 
 def _refuse_old_names(arguments: list[str], command: str) -> None:
-    """Say what a flag is called today."""
-    stages = SECTIONS if command in ("run", "paper") else {}
-    for section, prefix in {command: "", **{stage: f"{stage}." for stage in stages}}.items():
-        for old, new in RENAMED.get(section, {}).items():
-            for spelling in (old, flag(old)):
-                for switch in ("", "no-"):
-                    if _given(arguments, f"--{prefix}{switch}{spelling}"):
-                        raise TagmaskError(f"--{prefix}{switch}{spelling} is now --{prefix}{switch}{flag(new)}.")
-
-
-def _check_table(name: str | None) -> None:
-    from tagmask.paper.names import NAMES
-
-    if name is None:
-        raise TagmaskError(f"name a table or figure first: {', '.join(NAMES)}; `tagmask paper --list` explains them.")
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}."
-        raise TagmaskError(f"there is no table or figure {name!r}; {hint}")
-
-
-def _table_values(config: Path, table: str | None) -> dict[str, Any]:
-    """What a table's TOML file says of scoring, and of the rows of the same table; nothing in that of a run."""
-    values = read_values(PaperTop, read_toml(config).get("paper", {}), f"{config}: paper")
-    left_out = () if values.get("table") == table else ("rows",)
-    return {key: value for key, value in values.items() if key in (*OWN, *DATA) and key not in left_out}
+    """Say what a flag of an earlier version is called today."""
+    stages = SECTIONS if command in ("run", "paper") else ()
+    today = {
+        f"--{prefix}{switch}{flag(old)}": f"--{prefix}{switch}{flag(new)}"
+        for section, prefix in ((command, ""), *((stage, f"{stage}.") for stage in stages))
+        for old, new in RENAMED.get(section, {}).items()
+        for switch in ("", "no-")
+    }
+    for argument in arguments:
+        name = flag(argument.partition("=")[0])
+        if name in today:
+            raise TagmaskError(f"{name} is now {today[name]}.")
 
 
 def _given(arguments: list[str], name: str) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from tagmask.config.base import Count, Limit, LoopSettings, NonNegative, Positive, Scale, check_scales
+from tagmask.config.base import Count, Limit, LoopSettings, NonNegative, Positive
 
 STRIDE = 8  # of AffinityNet, in pixels
 
@@ -23,12 +23,9 @@ class AffinitySettings(LoopSettings):
     """Do not train batch norms; default: freeze them where the backbone starts from weights."""
     size: Annotated[int, Limit(above=0, multiple=STRIDE, example="448")] = 448
     """Side of the square training crops in pixels, a multiple of 8."""
-    scales: tuple[Scale, Scale] = (1.0, 1.0)
+    scales: Annotated[tuple[float, float], Limit(above=0, most=4, rising=True)] = (1.0, 1.0)
     """Images are resized by a random factor between these before cropping; PSA does not resize."""
     jitter: Annotated[float, Limit(least=0, most=1)] = 0.3
     """Largest change of brightness, contrast and saturation (of hue: a third); 0 = off."""
     radius: Annotated[float, Limit(above=1)] = 5.0
     """Pairs of positions nearer than this, in cells of 8 pixels."""
-
-    def mistakes(self) -> list[str]:
-        return super().mistakes() + check_scales(self.scales)

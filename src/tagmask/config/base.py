@@ -19,17 +19,20 @@ class Limit:
     most: float = math.inf
     below: float = math.inf
     multiple: int | None = None
+    rising: bool = False  # of several numbers, none is smaller than the one before
     example: str = ""
 
-    def admits(self, value: float) -> bool:
-        inside = self.least <= value <= self.most and self.above < value < self.below
-        return inside and (self.multiple is None or value % self.multiple == 0)
+    def admits(self, *values: float) -> bool:
+        inside = all(self.least <= value <= self.most and self.above < value < self.below for value in values)
+        fitting = self.multiple is None or all(value % self.multiple == 0 for value in values if inside)
+        return inside and fitting and (not self.rising or sorted(values) == list(values))
 
     def __str__(self) -> str:
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
         words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf]
-        return " and ".join(words or ["a finite number"]) + (f", e.g. {self.example}" if self.example else "")
+        order = ", the smaller one first" if self.rising else ""
+        return " and ".join(words or ["finite"]) + order + (f", e.g. {self.example}" if self.example else "")
 
 
 Count = Annotated[int, Limit(least=1)]
@@ -37,7 +40,8 @@ Whole = Annotated[int, Limit(least=0)]
 Positive = Annotated[float, Limit(above=0)]
 NonNegative = Annotated[float, Limit(least=0)]
 Share = Annotated[float, Limit(least=0, below=1)]
-Scale = Annotated[float, Limit(above=0, most=4)]
+Scales = Annotated[tuple[float, ...], Limit(above=0, most=4)]
+Blocks = Annotated[tuple[int, int], Limit(least=0, rising=True)]  # the first and the last
 Seed = Annotated[int, Limit(least=0, most=2**63 - 1)]
 
 
@@ -57,21 +61,22 @@ class Settings:
 
 def _beyond_limit(name: str, value: Any, hint: Any) -> str:
     """A sentence on a number, or numbers, beyond the limit; empty where there is nothing to say."""
-    limit = _limit(hint)
+    limit = next((part for part in _metadata(hint) if isinstance(part, Limit)), None)
     numbers = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(number, int | float) for number in numbers):  # a text, a path, nothing
         return ""
-    if all((limit or Limit()).admits(number) for number in numbers) and (numbers or limit is None):
+    if not numbers and limit is not None:
+        return f"--{flag(name)} is empty; give numbers: {limit}."
+    if (limit or Limit()).admits(*numbers):
         return ""
     finite = " and finite" if limit and not all(map(math.isfinite, numbers)) else ""
-    return f"--{flag(name)} {' '.join(map(str, numbers)) or '(nothing)'} must be {limit or Limit()}{finite}."
+    return f"--{flag(name)} {' '.join(map(str, numbers))} must be {limit or Limit()}{finite}."
 
 
-def _limit(hint: Any) -> Limit | None:
-    """The limit in an annotation such as ``tuple[Annotated[float, Limit()], ...] | None``."""
-    own = [part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Limit)]
-    inner = (limit for part in typing.get_args(hint) if (limit := _limit(part)) is not None)
-    return own[0] if own else next(inner, None)
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    """What is annotated to a type, or to the type that may also be None."""
+    inner = next((part for part in typing.get_args(hint) if hasattr(part, "__metadata__")), None)
+    return getattr(hint, "__metadata__", ()) or getattr(inner, "__metadata__", ())
 
 
 _BELONGS = {  # setting: the kinds of data that have it
@@ -108,6 +113,10 @@ class DataSettings(Settings):
     scene_seed: int = 0
     """scenes: another seed draws other pictures."""
 
+    def data_settings(self) -> dict[str, Any]:
+        """The data settings alone, for any stage."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(DataSettings)}
+
     def mistakes(self) -> list[str]:
         return super().mistakes() + self.data_mistakes()
 
@@ -135,7 +144,7 @@ class DataSettings(Settings):
 class LoopSettings(Settings):
     """How a network is trained; shared by all networks."""
 
-    basic = "epochs steps batch lr precision workers restart pretrained weights"
+    basic = "pretrained weights epochs steps batch lr workers restart"
     pretrained: bool = False
     """Start from published weights (timm downloads them once; those of tagmask_tiny come with the package)."""
     weights: Path | None = None
@@ -150,6 +159,7 @@ class LoopSettings(Settings):
     """Split each batch into this many parts, one after the other, to save memory."""
     optimizer: Literal["sgd", "adamw"] = "sgd"
     lr: Positive = 0.01
+    """Learning rate."""
     weight_decay: NonNegative = 5e-4
     momentum: NonNegative = 0.9
     """sgd only."""
@@ -233,16 +243,3 @@ def same_file(photo: Path, **written: Path | None) -> list[str]:
         for name, path in written.items()
         if path is not None and path.resolve() == photo.resolve()
     ]
-
-
-def check_scales(scales: tuple[float, float]) -> list[str]:
-    """A sentence where a range of scales is the wrong way round."""
-    small, large = scales
-    return [f"--scales {small} {large} must have the smaller one first."] if small > large else []
-
-
-def check_blocks(blocks: tuple[int, int] | None) -> list[str]:
-    """A sentence where two numbers are not the first and the last of some blocks."""
-    if blocks is None or 0 <= blocks[0] <= blocks[1]:
-        return []
-    return [f"--affinity-blocks {blocks[0]} {blocks[1]} must be the first and the last, counted from 0."]

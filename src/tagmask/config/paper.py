@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tagmask.config.base import Count, DataSettings, flag
-from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, Sections
+from tagmask.config.run import RunSettings, Sections, write_config
 from tagmask.config.toml import write_section
 
 BELONGS = {  # setting of the images that are scored: the kinds of data that have it
@@ -56,7 +56,7 @@ class PaperTop(DataSettings):
 
     def score_data(self) -> dict[str, Any]:
         """The data settings of the images that are scored."""
-        values = {name: getattr(self, name) for name in DATA}
+        values = self.data_settings()
         values |= {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
         if self.data == "scenes":
             values["count"] = SCENES_SCORED if self.score_count is None else self.score_count
@@ -88,18 +88,12 @@ class PaperSettings(Sections, PaperTop):
             pseudo=dataclasses.replace(self.pseudo, affinity=affinity),
             segment=dataclasses.replace(self.segment, seed=self.segment.seed + place),
             predict=self.predict,
-            **{name: getattr(self, name) for name in DATA},
+            **self.data_settings(),
         )
-
-
-OWN = tuple(field.name for field in dataclasses.fields(PaperTop) if field.name not in (*DATA, "table", "out"))
 
 
 def write_paper_config(path: Path, settings: PaperSettings) -> None:
     """Every setting of a table, as `tagmask paper --config` reads them."""
-    own = {name: getattr(settings, name) for name in (*OWN, *DATA)}
-    write_section(path, "paper", PaperTop(table=settings.table, out=settings.out, **own))
-    run = settings.run(settings.out)
-    write_section(path, "run", RunTop(out=settings.out, **run.data_settings()))
-    for name in SECTIONS:
-        write_section(path, name, run.for_stage(name))
+    top = {field.name: getattr(settings, field.name) for field in dataclasses.fields(PaperTop)}
+    write_section(path, "paper", PaperTop(**top))
+    write_config(settings.run(settings.out), path)

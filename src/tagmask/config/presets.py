@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tagmask.errors import TagmaskError
+
 Section = Mapping[str, Any]
 Preset = Mapping[str, Section]
 
@@ -86,6 +88,14 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def preset_of(name: str, section: str) -> Section:
-    """What a stage starts from: its section of the preset, and the data settings."""
-    return {**PRESETS[name]["run"], **PRESETS[name].get(section, {})}
+def find_preset(name: str) -> Preset:
+    """The sections of a preset."""
+    if name not in PRESETS:
+        raise TagmaskError(f"there is no preset {name!r}; choose from {', '.join(PRESETS)}.")
+    return PRESETS[name]
+
+
+def preset_of(name: str, section: str) -> dict[str, Any]:
+    """What a stage starts from: its section of a preset, and the data settings."""
+    preset = find_preset(name)
+    return {**preset["run"], **preset.get(section, {})}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask.config.affinity import AffinitySettings
-from tagmask.config.base import Count, DataSettings, Limit, Positive, ShardSettings, check_blocks
+from tagmask.config.base import Blocks, Count, DataSettings, Limit, Positive, ShardSettings
 from tagmask.config.seeds import MapSettings
 
 
@@ -40,7 +40,7 @@ class PseudoSettings(ShardSettings, DataSettings):
     """Power of the affinity; default: 36 for walk (PSA: 8), 1 for attention."""
     model: Path | None = None
     """attention: folder of the classifier; default: 1_classifier of the run."""
-    affinity_blocks: tuple[int, int] | None = None
+    affinity_blocks: Blocks | None = None
     """attention: first and last block whose affinity is walked on; default: all."""
     size: Count | None = None
     """attention: long side of the image in pixels; default: as for seeds."""
@@ -61,7 +61,7 @@ class PseudoSettings(ShardSettings, DataSettings):
             mistakes.append(
                 "--unsure compares with the labels of plain maps, which --method crf --maps plain makes; leave it out."
             )
-        return mistakes + check_blocks(self.affinity_blocks)
+        return mistakes
 
     def source(self) -> str:
         """The kind of maps that are labelled."""

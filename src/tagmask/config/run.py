@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tagmask.config.base import DataSettings, flag
-from tagmask.config.presets import PRESETS, Preset, Section
+from tagmask.config.presets import Preset, Section, find_preset
 from tagmask.config.pseudo import PseudoSettings
 from tagmask.config.report import Rows
 from tagmask.config.seeds import SeedSettings
@@ -46,10 +46,6 @@ class RunTop(DataSettings):
     """Measure first how long the stages will take; this takes seconds, on a slow machine up to a minute."""
     rows: Rows = 12
     """Images in the report's gallery."""
-
-    def data_settings(self) -> dict[str, Any]:
-        """The data settings, for any stage."""
-        return {name: getattr(self, name) for name in DATA}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +95,9 @@ class RunSettings(Sections, RunTop):
 
 def run_values(preset: str | None, config: Path | None) -> dict[str, Any]:
     """Arguments of ``RunSettings`` from a preset, and from a run's config.toml on top; all mistakes at once."""
-    if preset is not None and preset not in PRESETS:
-        raise TagmaskError(f"there is no preset {preset!r}; choose from {', '.join(PRESETS)}.")
     sources: dict[str, Preset] = {}
     if preset is not None:
-        sources[f"preset {preset}"] = PRESETS[preset]
+        sources[f"preset {preset}"] = find_preset(preset)
     if config is not None:
         sources[str(config)] = _sections_of(config)
     mistakes: list[str] = []
@@ -140,9 +134,9 @@ def _sections_of(config: Path) -> Preset:
     }
 
 
-def write_config(settings: RunSettings) -> None:
-    """Put every setting of the run into its config.toml, before the first stage begins."""
-    path = settings.out / CONFIG
+def write_config(settings: RunSettings, path: Path | None = None) -> None:
+    """Put every setting of the run into its config.toml, or another file."""
+    path = path or settings.out / CONFIG
     write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **settings.data_settings()))
     for name in SECTIONS:
         write_section(path, name, settings.for_stage(name))

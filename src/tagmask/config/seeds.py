@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import Count, DataSettings, Scale, Settings, ShardSettings, check_blocks, same_file
+from tagmask.config.base import Blocks, Count, DataSettings, Scales, Settings, ShardSettings, Share, same_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +17,9 @@ class MapSettings(Settings):
     compares with, on the same classifier."""
     layers: Count | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
-    affinity_blocks: tuple[int, int] | None = None
+    affinity_blocks: Blocks | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
-    affinity_steps: int = 1
+    affinity_steps: Count = 1
     """How often the affinity refines the maps; from 2 on its rows are normalised (not the paper's)."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
@@ -27,11 +27,11 @@ class MapSettings(Settings):
     """Take class gradients against their mean over the patches (not the paper's; better on all data measured)."""
     compete: bool = False
     """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
-    propagation: float = 0.0
+    propagation: Share = 0.0
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
     size: Count | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
-    scales: tuple[Scale, ...] = (1.0,)
+    scales: Scales = (1.0,)
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
     """Also see the mirrored image."""
@@ -50,7 +50,7 @@ class MapSettings(Settings):
             mistakes.append(
                 f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one."
             )
-        return mistakes + check_blocks(self.affinity_blocks)
+        return mistakes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,10 @@ from tagmask.config.base import (
     LoopSettings,
     NonNegative,
     Positive,
-    Scale,
+    Scales,
     Settings,
     ShardSettings,
     Share,
-    check_scales,
     same_file,
     within,
 )
@@ -44,7 +43,7 @@ class SegmentSettings(LoopSettings, DataSettings):
     """Do not train the encoder's batch norms; advisable for batches below about 8 per device."""
     size: Annotated[int, Limit(least=9)] = 321
     """Side of the square training crops in pixels; best one more than a multiple of 8."""
-    scales: tuple[Positive, Positive] = (0.5, 1.5)
+    scales: Annotated[tuple[float, float], Limit(above=0, rising=True)] = (0.5, 1.5)
     """Smallest and largest random scale of an image before it is cropped."""
     val_fraction: Share = 0.05
     """Share of the pseudo labels kept aside to validate on."""
@@ -53,16 +52,13 @@ class SegmentSettings(LoopSettings, DataSettings):
     head_lr: NonNegative = 10.0
     steps: Count | None = 20_000
 
-    def mistakes(self) -> list[str]:
-        return super().mistakes() + check_scales(self.scales)
-
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSettings(Settings):
     """How masks are predicted; the defaults are the community's."""
 
     basic = "scales flip crf tile"
-    scales: tuple[Scale, ...] = (0.5, 0.75, 1.0, 1.25, 1.5)
+    scales: Scales = (0.5, 0.75, 1.0, 1.25, 1.5)
     """The image is seen at each of these scales of its size, and the probabilities are averaged."""
     flip: bool = True
     """Also see the mirrored image."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import Count, DataSettings, Limit, LoopSettings, NonNegative, Share, Whole
+from tagmask.config.base import Blocks, Count, DataSettings, Limit, LoopSettings, NonNegative, Share, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,7 +12,7 @@ class TrainSettings(LoopSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The defaults are the paper's recipe."""
 
     section = "train"
-    basic = "kind backbone freeze size alpha beta val_split"
+    basic = "kind backbone freeze size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
     kind: Literal["acr", "mct"] = "acr"
@@ -35,7 +35,7 @@ class TrainSettings(LoopSettings, DataSettings):
     view: str = "hflip"
     """Second view: none, hflip, vflip, rotate90/180/270, rotate, resize0.5, hide, gray; joined by +."""
     distance: Literal["l1", "l2", "smooth_l1"] = "l1"
-    consistency_blocks: tuple[int, int] | None = None
+    consistency_blocks: Blocks | None = None
     """First and last block (from 0) whose attention the consistency compares; default: all."""
     checkpoint_attention: bool = False
     """Recompute each block in the backward pass: less memory, more time."""

@@ -11,11 +11,11 @@ this table. To add a stage, write its file and its settings and add a row here. 
 """
 
 import dataclasses
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from tagmask.config import (
@@ -52,12 +52,11 @@ class Stage:
 
     def run(self, settings: Any, catalog: Catalog | None = None) -> Any:
         """Do the stage; the catalog is opened where none is given."""
-        return call(self.function)(settings, catalog)
+        return resolve_name(self.function)(settings, catalog)
 
     def part(self, name: str) -> Callable[..., Any] | None:
         """Another function of the stage's module, None where it has no such."""
-        module = importlib.import_module(self.function.partition(":")[0])
-        return getattr(module, name, None)
+        return getattr(resolve_name(self.function.partition(":")[0]), name, None)
 
     def record(self, out: Path) -> Record:
         return Record(out / self.folder, self.products) if self.folder else Record(out, self.products, f"{self.name}.")
@@ -90,12 +89,6 @@ STAGES: list[Stage] = [
           "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "score"), unit="page"),
 ]
 # fmt: on
-
-
-def call(name: str) -> Callable[..., Any]:
-    """The function named module:function, imported when it is needed."""
-    module, _, function = name.partition(":")
-    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
 
 
 def stage(name: str) -> Stage:
