@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from tagmask.cli import commands, main
+from tagmask.cli import main
 from tagmask.cli.parse import parse
-from tagmask.config import Settings, TrainSettings
+from tagmask.config import ExportSettings, Settings, TrainSettings
+from tagmask.pipeline.stages import STAGES as TABLE
+from tagmask.pipeline.stages import stage as row_of
 
 
 def run(*arguments: str) -> int:
@@ -120,7 +122,7 @@ def test_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert "the disk is full; free some space" in capsys.readouterr().err
 
 
-STAGES = [(name, command.settings) for name, command in commands.STAGES.items()]
+STAGES = [*((row.name, row.settings) for row in TABLE), ("export", ExportSettings)]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> set[str]:
@@ -200,6 +202,5 @@ def test_an_old_flag_is_answered_with_its_new_name(
 
 @pytest.mark.parametrize("stage", ["seeds", "pseudo", "segment", "predict"])
 def test_a_preset_gives_a_stage_its_data(stage: str) -> None:
-    kind = commands.STAGES[stage].settings
-    settings: Any = parse(kind, ["--preset", "voc", "--root", "here", "--out", "nowhere"], stage, "")
+    settings: Any = parse(row_of(stage).settings, ["--preset", "voc", "--root", "here", "--out", "nowhere"], stage, "")
     assert (settings.data, settings.split, settings.root) == ("voc", "train_aug", Path("here"))

@@ -18,20 +18,20 @@ from PIL import Image
 from tagmask import localize
 from tagmask.config import MapSettings
 from tagmask.data.images import read_mask
+from tagmask.labels import Mask
 from tagmask.models.kinds import load_classifier
 from tagmask.paper import numbers
 from tagmask.paper.bench import Bench
 from tagmask.paper.command import MAKERS, run_paper
-from tagmask.paper.figures import patch_affinity
 from tagmask.paper.measures import mean_of
 from tagmask.paper.names import NAMES
 from tagmask.paper.page import LONGEST, QUALITY
 from tagmask.paper.seed_tables import ABLATION, ACR
 from tagmask.report.page import data_uri
 from tagmask.show.affinity import RED, affinity_matrix, default_points, marked
-from tagmask.show.overlay import Mask
 from tagmask.show.seeds import shown_heat, shown_mask
 from tagmask.show.sheet import GAP, MARGIN, Picture, resize, shown_size
+from tagmask.stages.seeds import patch_affinity
 from tests.paper.small import small
 
 TABLES = [name for name, entry in NAMES.items() if entry.kind == "table"]
@@ -155,7 +155,7 @@ def test_affinity_matrices_are_those_of_three_trainings(shared_out: Path) -> Non
     (cells,) = cut(picture, 256, [width, 256, 256, 256])
     runs = bench.trained({name: ABLATION[name] for name in ("none", "act", "both")}, seeds=1)
     for cell, (run,) in zip(cells[1:], runs.values(), strict=True):
-        affinity, grid = patch_affinity(load_classifier(run.classifier), image, run)
+        affinity, grid = patch_affinity(load_classifier(run.classifier), image, run.settings.seeds)
         assert affinity.shape == (grid[0] * grid[1],) * 2
         np.testing.assert_array_equal(cell, affinity_matrix(affinity))
 
