@@ -74,11 +74,10 @@ def test_formats(labelled: Path) -> None:
         assert run("export", *source, *flags, "--to", str(labelled / name)) == 0
     coco = json.loads((labelled / "coco.json").read_text())
     drawn = np.zeros_like(truth)
-    for one in coco["annotations"]:
-        if one["image_id"] == 3:
-            drawn[coco_mask.decode(coco_mask.merge(coco_mask.frPyObjects(one["segmentation"], *truth.shape))) > 0] = (
-                one["category_id"]
-            )
+    for annotation in coco["annotations"]:
+        if annotation["image_id"] == 3:
+            outlines = coco_mask.merge(coco_mask.frPyObjects(annotation["segmentation"], *truth.shape))
+            drawn[coco_mask.decode(outlines) > 0] = annotation["category_id"]
     assert np.array_equal(drawn, truth)
     assert json.loads((labelled / "tasks.json").read_text())[0]["data"]["image"] == "http://here/scene_000000.jpg"
     assert np.array_equal(np.array(Image.open(labelled / "voc/SegmentationClass/scene_000002.png")), truth)
@@ -157,9 +156,9 @@ def test_pseudo_labels_that_cannot_be_learned_from(labelled: Path, capsys: pytes
 def test_a_model_of_other_classes(labelled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     DeepLabV2("test_resnet", 3, classes=["cat", "dog"]).save(labelled / "5_segmenter")
     assert run("predict", "--out", str(labelled)) == 1
-    told = capsys.readouterr().err
-    assert "the model does not know the class" in told
-    assert "it was trained on: cat, dog" in told
+    error = capsys.readouterr().err
+    assert "the model does not know the class" in error
+    assert "it was trained on: cat, dog" in error
     assert not (labelled / "6_predictions").exists()
 
 
@@ -252,8 +251,8 @@ def test_data_of_the_newest_stage_before(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     for section, count in (("train", 1), ("seeds", 2), ("segment", 3), ("predict", 4)):
         write_section(config, section, SegmentSettings(out=tmp_path, count=count))
-    found = {command: data_of_run(out, command)["count"] for command in ("seeds", "score", "segment", "predict")}
-    assert found == {"seeds": 2, "score": 2, "segment": 3, "predict": 4}
+    counts = {command: data_of_run(out, command)["count"] for command in ("seeds", "score", "segment", "predict")}
+    assert counts == {"seeds": 2, "score": 2, "segment": 3, "predict": 4}
     assert data_of_run(out, "export")["count"] == 4
     assert data_of_run([*out, "--labels", "4_pseudo"], "export")["count"] == 2
     assert "steps" not in data_of_run(out, "segment")

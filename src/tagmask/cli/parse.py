@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tagmask.cli import examples
 from tagmask.cli.help import ASKED, show_help
-from tagmask.config import RENAMED, preset_of, read_toml, read_values, renamed
+from tagmask.config import RENAMED, preset_of, read_toml, read_values
 from tagmask.config.base import flag
 from tagmask.config.paper import PaperSettings, PaperTop
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
@@ -109,10 +109,10 @@ def data_of_run(arguments: list[str], command: str) -> dict[str, Any]:
     out = take([*arguments, ""], "--out")
     if not out or _given(arguments, "--data") or not (Path(out) / CONFIG).exists():
         return {}
-    names = {*DATA, "photos", "model"} if command == "export" else set(DATA)
     tables = read_toml(Path(out) / CONFIG)
-    name = next((name for name in _sections_for(arguments, command) if name in tables), "")
-    return {key: value for key, value in renamed(name, tables.get(name, {})).items() if key in names}
+    section = next((name for name in _sections_for(arguments, command) if name in tables), "")
+    names = {*DATA, "photos", "model"} if (command, section) == ("export", "predict") else {*DATA}
+    return {key: value for key, value in tables.get(section, {}).items() if key in names}
 
 
 def _sections_for(arguments: list[str], command: str) -> list[str]:

@@ -69,7 +69,7 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> str:
         return f"--{flag(name)} is empty; give numbers: {limit}."
     if (limit or Limit()).admits(*numbers):
         return ""
-    finite = " and finite" if limit and not all(map(math.isfinite, numbers)) else ""
+    finite = " and finite" if limit and not Limit().admits(*numbers) else ""
     return f"--{flag(name)} {' '.join(map(str, numbers))} must be {limit or Limit()}{finite}."
 
 
