@@ -43,59 +43,41 @@ class CocoCatalog(Catalog):
         *,
         images: Sequence[str],
         notes: Sequence[str],
-        objects: "_Objects",
-        sizes: npt.NDArray[np.int32],
+        sizes: npt.NDArray[np.int32],  # (items, 2) height, width
+        owners: npt.NDArray[np.int64],  # (objects,) row of each object's image, -1 if it was left out
+        labels: npt.NDArray[np.int64],  # (objects,) class
+        unsure: npt.NDArray[np.bool_],  # (objects,) drawn as 255
+        outlines: Outlines,
     ) -> None:
         super().__init__(classes, names, tags, images=images, notes=notes)
-        self._objects = objects
-        self._sizes = sizes  # (items, 2) height, width
+        self._sizes, self._labels, self._unsure, self._outlines = sizes, labels.astype(np.uint8), unsure, outlines
+        self._order = np.argsort(owners, kind="stable").astype(np.int32)  # objects, grouped by row
+        self._starts = np.searchsorted(owners[self._order], np.arange(len(sizes) + 1))
+        self._outlined = not bool(unsure.all())
 
     @property
     def has_masks(self) -> bool:
-        return len(self) > 0 and self._objects.outlined
+        return len(self) > 0 and self._outlined
 
     def _mask_at(self, row: int) -> Mask | None:
-        if not self._objects.outlined:
+        if not self._outlined:
             return None
-        height, width = self._sizes[row].tolist()
         try:
-            return self._objects.draw(row, height, width)
+            return self._draw(row, *self._sizes[row].tolist())
         except ValueError as error:
             text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); correct them or leave it out.'
             raise ImageError(text) from None
 
-
-class _Objects:
-    """All objects, grouped by catalog row."""
-
-    def __init__(
-        self,
-        rows: npt.NDArray[np.int64],  # (objects,) catalog row, -1 if left out
-        classes: npt.NDArray[np.int64],  # (objects,)
-        unsure: npt.NDArray[np.bool_],  # (objects,) drawn as 255
-        outlines: Outlines,
-        count: int,  # catalog rows
-    ) -> None:
-        self._order = np.argsort(rows, kind="stable").astype(np.int32)
-        self._starts = np.searchsorted(rows[self._order], np.arange(count + 1))
-        self._classes = classes.astype(np.uint8)
-        self._unsure = unsure
-        self._outlines = outlines
-        self.outlined = not bool(unsure.all())
-
-    def draw(self, row: int, height: int, width: int) -> Mask:
-        """The mask of one image, shape (height, width)."""
+    def _draw(self, row: int, height: int, width: int) -> Mask:
         mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools stores columns
         numbers = self._order[self._starts[row] : self._starts[row + 1]].tolist()
         outlined = ((number, self._outlines.runs(number, height, width)) for number in numbers)
-        largest_first = sorted(
-            ((number, runs) for number, runs in outlined if runs is not None),
-            key=lambda pair: -int(coco_mask.area(pair[1])),
-        )
-        for number, runs in largest_first:
+        drawable = [(number, runs) for number, runs in outlined if runs is not None]
+        drawable.sort(key=lambda pair: -int(coco_mask.area(pair[1])))  # the largest first
+        for number, runs in drawable:
             if not self._unsure[number]:
-                mask[coco_mask.decode(runs) > 0] = self._classes[number] + 1
-        for number, runs in largest_first:
+                mask[coco_mask.decode(runs) > 0] = self._labels[number] + 1
+        for number, runs in drawable:
             if self._unsure[number]:
                 mask[(coco_mask.decode(runs) > 0) & (mask == 0)] = UNSURE
         return np.ascontiguousarray(mask)
@@ -186,8 +168,11 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
             *untagged_note(len(raw.files) - len(kept) - len(missing)),
             *_object_notes(owners, crowd, unsure),
         ],
-        objects=_Objects(rows[owners], labels, unsure, raw.outlines.build(), len(kept)),
         sizes=np.array(raw.sizes, dtype=np.int32).reshape(-1, 2)[kept],
+        owners=rows[owners],
+        labels=labels,
+        unsure=unsure,
+        outlines=raw.outlines.build(),
     )
 
 
