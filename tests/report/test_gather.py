@@ -123,6 +123,14 @@ def test_seeds_alone_and_their_threshold(tmp_path: Path) -> None:
     assert "by cross_entropy, chosen for this page" in text
 
 
+def test_no_gallery_without_a_readable_image(tmp_path: Path) -> None:
+    add_labels(tmp_path, "4_pseudo", 0)
+    add_seeds(tmp_path)
+    report = gathered(settings(tmp_path, rows=0))
+    assert len(report.survey.facts) == COUNT
+    assert report.survey.cases == {}
+
+
 def test_only_a_training(tmp_path: Path) -> None:
     (tmp_path / "5_segmenter").mkdir()
     (tmp_path / "5_segmenter" / "log.jsonl").write_text('{"step": 1, "loss": 0.5}\n')

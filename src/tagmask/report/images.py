@@ -130,17 +130,18 @@ def survey(labels: RunLabels, stages: dict[str, list[int]], rows: int) -> Survey
         truth, facts = False, look_at(labels, indices, last, before, False)
     total = f" of {len(stages[last])}" if len(facts) < len(stages[last]) else ""
     ranked = sorted(facts, key=ImageFacts.rank)
+    worst, median, best = pick(len(ranked), rows)
     cases = {}
-    for group, places in zip(("worst", "median", "best"), pick(len(ranked), rows), strict=True):
+    for group, places in {"worst": worst, "median": median, "best": best[::-1]}.items():
         made = [make_case(labels, ranked[place], [*stages], truth) for place in places]
         cases[group] = [case for case in made if case is not None]
     return Survey(
-        truth,
-        TITLES[last],
-        TITLES[before] if before else "",
-        f"{len(facts)}{total} images",
-        facts,
-        {**cases, "best": cases["best"][::-1]},
+        truth=truth,
+        last=TITLES[last],
+        before=TITLES[before] if before else "",
+        coverage=f"{len(facts)}{total} images",
+        facts=facts,
+        cases=cases if any(cases.values()) else {},
     )
 
 

@@ -23,12 +23,8 @@ from tagmask.report.records import NETWORKS, ORACLE, Curves, Provenance, StageSc
 from tagmask.show.sheet import Picture, check_picture, resize
 
 BUDGET = 2_200_000  # characters that all pictures of a page may take
-JPEG_OPTIONS = (
-    (288, 85),
-    (240, 75),
-    (176, 60),
-    (112, 50),
-)  # longer side and JPEG quality, tried until the budget is kept
+# Longer side and JPEG quality, tried until the budget is kept.
+JPEG_OPTIONS = ((288, 85), (240, 75), (176, 60), (112, 50))
 MAX_TO_CHECK = 20  # images in the table of those to check first
 RATES = ("map", "miou", "pixel_accuracy", "accuracy")  # logged values that are fractions, more is better
 LOGGED = {"map": "mAP", "miou": "mIoU", "val_loss": "validation", "loss": "training"}
@@ -83,11 +79,7 @@ def report_page(report: Report) -> str:
         tiles=_tiles(report),
         columns=_class_columns(report.scores),
         class_names=list(dict.fromkeys(name for row in report.scores for name in row.iou)),
-        with_absent=[
-            f"{row.title} {_percent(row.miou_all)}"
-            for row in report.scores
-            if abs((row.miou_all or 0) - (row.miou_present or 0)) > 5e-4
-        ],
+        with_absent=[f"{row.title} {_percent(row.miou_all)}" for row in report.scores if row.has_absent_classes],
         ious=histogram(f"Images by the IoU of {report.survey.last}", ious, "IoU %") if len(ious) > 1 else None,
         doubtful=sorted(report.survey.facts, key=ImageFacts.rank)[:MAX_TO_CHECK],
         jpeg=_jpeg_options(report.survey),
@@ -109,9 +101,9 @@ def render(template: str, **values: Any) -> str:
 def environment() -> Environment:
     """The templates of this package, with the filters that they use."""
     loader = PackageLoader("tagmask.report")
-    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.filters |= {"code": _code, "percent": _percent, "plain": _plain, "facts": _facts, "jpeg": data_uri}
-    return found
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"code": _code, "plain": _plain, "facts": _facts, "jpeg": data_uri}
+    return made
 
 
 def data_uri(picture: Picture, longest: int, quality: int) -> str:

@@ -59,6 +59,11 @@ class StageScores:
     confusion: npt.NDArray[np.int64] | None = None  # (K, K+1) rows = truth, last column = unsure
 
     @property
+    def has_absent_classes(self) -> bool:
+        """Whether the mean over all classes differs from the mean over those that occur."""
+        return self.miou_all is not None and self.miou_all != self.miou_present
+
+    @property
     def rule_name(self) -> str:
         return self.rule.replace("_", " ")
 

@@ -70,23 +70,23 @@ def gather(settings: ReportSettings, catalog: Catalog) -> Report:
             f"{run} holds no training, maps or masks of these images; check --out and the data, or run "
             f"`tagmask train --out {run}` first."
         )
-    for stage in stages:
-        check_classes(run / FOLDERS[stage], catalog.classes, TITLES[stage])  # labels are numbers
+    for stage in stages:  # labels are numbers; those of other classes would get wrong names
+        check_classes(run / FOLDERS[stage], catalog.classes, TITLES[stage])
     provenance = read_provenance(run, _facts(settings, catalog, _set_threshold(labels, scored, stages)))
     scores = _all_scores(labels, scored, stages)
     images = survey(labels, stages, settings.rows)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     return Report(
-        f"Run {run.resolve().name}",
-        f"{len(catalog)} images, {len(catalog.classes)} classes · written {now} by tagmask {__version__}",
-        catalog.classes,
-        provenance,
-        images,
-        _notes(provenance, labels, scored),
-        {**_missing(run, images.truth, stages, scores), "training": missing_logs},
-        scores,
-        curves,
-        trainings,
+        title=f"Run {run.resolve().name}",
+        subtitle=f"{len(catalog)} images, {len(catalog.classes)} classes · written {now} by tagmask {__version__}",
+        classes=catalog.classes,
+        provenance=provenance,
+        survey=images,
+        notes=_notes(provenance, labels, scored),
+        missing={**_missing(run, images.truth, stages, scores), "training": missing_logs},
+        scores=scores,
+        curves=curves,
+        trainings=trainings,
     )
 
 
