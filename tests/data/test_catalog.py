@@ -108,7 +108,7 @@ def test_fingerprint_sees_classes_names_tags_and_order_but_not_paths() -> None:
         base.subset([0]),
     ]
     assert base.fingerprint() == same.fingerprint()
-    prints = {one.fingerprint() for one in [base, *others]}
+    prints = {catalog.fingerprint() for catalog in [base, *others]}
     assert len(prints) == len(others) + 1
     whole = Catalog(CLASSES, ["z", "a", "b"], [[2], [0], [1]])
     assert whole.subset([1, 2]).fingerprint() == base.fingerprint()

@@ -283,7 +283,7 @@ def test_the_real_photos_against_the_coco_api(capsys: pytest.CaptureFixture[str]
     labelled = 0
     for image in api.imgs.values():
         objects = api.imgToAnns[image["id"]]
-        tags = sorted({place[one["category_id"]] for one in objects if not one["iscrowd"]})
+        tags = sorted({place[item["category_id"]] for item in objects if not item["iscrowd"]})
         if not tags:
             continue
         labelled += 1
@@ -296,9 +296,9 @@ def test_the_real_photos_against_the_coco_api(capsys: pytest.CaptureFixture[str]
 
 def _by_api(api: COCO, objects: list[dict[str, Any]], place: dict[int, int]) -> Mask:
     """Every pixel goes to the smallest object that covers it."""
-    layers = np.stack([api.annToMask(one) > 0 for one in objects])  # (objects, H, W)
-    areas = np.array([np.inf if one["iscrowd"] else layer.sum() for one, layer in zip(objects, layers, strict=True)])
-    labels = np.array([255 if one["iscrowd"] else place[one["category_id"]] + 1 for one in objects])
+    layers = np.stack([api.annToMask(item) > 0 for item in objects])  # (objects, H, W)
+    areas = np.array([np.inf if item["iscrowd"] else layer.sum() for item, layer in zip(objects, layers, strict=True)])
+    labels = np.array([255 if item["iscrowd"] else place[item["category_id"]] + 1 for item in objects])
     order = np.argsort(areas, kind="stable")
     mask = np.zeros(layers.shape[1:], np.uint8)
     for number in order:

@@ -65,6 +65,18 @@ def test_garbled_exif_does_not_matter(tmp_path: Path) -> None:
     assert np.array_equal(read_image(tmp_path / "a.png"), CORNERS)
 
 
+def test_orientation_beside_garbled_entries_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.png", exif=exif)
+
+    def refuse(*_: object) -> bytes:
+        raise struct.error("an entry that cannot be written back")
+
+    monkeypatch.setattr(Image.Exif, "tobytes", refuse)
+    assert read_image(tmp_path / "a.png").shape == (40, 20, 3)
+
+
 def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(tmp_path / "a.jpg", quality=100)
     image = read_image(tmp_path / "a.jpg")
@@ -213,7 +225,7 @@ def test_masks_round_trip(data: st.DataObject, tmp_path_factory: pytest.TempPath
     path = tmp_path_factory.mktemp("mask") / "sub" / "a.png"
     write_mask(path, mask)
     assert np.array_equal(read_mask(path, 20), mask)
-    assert [one.name for one in path.parent.iterdir()] == ["a.png"]
+    assert [file.name for file in path.parent.iterdir()] == ["a.png"]
     assert np.array_equal(read_image(path), voc_palette()[mask])
 
 

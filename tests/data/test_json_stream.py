@@ -45,8 +45,8 @@ def test_streaming_gives_what_json_gives(
     path.write_text(json.dumps({"x": first, "skip": other, "y": second}, indent=indent, ensure_ascii=False), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_stream, "_CHUNK", chunk)
-        found = list(stream_lists(path, {"x", "y"}))
-    assert found == [("x", one) for one in first] + [("y", one) for one in second]
+        entries = list(stream_lists(path, {"x", "y"}))
+    assert entries == [("x", entry) for entry in first] + [("y", entry) for entry in second]
 
 
 @pytest.mark.parametrize("number", ["0.5", "1e5", "-2.5E-3", "120"])
@@ -54,4 +54,4 @@ def test_streaming_gives_what_json_gives(
 def test_numbers_are_never_cut(tmp_path: Path, number: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "_CHUNK", chunk)
     (tmp_path / "a.json").write_text(f'{{"skip": {number}, "x": [{number},{number}]}}')
-    assert [one for _, one in stream_lists(tmp_path / "a.json", {"x"})] == [float(number)] * 2
+    assert [entry for _, entry in stream_lists(tmp_path / "a.json", {"x"})] == [float(number)] * 2

@@ -26,7 +26,8 @@ def add(root: Path, name: str, labels: list[int] | None, folder: str = "Segmenta
 def annotate(root: Path, name: str, *objects: str) -> None:
     (root / "Annotations").mkdir(exist_ok=True)
     parts = "".join(
-        f"<object><name>{one}</name><difficult>1</difficult><part><name>head</name></part></object>" for one in objects
+        f"<object><name>{name}</name><difficult>1</difficult><part><name>head</name></part></object>"
+        for name in objects
     )
     (root / "Annotations" / f"{name}.xml").write_text(f"<annotation><filename>x</filename>{parts}</annotation>")
 
@@ -74,10 +75,10 @@ def test_lists_of_paths_and_any_list_file(tmp_path: Path) -> None:
     add(tmp_path, "a", [DOG + 1])
     add(tmp_path, "b", [SOFA + 1])
     write_mask(tmp_path / "Other" / "b.png", np.array([[PERSON + 1], [0]], np.uint8))
-    own = tmp_path / "my list.txt"
-    own.write_text("/JPEGImages/a.jpg /SegmentationClassAug/a.png\n  \n/JPEGImages/b.jpg /Other/b.png\n")
-    assert content(read_voc(tmp_path, own)) == {"a": (DOG,), "b": (PERSON,)}
-    assert content(read_voc(tmp_path, str(own))) == {"a": (DOG,), "b": (PERSON,)}
+    listing = tmp_path / "my list.txt"
+    listing.write_text("/JPEGImages/a.jpg /SegmentationClassAug/a.png\n  \n/JPEGImages/b.jpg /Other/b.png\n")
+    assert content(read_voc(tmp_path, listing)) == {"a": (DOG,), "b": (PERSON,)}
+    assert content(read_voc(tmp_path, str(listing))) == {"a": (DOG,), "b": (PERSON,)}
 
 
 def test_the_plain_mask_folder_serves_where_the_augmented_has_none(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_counts_of_the_real_photos(name: str, count: int, expected: list[int]) -
     order = "dog person cat horse sheep cow chair sofa car pottedplant bottle tvmonitor".split()  # noqa: SIM905
     counts = dict(zip(catalog.classes, catalog.class_counts().tolist(), strict=True))
     assert len(catalog) == count
-    assert [counts.pop(one) for one in order] == expected
+    assert [counts.pop(name) for name in order] == expected
     assert all(1 <= rest <= 20 for rest in counts.values())
     for i in range(0, count, count // 10):
         image, mask = catalog.load_pair(i)

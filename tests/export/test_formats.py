@@ -246,9 +246,9 @@ def test_masks_of_a_catalog(tmp_path: Path) -> None:
         list(from_folder(catalog, tmp_path, {}))
     for name, mask in MASKS.items():
         write_mask(tmp_path / f"{name}.png", mask)
-    found = list(from_folder(catalog, tmp_path, {}))
-    assert [item.file for item in found] == ["a/one.png", "two.jpg"]
-    assert np.array_equal(found[1].mask, SECOND)
+    labelled = list(from_folder(catalog, tmp_path, {}))
+    assert [item.file for item in labelled] == ["a/one.png", "two.jpg"]
+    assert np.array_equal(labelled[1].mask, SECOND)
 
 
 def test_every_format_of_the_command_has_a_writer() -> None:

@@ -29,8 +29,8 @@ def network(backbone: str = "test_resnet", **options: Any) -> DeepLabV2:
 
 def answer(path: Path, image: torch.Tensor) -> Any:
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (found,) = session.run(["probabilities"], {"image": image.numpy()})
-    return found
+    (probabilities,) = session.run(["probabilities"], {"image": image.numpy()})
+    return probabilities
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_same_probabilities_at_any_size(
     with torch.no_grad():
         logits = model((image - model.mean) / model.std)
         expected = model.upsample(logits, size).softmax(1)
-    found = answer(tmp_path / "net.onnx", image)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    actual = answer(tmp_path / "net.onnx", image)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert float(expected.max()) > 0.4  # even would be 0.25
     assert [file.name for file in tmp_path.iterdir()] == ["net.onnx"]
 
@@ -56,8 +56,8 @@ def test_same_probabilities_at_any_size(
 def test_the_file_tells_its_classes(tmp_path: Path) -> None:
     ours.write_onnx(network(), tmp_path / "net.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
-    told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["classes"]) == ["cat", "dog", "größer"]
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["classes"]) == ["cat", "dog", "größer"]
     assert session.get_inputs()[0].shape == ["images", 3, "height", "width"]
 
 

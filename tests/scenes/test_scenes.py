@@ -24,10 +24,10 @@ def scenes() -> tuple[Scene, ...]:
 
 
 def test_same_seed_and_index_give_the_same_bytes() -> None:
-    one, two = draw_scene(5, seed=1), draw_scene(5, seed=1)
-    assert one.image.tobytes() == two.image.tobytes()
-    assert one.mask.tobytes() == two.mask.tobytes()
-    assert one.tags == two.tags
+    first, again = draw_scene(5, seed=1), draw_scene(5, seed=1)
+    assert first.image.tobytes() == again.image.tobytes()
+    assert first.mask.tobytes() == again.mask.tobytes()
+    assert first.tags == again.tags
 
 
 def test_another_index_or_seed_gives_another_picture() -> None:
@@ -97,13 +97,13 @@ def test_every_class_occurs_about_equally_often() -> None:
 
 
 @pytest.mark.parametrize("label", range(len(CLASSES)), ids=CLASSES)
-def test_telling_part_is_small(label: int) -> None:
+def test_class_part_is_small(label: int) -> None:
     shares = []
     for layout in layouts():
         codes, front = np.asarray(layout.canvas), len(layout.things) - 1
         if layout.things[front].label == label:  # the last one is covered by nothing
-            own = (codes > front * CODES) & (codes <= (front + 1) * CODES)
-            shares.append((codes[own] != front * CODES + 1).mean())
+            inside = (codes > front * CODES) & (codes <= (front + 1) * CODES)
+            shares.append((codes[inside] != front * CODES + 1).mean())
     assert len(shares) > 20
     assert 0.1 < np.mean(shares) < 0.28
     assert min(shares) > 0.05

@@ -7,6 +7,7 @@ import numpy as np
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.labels import UNSURE
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
@@ -90,7 +91,7 @@ def examples(bench: Bench) -> Figure:
         mask = read_mask(layout.label_file(folder / layout.PREDICTIONS, catalog.name(i)), len(catalog.classes))
         names = ", ".join(catalog.classes[c] for c in catalog.tags(i))
         rows.append([(names, _shown(image)), ("prediction", shown_mask(image, mask)), *_truth(catalog, i, image)])
-        seen |= {int(label) for label in np.unique(mask) if 0 < label < 255} | {c + 1 for c in catalog.tags(i)}
+        seen |= {int(label) for label in np.unique(mask) if 0 < label < UNSURE} | {c + 1 for c in catalog.tags(i)}
     body = sheet(rows)
     names_of = {label: catalog.classes[label - 1] for label in sorted(seen)}
     picture = np.vstack([body, legend(names_of, width=body.shape[1])])
