@@ -308,8 +308,8 @@ def work(item):
     time.sleep(600)
 
 if __name__ == "__main__":
-    with pool(2) as each:
-        list(each(work, range(4)))
+    with pool(2, work) as each:
+        list(each(range(4)))
 """
 
 
@@ -327,8 +327,8 @@ def test_processes_of_a_killed_command_end(tmp_path: Path) -> None:
 
 def test_a_process_that_is_ended_from_outside() -> None:
     with pytest.raises(TagmaskError, match="for lack of memory; use fewer --processes"):  # noqa: SIM117
-        with pool(1) as each:
-            list(each(os._exit, [3]))
+        with pool(1, os._exit) as each:
+            list(each([3]))
 
 
 @contextmanager

@@ -60,10 +60,10 @@ def plain_iou(guess: Any, truth: Any) -> dict[int, float]:
     """IoU of each class that occurs, by sets of pixels."""
     kept = truth != 255
     guess, truth = guess[kept], truth[kept]
-    found = {}
+    scores = {}
     for label in sorted({*guess.tolist(), *truth.tolist()}):
-        found[label] = ((guess == label) & (truth == label)).sum() / ((guess == label) | (truth == label)).sum()
-    return found
+        scores[label] = ((guess == label) & (truth == label)).sum() / ((guess == label) | (truth == label)).sum()
+    return scores
 
 
 def test_whole_run_in_one_page(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from tagmask.show.sheet import GAP, MARGIN, Picture
 
 
 def red(picture: Picture) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = (picture == RED).all(axis=2)
-    return found
+    is_red: npt.NDArray[np.bool_] = (picture == RED).all(axis=2)
+    return is_red
 
 
 @pytest.mark.parametrize(("x", "y"), [(20, 11), (33, 40), (7, 8)])

@@ -1,4 +1,4 @@
-"""The curve plot: values at their place, oracle and choices told apart, whole files only."""
+"""The curve plot: values at their place, the oracle marked apart from choices, whole files only."""
 
 import subprocess
 import sys
@@ -34,13 +34,13 @@ def data(line: Line2D) -> npt.NDArray[np.float64]:
 
 
 def test_line_and_symbols_are_at_the_scores() -> None:
-    found = lines(draw_curves({"seeds": curve(0.8)}, {"seeds": {"otsu": 0.5, "cross_entropy": 0.1}}))
-    names = [line.get_label() for line in found]
+    drawn = lines(draw_curves({"seeds": curve(0.8)}, {"seeds": {"otsu": 0.5, "cross_entropy": 0.1}}))
+    names = [line.get_label() for line in drawn]
     assert names == ["seeds", "oracle: 100.0 at 0.2", "otsu: 100.0 at 0.5", "cross entropy: 25.0 at 0.1"]
     # Below 0.2 all is foreground: IoU 0 and 1/2; then perfect; from 0.8 on all is background: again 25 %.
-    np.testing.assert_allclose(data(found[0])[0], np.arange(100) / 100)
-    np.testing.assert_allclose(data(found[0])[1], [25.0] * 20 + [100.0] * 60 + [25.0] * 20)
-    assert [data(line).ravel().tolist() for line in found[1:]] == [[0.2, 100], [0.5, 100], [0.1, 25]]
+    np.testing.assert_allclose(data(drawn[0])[0], np.arange(100) / 100)
+    np.testing.assert_allclose(data(drawn[0])[1], [25.0] * 20 + [100.0] * 60 + [25.0] * 20)
+    assert [data(line).ravel().tolist() for line in drawn[1:]] == [[0.2, 100], [0.5, 100], [0.1, 25]]
 
 
 def test_oracle_and_choices_differ_in_shape_and_filling() -> None:
@@ -49,7 +49,7 @@ def test_oracle_and_choices_differ_in_shape_and_filling() -> None:
     assert len({str(line.get_marker()) for line in (oracle, otsu, edges)}) == 3
     assert oracle.get_markerfacecolor() == oracle.get_color() == a.get_color()
     assert otsu.get_markerfacecolor() == edges.get_markerfacecolor() == "none"  # hides no star below it
-    assert a.get_linestyle() != b.get_linestyle()  # told apart without colour
+    assert a.get_linestyle() != b.get_linestyle()  # without colour they still differ
     assert a.get_color() != b.get_color()
 
 
@@ -94,7 +94,7 @@ def test_the_file_appears_only_when_complete(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(OSError, match="disk full"):
         curve_plot(file, {"seeds": curve(0.6)}, {})
     assert file.read_bytes() == before
-    assert [found.name for found in tmp_path.iterdir()] == ["curve.png"]
+    assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
 
 
 def test_plotting_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone() -> None:

@@ -103,7 +103,7 @@ def test_a_saved_picture_reads_back_the_same(tmp_path: Path) -> None:
     file = tmp_path / "new" / "picture.png"
     save_picture(file, picture)
     np.testing.assert_array_equal(np.asarray(Image.open(file)), picture)
-    assert [found.name for found in file.parent.iterdir()] == ["picture.png"]
+    assert [entry.name for entry in file.parent.iterdir()] == ["picture.png"]
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="disk full"):
         save_picture(file, plain(3, 3, BLUE))
     assert file.read_bytes() == before
-    assert [found.name for found in tmp_path.iterdir()] == ["picture.png"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["picture.png"]
 
 
 def test_bad_input_is_refused_with_value_and_remedy(tmp_path: Path) -> None:

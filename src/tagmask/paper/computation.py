@@ -93,7 +93,7 @@ def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str
     kinds = {OURS: settings, MCT: dataclasses.replace(settings, kind="mct")}
     work = partial(training_megabytes, catalog)
     with ExitStack() as stack:  # a process of its own for each, whose memory nothing else has touched
-        asked = {way: stack.enter_context(pool(1))(work, [one]) for way, one in kinds.items()}
+        asked = {way: stack.enter_context(pool(1, work))([one]) for way, one in kinds.items()}
         memory = {way: next(answer) for way, answer in asked.items()}
     return {"megabytes": memory, **map_speeds(settings, catalog, classes), "classes": classes}
 

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from tagmask.labels import UNSURE, voc_palette
-from tagmask.report.charts import Chart, Line, Mark, Matrix, confusion_chart, histogram, line_chart
+from tagmask.report.charts import Chart, Line, Mark, confusion_chart, histogram, line_chart
 from tagmask.report.images import ImageFacts, Survey
 from tagmask.report.records import NETWORKS, ORACLE, Curves, Provenance, StageScores, Training
 from tagmask.show.sheet import Picture, check_picture, resize
@@ -57,7 +57,11 @@ class Report:
 
 def report_page(report: Report) -> str:
     """The whole page as text; a part that cannot be shown is left out with a sentence."""
-    matrices = _confusions(report.scores)
+    matrices = [
+        confusion_chart(f"{row.stage}: rows are the truth", row.confusion, list(row.iou))
+        for row in reversed(report.scores)
+        if row.confusion is not None
+    ]
     content = {
         "scores": report.scores,
         "check": report.survey.facts if not report.survey.truth else (),
@@ -120,7 +124,9 @@ def data_uri(picture: Picture, longest: int, quality: int) -> str:
 
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
     """The numbers to see first: value, name, explanation."""
-    tiles = [(_percent(s.miou_present), f"mIoU of {s.stage}", _how(report, s)) for s in _headline(report.scores)]
+    # Per stage the last column, which for seeds is a rule without masks if there is any; the last stage first.
+    stages = {row.stage: row for row in _class_columns(report.scores)}
+    tiles = [(_percent(s.miou_present), f"mIoU of {s.stage}", _how(report, s)) for s in reversed(stages.values())]
     for training in report.trainings:
         rates = [row["map"] for row in training.rows if "map" in row]
         tiles += [(_percent(rates[-1]), "mAP of the tags", "classifier, held-out images")] if rates else []
@@ -135,15 +141,6 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     return [*tiles, (str(odd), "images to check", f"{survey.last} and tags name different classes")]
 
 
-def _headline(scores: Iterable[StageScores]) -> list[StageScores]:
-    """One row per stage, the last stage first; for seeds the first rule that needs no masks, if there is any."""
-    best: dict[str, StageScores] = {}
-    for row in scores:
-        if row.stage not in best or best[row.stage].rule == ORACLE:
-            best[row.stage] = row
-    return list(reversed(best.values()))
-
-
 def _how(report: Report, scores: StageScores) -> str:
     if scores.threshold is None:
         return f"{scores.images} images"
@@ -153,7 +150,7 @@ def _how(report: Report, scores: StageScores) -> str:
 
 
 def _class_columns(scores: Iterable[StageScores]) -> list[StageScores]:
-    """Of each kind of maps the oracle and the first rule without masks, and every other stage."""
+    """Of each kind of maps the oracle, then the first rule without masks; all other stages."""
     columns: dict[tuple[str, bool], StageScores] = {}
     for row in scores:
         columns.setdefault((row.stage, row.rule == ORACLE), row)
@@ -196,14 +193,6 @@ def _curve_charts(report: Report) -> list[Chart]:
     return [
         line_chart("mIoU of the maps", lines, "background threshold", "mIoU %", zero=True),
         line_chart(f"Errors of the {lines[-1].name}", errors, "background threshold", "% of the union", zero=True),
-    ]
-
-
-def _confusions(scores: Sequence[StageScores]) -> list[Matrix]:
-    return [
-        confusion_chart(f"{row.stage}: rows are the truth", row.confusion, list(row.iou))
-        for row in reversed(scores)
-        if row.confusion is not None
     ]
 
 

@@ -21,8 +21,8 @@ Point = tuple[int, int]  # (x, y) in pixels of the image
 
 RED = (235, 0, 30)
 PER_ROW = 5
-TOP = 0.98  # of a row's values lie below the brightest colour: a patch's affinity to itself may be far above the rest
-LEAST_RANGE = 8.0  # of the largest to the smallest value shown: noise on a uniform matrix must not look like structure
+TOP = 0.98  # quantile with the brightest colour: a patch's affinity to itself may be far above the rest
+MIN_RANGE = 8.0  # ratio of the largest to the smallest value shown, so that noise does not look like structure
 
 
 def affinity_of_pixels(image: Picture, affinity: Affinity, grid: tuple[int, int], points: Sequence[Point]) -> Picture:
@@ -73,7 +73,7 @@ def affinity_matrix(affinity: Affinity, side: int = 256) -> Picture:
         return heat_colours(np.zeros_like(shown))
     exponents = np.log(np.maximum(shown, largest * 1e-6))
     low, high = np.quantile(exponents, [0.01, 0.995])
-    missing = max(0.0, np.log(LEAST_RANGE) - (high - low))
+    missing = max(0.0, np.log(MIN_RANGE) - (high - low))
     low, high = low - missing / 2, high + missing / 2
     return heat_colours(np.clip((exponents - low) / (high - low), 0, 1))
 

@@ -31,8 +31,8 @@ Chosen = Mapping[str, Mapping[str, float]]  # curve name: {rule: threshold}
 def curve_plot(path: Path, curves: Mapping[str, Curve], chosen: Chosen) -> None:
     """Plot mIoU (classes present, in per cent) over the threshold as PNG; the file appears only when it is complete.
 
-    curves: by name. chosen: thresholds chosen without ground truth, each one of its curve's. The oracle threshold of
-    each curve is a filled star, the others are hollow symbols.
+    curves: by name. chosen: thresholds chosen without ground truth, each a threshold of its curve. The oracle
+    threshold of each curve is a filled star, the others are hollow symbols.
     """
     figure = draw_curves(curves, chosen)
     with replacing(path) as partial:

@@ -18,8 +18,8 @@ from tagmask.files import replacing
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
-LOWEST, TALLEST = 192, 384  # heights between which pictures are shown, in pixels
-WIDEST = 4  # heights that a picture on a sheet may be wide
+LOWEST, TALLEST = 192, 384  # pixels between which the height of a picture on a sheet lies
+WIDEST = 4  # largest ratio of width to height
 MARGIN = 16
 GAP = 12
 WHITE, INK = 255, (34, 34, 40)

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import get_context, parent_process, resource_tracker
 from typing import Any
 
 from tagmask.errors import TagmaskError
 
-Each = Callable[..., Iterator[Any]]  # (work, items, chunksize=1) -> the results in order
+Each = Callable[..., Iterator[Any]]  # (items, chunksize=1) -> the results in order
 _LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_stopped: Any = None  # an event, in the processes of the pool: no further item
+_stopped: Any = None  # in the processes of the pool an event: no further item
+_work: Any = None  # and what they do
 
 
 def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunksize: int = 1) -> Iterator[Any]:
@@ -23,24 +23,24 @@ def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunk
     if processes == 1:
         yield from map(work, items)
         return
-    with pool(processes, _one_thread) as spread:
-        yield from spread(work, items, chunksize=chunksize)
+    with pool(processes, work) as spread:
+        yield from spread(items, chunksize)
 
 
 @contextmanager
-def pool(processes: int, prepare: Callable[[], None] | None = None) -> Iterator[Each]:
-    """Yield a ``map`` over processes, each of which calls ``prepare`` first.
+def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
+    """Yield a ``map`` of ``work`` over processes; it is sent to each of them once, with all that it holds.
 
     Only the main process hears Ctrl-C; the others finish their current item and take no further one. All of them end
     with the process that started them, whatever ends it.
     """
     context = get_context("spawn")
     stopped = context.Event()
-    with ProcessPoolExecutor(processes, context, _begin, (stopped, prepare)) as executor:
+    with ProcessPoolExecutor(processes, context, _begin, (stopped, work)) as executor:
 
-        def spread(work: Callable[[Any], Any], items: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+        def spread(items: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
             with deaf_to_ctrl_c():  # it is here that processes start
-                return executor.map(partial(_unless_stopped, work), items, chunksize=chunksize)
+                return executor.map(_do, items, chunksize=chunksize)
 
         try:
             yield spread
@@ -83,18 +83,18 @@ def single_process() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-def _one_thread() -> None:
+def _begin(stopped: Any, work: Callable[[Any], Any]) -> None:
+    """In a new process of the pool."""
     import torch
 
+    global _stopped, _work
+    _stopped, _work = stopped, work
     torch.set_num_threads(1)
-
-
-def _begin(stopped: Any, prepare: Callable[[], None] | None) -> None:
-    global _stopped
-    _stopped = stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if prepare is not None:
-        prepare()
+
+
+def _do(item: Any) -> Any:
+    return None if _stopped.is_set() else _work(item)
 
 
 def _end_with_parent() -> None:
@@ -103,7 +103,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _unless_stopped(work: Callable[[Any], Any], item: Any) -> Any:
-    return None if _stopped is not None and _stopped.is_set() else work(item)
