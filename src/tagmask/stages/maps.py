@@ -20,7 +20,7 @@ from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
-SIZE_PER_CROP = 1.25  # training crops take 60–100 % of the area: the whole image is about this much longer
+SIZE_PER_CROP = 1.25  # training crops cover 60–100 % of an image's area, so its sides are about this much longer
 
 
 @dataclass(frozen=True)

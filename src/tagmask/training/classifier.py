@@ -1,4 +1,7 @@
-"""Training the tag classifier: two views, class loss, and the two consistency losses (paper Eq. 6)."""
+"""Training the tag classifier: two views, class loss, and the two consistency losses (paper Eq. 6).
+
+Deviations from the paper: α and β are scaled to the grid unless ``alpha_absolute`` is set, and the default recipe is
+ours where docs/paper-settings.md says so; the presets `*-paper` restore the paper's."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from tagmask.training.loading import loader
 
 
 class TwoViews(nn.Module):
-    """The loss of a batch. All passes run in one forward call, so that gradients are synchronised rightly."""
+    """The loss of a batch; all passes are in one forward call, as synchronised gradients require."""
 
     def __init__(self, classifier: Classifier, view: View, settings: TrainSettings) -> None:
         super().__init__()
@@ -38,26 +41,26 @@ class TwoViews(nn.Module):
         grid = self.classifier.grid(*images.shape[-2:])
         alpha, beta = (strength(w, grid[0] * grid[1], settings.alpha_absolute) for w in (settings.alpha, settings.beta))
         normalize = self.classifier.normalize
-        passes = self._both(normalize(images), normalize(view.apply(images)), bool(alpha or beta))
+        passes = self._two_passes(normalize(images), normalize(view.apply(images)), bool(alpha or beta))
         (logits, attention), (other_logits, other_attention) = passes
-        classes = torch.stack([_class_loss(one, targets) for one in (logits, other_logits)]).sum()
+        classes = torch.stack([_class_loss(scores, targets) for scores in (logits, other_logits)]).sum()
         activation, affinity = logits.new_zeros(()), logits.new_zeros(())
-        for one, other in zip(attention, other_attention, strict=True):
-            restored = view.restore(other, grid, self.classifier.class_tokens)  # (B, T+n, T+n)
-            both = consistency_losses(one, restored, settings.distance, self.classifier.class_tokens)
-            activation, affinity = activation + both[0] / len(attention), affinity + both[1] / len(attention)
+        for original, transformed in zip(attention, other_attention, strict=True):
+            restored = view.restore(transformed, grid, self.classifier.class_tokens)  # (B, T+n, T+n)
+            losses = consistency_losses(original, restored, settings.distance, self.classifier.class_tokens)
+            activation, affinity = activation + losses[0] / len(attention), affinity + losses[1] / len(attention)
         loss = classes + alpha * activation + beta * affinity
         return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
 
-    def _both(self, first: Tensor, second: Tensor, attend: bool) -> list[tuple[Tensor, list[Tensor]]]:
+    def _two_passes(self, first: Tensor, second: Tensor, attend: bool) -> list[tuple[Tensor, list[Tensor]]]:
         """Logits (B, S, C) and attentions of both views, in one batch where their sizes agree."""
         if first.shape != second.shape:
-            return [self._one(first, attend), self._one(second, attend)]
-        logits, attention = self._one(torch.cat([first, second]), attend)
+            return [self._pass(first, attend), self._pass(second, attend)]
+        logits, attention = self._pass(torch.cat([first, second]), attend)
         halves = [a.chunk(2) for a in attention]
         return [(part, [half[i] for half in halves]) for i, part in enumerate(logits.chunk(2))]
 
-    def _one(self, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
+    def _pass(self, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
         if not attend:
             return self.classifier.branches(images), []
         return self.classifier.attend_branches(images, self.blocks, self.settings.checkpoint_attention)
@@ -65,7 +68,7 @@ class TwoViews(nn.Module):
 
 def _class_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum over the branches of logits (B, S, C)."""
-    return torch.stack([F.multilabel_soft_margin_loss(one, targets) for one in logits.unbind(1)]).sum()
+    return torch.stack([F.multilabel_soft_margin_loss(branch, targets) for branch in logits.unbind(1)]).sum()
 
 
 def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
@@ -100,11 +103,9 @@ class ClassifierTask:
         """Mean average precision and class loss on the validation images, shared out over the processes."""
         if not len(self.val):
             return {}
-        own = Subset(
-            SquareDataset(self.val, self.size),
-            range(accelerator.process_index, len(self.val), accelerator.num_processes),
-        )
-        logits, targets = _predict(self.classifier, own, accelerator, self.settings)
+        share = range(accelerator.process_index, len(self.val), accelerator.num_processes)
+        images = Subset(SquareDataset(self.val, self.size), share)
+        logits, targets = _predict(self.classifier, images, accelerator, self.settings)
         if accelerator.num_processes > 1:
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
         if not len(logits):  # none could be read
@@ -135,7 +136,7 @@ def _predict(
 
 
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
-    """The classifier to start from, its first blocks frozen where asked for."""
+    """The classifier before training, with its first ``freeze`` blocks frozen."""
     torch.manual_seed(settings.seed)
     classifier = KINDS[settings.kind](
         settings.backbone,
@@ -153,7 +154,7 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
         first = tuple(f"blocks.{i}." for i in range(settings.freeze))
         for name, parameter in classifier.vit.named_parameters():
             early = name.startswith(first) or name.startswith(("patch_embed", "norm_pre", "pos_embed"))
-            own_logit = name == "cls_token" and not classifier.has_head  # such tokens are alike until they learn
-            fixed = "token" in name and not own_logit
+            is_logit = name == "cls_token" and not classifier.has_head  # equal for all classes until they are trained
+            fixed = "token" in name and not is_logit
             parameter.requires_grad_(not (early or fixed))
     return classifier
