@@ -7,7 +7,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
-DAMAGED = (  # what reading a damaged .npz may raise
+_DAMAGED = (  # what reading a damaged .npz may raise
     *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
 )
@@ -83,6 +83,27 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not set(keys) <= value.keys():
         raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
     return value
+
+
+def write_arrays(path: Path, **arrays: Any) -> None:
+    """Write NumPy arrays as a compressed .npz, without pickle."""
+    import numpy as np
+
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any]:
+    """The arrays ``names`` of a .npz that ``command`` writes; a sentence if the file is missing or damaged."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; make it with `{command}`.") from None
+    except _DAMAGED as error:
+        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `{command}` again.") from None
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def test_maps_of_two_models_are_not_mixed(run: Path) -> None:
     other = tiny_classifier(classes=len(CLASSES), seed=1)
     other.classes = CLASSES
     other.save(run / "1_classifier")
-    with pytest.raises(TagmaskError, match="holds maps made otherwise"):
+    with pytest.raises(TagmaskError, match="holds maps made with other settings or inputs"):
         seed_catalog(settings(run, count=2))
     assert seed_catalog(settings(run, count=2, restart=True)).made == 2
 

@@ -19,7 +19,7 @@ from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.scenes.catalog import Scenes
-from tagmask.stages.spread import NetWalk
+from tagmask.stages.spread import net_walk
 from tagmask.training.affinity import AffinityTask, build_net, train_affinity
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer
@@ -101,10 +101,11 @@ def test_the_walk_leaves_edges_where_they_are(tmp_path: Path) -> None:
     catalog, masks = edges(tmp_path, 32)
     settings = small(steps=50, batch=4, size=64, optimizer="adamw", lr=2e-3, head_lr=1.0, jitter=0.0, scales=(1.0, 1.0))
     trained = train_affinity(catalog, tmp_path / "regions", settings, tmp_path / "net")
-    route = NetWalk(AffinityNet.load(trained.folder), radius=3.0, beta=8.0, steps=64)
+    net = AffinityNet.load(trained.folder)
     moved: tuple[list[float], list[float]] = [], []
     for i, mask in enumerate(masks):
-        spread = route.spread(catalog.load_image(i), (mask == 1).astype(np.float32)[None])[0]
+        maps = (mask == 1).astype(np.float32)[None]
+        spread = net_walk(catalog.load_image(i), maps, net=net, radius=3.0, beta=8.0, steps=64)[0]
         other = mask.shape[i % 2]  # pixels along the edge
         moved[i % 2].append(((mask == 1).sum() - (spread > 0.5).sum()) / other)
     for shifts in moved:

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
-from tagmask.data.open import open_train_and_val
+from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask, TwoViews
@@ -209,10 +209,9 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
 
 
 def initial_weights(tmp_path: Path) -> dict[str, torch.Tensor]:
-    training, val = open_train_and_val(tiny_settings(tmp_path))
-    weights: dict[str, torch.Tensor] = ClassifierTask(
-        training, val, tiny_settings(tmp_path)
-    ).classifier.vit.state_dict()
+    settings = tiny_settings(tmp_path)
+    training, val = open_catalog(settings).split(settings.val_fraction, settings.seed)
+    weights: dict[str, torch.Tensor] = ClassifierTask(training, val, settings).classifier.vit.state_dict()
     return weights
 
 
@@ -290,7 +289,7 @@ def test_no_validation_image_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "tags.csv").write_text("file,tags\n" + "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(6)))
     data = {"data": "folder", "images": tmp_path / "photos", "tags": tmp_path / "tags.csv"}
     options = tiny_settings(tmp_path / "run", steps=2, val_fraction=0.2, **data)
-    _, val = open_train_and_val(options)
+    _, val = open_catalog(options).split(options.val_fraction, options.seed)
     assert len(val) == 1
     (tmp_path / f"photos/{val.name(0)}.png").write_bytes(b"no picture")
     trained = train(options)

@@ -21,7 +21,7 @@ from tagmask.config import (
     TrainSettings,
     preset_of,
 )
-from tagmask.data.open import open_train_and_val
+from tagmask.data.open import open_catalog
 from tagmask.models.kinds import load_classifier
 from tagmask.models.mct import MctClassifier
 from tagmask.scenes.catalog import CLASSES, draw_scene
@@ -116,7 +116,7 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytes
 
 def test_frozen_blocks_leave_the_class_tokens_free(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, kind="mct", freeze=2)
-    model = build_classifier(settings, open_train_and_val(settings)[0])
+    model = build_classifier(settings, open_catalog(settings))
     free = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert {"vit.cls_token", "patch_head.weight", "vit.blocks.2.attn.qkv.weight"} <= free
     early = ("vit.blocks.0.", "vit.blocks.1.", "vit.patch_embed", "vit.pos_embed")

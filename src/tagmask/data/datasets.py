@@ -17,6 +17,7 @@ from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, UNSURE, Mask
 from tagmask.models.affinity_net import STRIDE
 from tagmask.models.compat import v2
+from tagmask.pipeline.layout import label_file
 
 _TRIES = 100  # images tried in place of an unusable one before giving up
 
@@ -214,11 +215,6 @@ def to_tensor(image: Picture) -> Tensor:
 
 def _tags(catalog: Catalog, index: int) -> Tensor:
     return torch.from_numpy(catalog.targets([index])[0])  # (C,)
-
-
-def label_file(folder: Path, name: str) -> Path:
-    """Where the label of the image ``name`` is stored: pseudo label, confident regions or prediction."""
-    return folder / f"{name}.png"
 
 
 def read_pair(catalog: Catalog, index: int, folder: Path) -> tuple[Picture, Mask]:

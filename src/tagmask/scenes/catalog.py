@@ -296,11 +296,6 @@ class Scenes(Catalog):
         """As for any catalog, but different for another seed or size."""
         return hashlib.sha256(f"{super().fingerprint()} {self.seed} {self.size}".encode()).hexdigest()[:32]
 
-    def load_pair(self, i: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
-        """Image and mask of item `i`, from one drawing."""
-        scene = self.scene(i)
-        return scene.image, scene.mask
-
     def _image_at(self, row: int) -> NDArray[np.uint8]:
         return _picture(row, self.seed, self.size)
 

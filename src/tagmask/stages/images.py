@@ -1,9 +1,9 @@
 """What the stages that write one file per image share: their share of the images, and what they did."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from tagmask.config import parse_shard
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_json
+from tagmask.models.classifier import Classifier
+from tagmask.models.deeplab import DeepLabV2
 from tagmask.pipeline.layout import skipped_file
 from tagmask.stages.pool import launched_shard
 
@@ -50,14 +52,7 @@ def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
     return shard, range(shard[0], len(catalog), shard[1])
 
 
-class HasClasses(Protocol):
-    """A network that names its classes."""
-
-    @property
-    def classes(self) -> Sequence[str]: ...
-
-
-def match_classes(names: Iterable[str], model: HasClasses) -> list[int]:
+def match_classes(names: Iterable[str], model: Classifier | DeepLabV2) -> list[int]:
     """For each class of a catalog its number in the model, by name."""
     numbers = {name: number for number, name in enumerate(model.classes)}
     unknown = [name for name in names if name not in numbers]

@@ -18,7 +18,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import DAMAGED, replacing
+from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
@@ -93,15 +93,10 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
 
 
 def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
-    """The probabilities (K, H, W) of a file; a sentence where it is missing or damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            probabilities: np.ndarray[Any, np.dtype[np.float16]] = file["probabilities"]
-            return probabilities
-    except FileNotFoundError:
-        raise TagmaskError(f"{path} does not exist; make it with `tagmask predict --probabilities`.") from None
-    except DAMAGED as error:
-        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask predict` again.") from None
+    """The probabilities (K, H, W) of a file; a sentence if it is missing or damaged."""
+    arrays = read_arrays(path, ["probabilities"], "tagmask predict --probabilities")
+    probabilities: np.ndarray[Any, np.dtype[np.float16]] = arrays["probabilities"]
+    return probabilities
 
 
 def estimate(probe: Probe) -> float:
@@ -130,8 +125,7 @@ def _chances(
 def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
     """The mask last, since a mask is what marks an image as done."""
     if keep:
-        with replacing(seed_file(folder, name)) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, probabilities=chances.astype(np.float16))
+        write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
     write_mask(label_file(folder, name), chances.argmax(0).astype(np.uint8))
 
 

@@ -8,6 +8,7 @@ The background's score is constant: as set, or chosen without masks from the his
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from tagmask.scoring.threshold import choosers
 from tagmask.stages.images import Image, Made, share_of
 from tagmask.stages.pool import each, launched_shard, single_process
 from tagmask.stages.seeds import as_float, read_seeds
-from tagmask.stages.spread import AttentionWalk, NetWalk, Route, Unchanged
+from tagmask.stages.spread import Maps, attention_walk, net_walk
 from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import train_affinity
 
@@ -89,7 +90,7 @@ def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i
     """Write the pseudo label of item ``i``."""
     image, seeds = _read(catalog, settings, i)
     classes, crf = seeds["classes"].tolist(), PRESETS[settings.crf_preset] if settings.crf else None
-    maps = _route(settings).spread(image, as_float(seeds[settings.source()]))
+    maps = _route(settings)(image, as_float(seeds[settings.source()]))
     labels = label_pixels(image, classes, maps, background, crf)
     if settings.unsure:
         labels = agreement(labels, label_pixels(image, classes, as_float(seeds["plain"]), background, crf))
@@ -147,15 +148,15 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
 
 
 @cache
-def _route(settings: PseudoSettings) -> Route:
-    """The route of these settings, its network loaded once per process."""
+def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
+    """What turns the seeds of an image into the maps that are labelled; its network is loaded once per process."""
     if settings.method == "crf":
-        return Unchanged()
+        return lambda image, maps: maps  # the CRF that labels them does all the work
     if settings.method == "walk":
-        net = AffinityNet.load(settings.out / layout.AFFINITY)
-        return NetWalk(net, settings.affinity.radius, settings.beta or 36.0, settings.steps or 64)
-    model = load_classifier(settings.model or settings.out / layout.CLASSIFIER)
-    return AttentionWalk(model, settings.map_settings(), settings.beta or 1.0, settings.steps or 2)
+        net, radius = AffinityNet.load(settings.out / layout.AFFINITY), settings.affinity.radius
+        return partial(net_walk, net=net, radius=radius, beta=settings.beta or 36.0, steps=settings.steps or 64)
+    model, views = load_classifier(settings.model or settings.out / layout.CLASSIFIER), settings.map_settings()
+    return partial(attention_walk, model=model, settings=views, beta=settings.beta or 1.0, steps=settings.steps or 2)
 
 
 def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float:
@@ -172,7 +173,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
             continue  # listed when its turn to be labelled comes
-        chooser.add(np.clip(_route(settings).spread(image, as_float(seeds[settings.source()])), 0, 1))
+        chooser.add(np.clip(_route(settings)(image, as_float(seeds[settings.source()])), 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen

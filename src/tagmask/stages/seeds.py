@@ -22,7 +22,7 @@ from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import DAMAGED, replacing
+from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
@@ -72,23 +72,16 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
 
 def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
     """Write one image's maps; the file appears whole or not at all."""
-    store = _to_uint8 if dtype == "uint8" else _to_float16
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
-    arrays |= {"plain": store(maps.plain), "refined": store(maps.refined)}
-    with replacing(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    for kind, values in (("plain", maps.plain), ("refined", maps.refined)):
+        arrays[kind] = np.rint(values * 255).astype(np.uint8) if dtype == "uint8" else values.astype(np.float16)
+    write_arrays(path, **arrays)
 
 
 def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a seed file, maps as stored; a sentence where the file is missing or damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            seeds = {name: file[name] for name in ("classes", "size", "plain", "refined")}
-    except FileNotFoundError:
-        raise TagmaskError(f"{path} does not exist; make it with `tagmask seeds`.") from None
-    except DAMAGED as error:
-        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask seeds` again.") from None
+    seeds = read_arrays(path, ("classes", "size", "plain", "refined"), "tagmask seeds")
     if seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
         raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
     expected = (len(seeds["classes"]), *seeds["size"])
@@ -115,15 +108,6 @@ def estimate(probe: Probe) -> float:
 
 def _classifier(settings: SeedSettings) -> Path:
     return settings.model or settings.out / layout.CLASSIFIER
-
-
-def _to_uint8(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    rounded: np.ndarray[Any, Any] = np.rint(maps * 255).astype(np.uint8)
-    return rounded
-
-
-def _to_float16(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return maps.astype(np.float16)
 
 
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:
