@@ -141,6 +141,14 @@ class DataSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenSettings(Settings):
+    """How much may be kept of what frozen blocks compute."""
+
+    tokens_limit: NonNegative = 20.0
+    """Gigabytes that kept tokens (0_tokens) may take; the rest is computed when it is needed. 0 keeps none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoopSettings(Settings):
     """How a network is trained; shared by all networks."""
 

@@ -37,6 +37,7 @@ class Tokens:
 
     values: Tensor  # (2, N, D) float32, rounded to half precision
     grid: tuple[int, int]  # (h, w), h·w + prefix = N
+    shape: tuple[int, int]  # (H, W) of the photo in pixels
 
 
 def photo_tokens(model: Classifier, image: Picture, first: int, size: int) -> Tokens:
@@ -50,7 +51,7 @@ def photo_tokens(model: Classifier, image: Picture, first: int, size: int) -> To
     values = enter(model, torch.cat([picture, picture.flip(-1)]), first).half()  # (2, N, D)
     if not values.isfinite().all():
         raise TagmaskError(f"tokens of {model.backbone} exceed half precision; train without --fixed-views.")
-    return Tokens(values.float(), (sides[0] // patch, sides[1] // patch))
+    return Tokens(values.float(), (sides[0] // patch, sides[1] // patch), (image.shape[0], image.shape[1]))
 
 
 @dataclass
@@ -82,10 +83,17 @@ class TokenStore:
             self._keep(catalog.name(i), tokens, source)
         return tokens
 
+    @classmethod
+    def of(cls, model: Classifier, folder: Path, limit: float) -> "TokenStore":
+        """The store of a classifier that was trained on fixed views; ``limit`` in gigabytes."""
+        assert model.fixed_views is not None
+        size, first = model.fixed_views
+        return cls(folder, model, first, size, limit * 1e9)
+
     def bytes_for(self, catalog: Catalog) -> float:
         """About how much all photos take."""
         cells = (self.size / self.model.patch_size) ** 2 * 0.75  # most photos are 4:3
-        return len(catalog) * 2 * (self.model.prefix + cells) * self.model.vit.embed_dim * 2
+        return float(len(catalog) * 2 * (self.model.prefix + cells) * self.model.vit.embed_dim * 2)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
@@ -98,19 +106,19 @@ class TokenStore:
                 if about["photo"] != source:
                     return None
                 values: Tensor = file.get_tensor("tokens")
-            height, width = about["grid"]
+            (height, width), shape = about["grid"], tuple(about["shape"])
         except (SafetensorError, OSError, KeyError, ValueError, TypeError):
             return None
         if values.dtype != torch.float16 or values.shape[:2] != (2, self.model.prefix + height * width):
             return None
-        return Tokens(values.to(self.model.mean.device).float(), (height, width))
+        return Tokens(values.to(self.model.mean.device).float(), (height, width), shape)
 
     def _keep(self, name: str, tokens: Tokens, source: str) -> None:
         values = tokens.values.half().cpu().contiguous()
         needed = values.numel() * 2
         if self.used + needed > self.limit or self.notes:
             return
-        about = json.dumps({"photo": source, "grid": tokens.grid})
+        about = json.dumps({"photo": source, "grid": tokens.grid, "shape": tokens.shape})
         try:
             if not (self.folder / layout.MADE_BY).is_file():
                 write_json(self.folder / layout.MADE_BY, self.maker)

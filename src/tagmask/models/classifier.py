@@ -61,6 +61,7 @@ class Classifier(Normalized):
         self.use_statistics(self.vit)
         self.native_size: int = resolve_model_data_config(self.vit)["input_size"][-1]
         self.crop_size = self.native_size  # side of the crops it was trained on; the training sets it
+        self.fixed_views: tuple[int, int] | None = None  # trained on whole photos: their long side, its frozen blocks
 
     @property
     def num_classes(self) -> int:
@@ -155,7 +156,7 @@ class Classifier(Normalized):
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        sizes = {"img_size": self.img_size, "crop_size": self.crop_size}
+        sizes = {"img_size": self.img_size, "crop_size": self.crop_size, "fixed_views": self.fixed_views}
         config = {"kind": self.kind, "backbone": self.backbone, **sizes, "classes": list(self.classes)}
         save_model(Path(path), self.stored(), config)
 
@@ -178,6 +179,7 @@ class Classifier(Normalized):
             classes=config["classes"],
         )
         model.crop_size = config["crop_size"]
+        model.fixed_views = tuple(config["fixed_views"]) if config.get("fixed_views") else None
         load_weights(folder, model.stored(), "a classifier")
         return model.eval()
 

@@ -27,10 +27,10 @@ Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
-    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate"),
+    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
     *NOT_IN_A_RUN,
 }
-ABSENT: Parts = {"kind": "acr"}  # what a setting that is not noted stands for
+ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False}  # settings that older notes do not name
 _SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 
 

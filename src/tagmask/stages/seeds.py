@@ -21,6 +21,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
+from tagmask.data.tokens import TokenStore
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
@@ -30,9 +31,10 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import seed_file
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.maps import Maps, make_maps, predicted_classes
+from tagmask.stages.maps import Maps, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
 from tagmask.stages.timing import Probe, timed
 
+_UNTAGGED = "it has no tags; add some to make maps of."
 _AT_ONCE = 64  # images held in memory while they are sorted by shape
 
 
@@ -56,18 +58,43 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
         write_section(settings.out / layout.CONFIG, "seeds", settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
-    batch = settings.batch if method_for(model, settings.method).batched else 1
     with tqdm(total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
+        for i, maps in _all_maps(model, numbers, catalog, indices, todo, settings, done):
+            write_seeds(files[i], Maps(catalog.tags(i), maps.plain, maps.refined), settings.dtype)
+            done.made += i in todo
+            bar.update(i in todo)
+    done.write_skipped(shard)
+    return done
+
+
+def _all_maps(
+    model: Classifier,
+    numbers: list[int],
+    catalog: Catalog,
+    indices: range,
+    todo: set[int],
+    settings: SeedSettings,
+    done: Made,
+) -> Iterator[tuple[int, Maps]]:
+    """The maps of all images that are to do, from kept tokens where the classifier was trained on them."""
+    if not takes_tokens(model, settings):
+        batch = settings.batch if method_for(model, settings.method).batched else 1
         for group in _groups(catalog, indices, todo, done.skipped, batch):
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
             made = make_maps(model, [image for _, image in group], classes, settings)
-            for (i, _), maps in zip(group, made, strict=True):
-                write_seeds(files[i], Maps(catalog.tags(i), maps.plain, maps.refined), settings.dtype)
-            count = sum(i in todo for i, _ in group)
-            done.made += count
-            bar.update(count)
-    done.write_skipped(shard)
-    return done
+            yield from zip([i for i, _ in group], made, strict=True)
+        return
+    store = TokenStore.of(model, settings.out / layout.TOKENS, settings.tokens_limit)
+    for i in sorted(todo):
+        try:
+            if not catalog.tags(i):
+                raise ImageError(_UNTAGGED)
+            tokens = store.get(catalog, i)
+        except ImageError as error:
+            done.skipped[catalog.name(i)] = str(error)
+            continue
+        yield i, token_maps(model, tokens, [numbers[c] for c in catalog.tags(i)], settings)
+    done.notes += tuple(store.notes)
 
 
 def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
@@ -136,7 +163,7 @@ def _groups(
         for i in together:
             try:
                 if not catalog.tags(i):
-                    raise ImageError("it has no tags; add some to make maps of.")
+                    raise ImageError(_UNTAGGED)
                 image = catalog.load_image(i)
             except ImageError as error:
                 skipped[catalog.name(i)] = str(error)
@@ -166,7 +193,7 @@ def localize(
     image, options = pixels(photo), MapSettings(**settings)
     check(options)
     classes = match_classes(tags, model) if tags is not None else predicted_classes(model, image, options)
-    maps = make_maps(model, [image], [classes], options)[0]
+    maps = photo_maps(model, image, classes, options)
     values = maps.refined if affinity else maps.plain
     return {model.classes[c]: values[k] for k, c in enumerate(classes)}
 
@@ -187,7 +214,7 @@ def seed_photo(settings: PhotoSettings) -> str:
     model = on_device(load_classifier(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
     classes = match_classes(names, model) if names is not None else predicted_classes(model, image, settings)
-    maps = make_maps(model, [image], [classes], settings)[0]
+    maps = photo_maps(model, image, classes, settings)
     lines = [f"classes: {', '.join(model.classes[c] for c in classes)}"]
     if names is None:
         lines[0] += " (seen by the model; name them with --tags)"

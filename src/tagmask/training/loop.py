@@ -182,7 +182,10 @@ class Loop:
         settings, accelerator = self.settings, self.accelerator
         steps, process = (self.step, self.total), (accelerator.process_index, accelerator.num_processes)
         stream = Stream(self.task.images, settings.seed, settings.batch, *steps, settings.accumulate, *process)
-        return loader(self.task.dataset, settings.workers, batch_sampler=stream)
+        collate = getattr(self.task.dataset, "collate", None)  # of kept tokens, which need no processes to load them
+        return loader(
+            self.task.dataset, settings.workers if collate is None else 0, batch_sampler=stream, collate_fn=collate
+        )
 
     def _one_step(self, step: int, batches: Any) -> dict[str, float]:
         """Forward and backward of every part of the batch, then one update."""
@@ -192,7 +195,7 @@ class Loop:
         self.module.train()
         values: dict[str, float] = {}
         for part in range(settings.accumulate):
-            batch = {name: value.to(accelerator.device) for name, value in next(batches).items()}
+            batch = {name: _to(value, accelerator.device) for name, value in next(batches).items()}
             self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
             torch.manual_seed(step_seed(settings.seed, step, part, accelerator.process_index))
             with self._sync(part == settings.accumulate - 1):
@@ -303,6 +306,11 @@ def _leave_cores_to_workers(workers: int) -> None:
 
 def step_seed(seed: int, step: int, part: int, process: int) -> int:
     return int(np.random.SeedSequence([seed, step, part, process]).generate_state(1)[0])
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    """A tensor, or each of a list of tensors, on a device."""
+    return [tensor.to(device) for tensor in value] if isinstance(value, list) else value.to(device)
 
 
 def _bare(optimizer: Any) -> torch.optim.Optimizer:
