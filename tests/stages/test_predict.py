@@ -155,7 +155,9 @@ def test_tags_rule_out_classes(run: Path) -> None:
         labels = set(np.unique(np.array(Image.open(run / f"6_predictions/{scenes.name(i)}.png"))).tolist())
         assert labels <= {0, *(tag + 1 for tag in scenes.tags(i))}
 
-    with pytest.raises(TagmaskError, match=r"made with other settings or inputs \(use_tags was True and is now False.*--restart"):
+    with pytest.raises(
+        TagmaskError, match=r"made with other settings or inputs \(use_tags was True and is now False.*--restart"
+    ):
         predict_catalog(settings(run))
 
 

@@ -285,7 +285,9 @@ def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"background 2\.0 must be at least 0 and at most 1"):
         make_pseudo(settings(run, background=2.0))
     make_pseudo(settings(run, background=0.5))
-    with pytest.raises(TagmaskError, match=r"pseudo labels made with other settings or inputs \(background was 0\.5 and is now 0\.6\)"):
+    with pytest.raises(
+        TagmaskError, match=r"pseudo labels made with other settings or inputs \(background was 0\.5 and is now 0\.6\)"
+    ):
         make_pseudo(settings(run, background=0.6))
 
 
