@@ -95,7 +95,7 @@ def check_head(model: Network) -> None:
     if model.vit.num_classes != model.num_classes:
         raise TagmaskError(
             "ACR, weighted gradients, CAM, TS-CAM, Grad-CAM, generic attention and rollout need a classifier with one "
-            "class token and a head, and this is an MCTformer; train one with --model acr to compare them."
+            "class token and a head, and this is an MCTformer; train one with --kind acr to compare them."
         )
 
 

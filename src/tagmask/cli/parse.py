@@ -81,7 +81,9 @@ def from_flags(
     """Flags on top of ``values``; where the arguments ask for help, it is printed and the program ends."""
     import tyro
 
-    required = [field.name for field in dataclasses.fields(kind) if _is_required(field)]
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
+    required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
     default = kind(**{**dict.fromkeys(required, tyro.MISSING), **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
@@ -141,7 +143,3 @@ def _refuse_old_names(arguments: list[str], command: str) -> None:
 
 def _given(arguments: list[str], name: str) -> bool:
     return any(argument == name or argument.startswith(name + "=") for argument in arguments)
-
-
-def _is_required(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

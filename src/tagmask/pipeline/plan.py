@@ -3,7 +3,6 @@
 Times come from the log of a training that is resumed, otherwise from one step or one image.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.pipeline import layout
-from tagmask.pipeline.record import Status
+from tagmask.pipeline.record import Status, read_log
 from tagmask.pipeline.stages import Stage, stage
 from tagmask.stages.timing import Probe, probe
 from tagmask.training.checkpoint import read_state
@@ -106,15 +105,8 @@ def logged_rate(log: Path) -> float | None:
     """Seconds per step of the last part of a training's log; None where it is too short."""
     if not log.is_file():
         return None
-    rows = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # a line cut off by a kill
-        if isinstance(row, dict) and {"step", "seconds"} <= row.keys():
-            rows.append((row["step"], row["seconds"]))
+    rows = [(row["step"], row["seconds"]) for row in read_log(log) if "seconds" in row]
     for (step, seconds), (later, end) in zip(rows[-2::-1], rows[:0:-1], strict=True):
         if later > step and end > seconds:
-            return float((end - seconds) / (later - step))
+            return (end - seconds) / (later - step)
     return None

@@ -77,12 +77,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
     names = [*now, *(name for name in before if name not in now)]
     if before and not any(name.startswith(INPUT) for name in before):
         names = [name for name in names if name in before and name in now]
-    values = {name: tuple(parts.get(name, ABSENT.get(name)) for parts in (before, now)) for name in names}
-    return tuple(
-        f"{name.removeprefix(INPUT)} changed" if name.startswith(INPUT) else f"{name} was {old} and is now {new}"
-        for name, (old, new) in values.items()
-        if old != new
-    )
+    clauses = []
+    for name in names:
+        old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
+        if old != new and name.startswith(INPUT):
+            clauses.append(f"{name.removeprefix(INPUT)} changed")
+        elif old != new:
+            old, new = ("the default" if value is None else value for value in (old, new))
+            clauses.append(f"{name} was {old} and is now {new}")
+    return tuple(clauses)
 
 
 def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str) -> None:
@@ -261,13 +264,26 @@ def _kept(file: Path) -> dict[str, Any]:
     return content
 
 
-def file_digest(path: Path) -> str:
-    """A short hash of a file's content."""
+def file_digest(path: Path, digits: int | None = 16) -> str:
+    """The first digits of the SHA-256 of a file's content; None: all of them."""
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+            return hashlib.file_digest(file, "sha256").hexdigest()[:digits]
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
+
+
+def read_log(file: Path) -> list[dict[str, float]]:
+    """The rows of a training's log, numbers only; a line cut off by a kill is skipped."""
+    rows = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append({name: float(value) for name, value in row.items() if isinstance(value, (int, float))})
+    return rows
 
 
 def digest(lines: Iterable[str]) -> str:

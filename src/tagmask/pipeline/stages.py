@@ -18,17 +18,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
 
-from tagmask.config import (
-    PhotoSettings,
-    PredictPhotoSettings,
-    PredictSettings,
-    PseudoSettings,
-    ReportSettings,
-    ScoreSettings,
-    SeedSettings,
-    SegmentSettings,
-    TrainSettings,
-)
+from tagmask import config
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.pipeline import layout
@@ -71,21 +61,21 @@ class Stage:
 
 # fmt: off
 STAGES: list[Stage] = [
-    Stage("train", "classifier", layout.CLASSIFIER, layout.MODEL, TrainSettings,
+    Stage("train", "classifier", layout.CLASSIFIER, layout.MODEL, config.TrainSettings,
           "tagmask.stages.train:train", unit="steps"),
-    Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", SeedSettings,
+    Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", config.SeedSettings,
           "tagmask.stages.seeds:seed_catalog", reads=("train",),
-          photo=(PhotoSettings, "tagmask.stages.seeds:seed_photo")),
-    Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", PseudoSettings,
+          photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo")),
+    Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", config.PseudoSettings,
           "tagmask.stages.pseudo:make_pseudo", reads=("seeds",)),
-    Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, SegmentSettings,
+    Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, config.SegmentSettings,
           "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps"),
-    Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", PredictSettings,
+    Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", config.PredictSettings,
           "tagmask.stages.predict:predict_catalog", reads=("segment",),
-          photo=(PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
-    Stage("score", "scores", "", layout.SCORES, ScoreSettings,
+          photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
+    Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
           "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
-    Stage("report", "report", "", layout.REPORT, ReportSettings,
+    Stage("report", "report", "", layout.REPORT, config.ReportSettings,
           "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "score"), unit="page"),
 ]
 # fmt: on

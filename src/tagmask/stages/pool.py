@@ -23,7 +23,9 @@ def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunk
     if processes == 1:
         yield from map(work, items)
         return
-    with pool(processes, _one_thread) as spread:
+    import torch
+
+    with pool(processes, partial(torch.set_num_threads, 1)) as spread:
         yield from spread(work, items, chunksize=chunksize)
 
 
@@ -81,12 +83,6 @@ def single_process() -> Iterator[None]:
         yield
     finally:
         os.environ.update(hidden)
-
-
-def _one_thread() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def _begin(stopped: Any, prepare: Callable[[], None] | None) -> None:

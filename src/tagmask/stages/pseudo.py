@@ -15,28 +15,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from tqdm import tqdm
 
-from tagmask.config import PseudoSettings, check, write_section
+from tagmask.acr.localize import affinity
+from tagmask.config import MapSettings, PseudoSettings, check, write_section
 from tagmask.data.catalog import Catalog
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.masks.crf import PRESETS
+from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
-from tagmask.models.affinity_net import AffinityNet
+from tagmask.masks.walk import from_attention, random_walk, transition
+from tagmask.models.affinity_net import STRIDE, AffinityNet
+from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.images import Image, Made, share_of
+from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import each, launched_shard, single_process
 from tagmask.stages.seeds import as_float, read_seeds
-from tagmask.stages.spread import Maps, attention_walk, net_walk
 from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import train_affinity
 
+Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 _SAMPLE = 200  # images on which the background's score is chosen
 
 
@@ -155,8 +163,41 @@ def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
     if settings.method == "walk":
         net, radius = AffinityNet.load(settings.out / layout.AFFINITY), settings.affinity.radius
         return partial(net_walk, net=net, radius=radius, beta=settings.beta or 36.0, steps=settings.steps or 64)
-    model, views = load_classifier(settings.model or settings.out / layout.CLASSIFIER), settings.map_settings()
-    return partial(attention_walk, model=model, settings=views, beta=settings.beta or 1.0, steps=settings.steps or 2)
+    model, how = load_classifier(settings.model or settings.out / layout.CLASSIFIER), settings.map_settings()
+    return partial(attention_walk, model=model, settings=how, beta=settings.beta or 1.0, steps=settings.steps or 2)
+
+
+def net_walk(image: Image, maps: Maps, *, net: AffinityNet, radius: float, beta: float, steps: int) -> Maps:
+    """A random walk on the affinities of AffinityNet, on its grid of 8-pixel cells."""
+    if not len(maps):
+        return maps
+    picture = to_tensor(image).float()[None] / 255  # (1, 3, H, W)
+    padding = [max(0, STRIDE - side) for side in picture.shape[-2:]]
+    picture = F.pad(picture, (0, padding[1], 0, padding[0]), mode="replicate")
+    with torch.inference_mode():
+        features = net(net.normalize(picture))[0].numpy()  # (C, h, w)
+    walked = random_walk(to_cells(maps, STRIDE), transition(features, radius, beta), steps)
+    return stretch(to_pixels(walked, maps.shape[1:], STRIDE)).astype(np.float32)
+
+
+def attention_walk(
+    image: Image, maps: Maps, *, model: Classifier, settings: MapSettings, beta: float, steps: int
+) -> Maps:
+    """A random walk on the classifier's own patch affinity."""
+    if not len(maps):
+        return maps
+    first = next(views(model, to_tensor(image).float()[None] / 255, settings))
+    with torch.inference_mode():
+        _, attention = model.attend(first.images, block_range(settings.affinity_blocks))
+    pairs = affinity(attention, model.class_tokens)[0].numpy()  # (n, n)
+    patch, size = model.patch_size, first.images.shape[-2:]
+    resized = F.interpolate(torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True)[0]
+    padded = F.pad(resized, (0, size[1] - first.inner[1], 0, size[0] - first.inner[0]))
+    walked = random_walk(to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps)
+    pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
+    inner = pixels[None, :, : first.inner[0], : first.inner[1]]
+    whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]
+    return stretch(whole.numpy()).astype(np.float32)
 
 
 def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float:

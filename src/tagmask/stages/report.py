@@ -26,11 +26,11 @@ from tagmask.report.records import (
     RULE,
     Provenance,
     StageScores,
-    label_scores,
     outdated_folders,
     read_provenance,
     read_scores,
     read_trainings,
+    stage_scores,
 )
 from tagmask.stages.score import score_labels
 
@@ -123,7 +123,7 @@ def _all_scores(labels: RunLabels, scored: list[StageScores], stages: Stages) ->
         if stage in stages and labels.catalog.has_masks and all(row.stage != title for row in scored):
             counted = score_labels(labels.catalog.subset(stages[stage]), labels.run / FOLDERS[stage], processes=1)
             labels.problems |= counted.missing
-            rows.append(label_scores(stage, counted.to_json()))
+            rows.append(stage_scores(title, counted.to_json()))
     order = [*MAPS.values(), *LABELS.values()]
     return sorted(rows, key=lambda row: order.index(row.stage))
 

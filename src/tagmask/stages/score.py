@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -36,18 +36,14 @@ MADE = {  # key in scores.json: title, folder, file of an image
 _PIECE = 16  # images that a process counts at a time
 
 
-@dataclass
 class SeedTally:
-    """Counts of seeds over some images; those of several processes can be added."""
+    """Counts of seeds over images; those of several processes can be added."""
 
-    sweeps: dict[str, Sweep]
-    choosers: dict[str, dict[str, Any]]  # kind: rule: Chooser
-    missing: dict[str, str] = field(default_factory=dict)  # name: why it was left out
-    images: int = 0
-
-    @classmethod
-    def empty(cls, classes: tuple[str, ...]) -> Self:
-        return cls({kind: Sweep(len(classes) + 1) for kind in KINDS}, {kind: choosers() for kind in KINDS})
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.sweeps = {kind: Sweep(len(classes) + 1) for kind in KINDS}
+        self.choosers: dict[str, dict[str, Any]] = {kind: choosers() for kind in KINDS}  # kind: rule: Chooser
+        self.missing: dict[str, str] = {}  # name: why it was left out
+        self.images = 0
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         seeds = read_seeds(seed_file(folder, catalog.name(i)))
@@ -71,19 +67,14 @@ class SeedTally:
                 chooser.merge(other.choosers[kind][name])
 
 
-@dataclass
 class LabelScores:
     """The confusion matrix of a folder of masks; those of several processes can be added."""
 
-    classes: tuple[str, ...]  # without the background
-    counts: np.ndarray[Any, np.dtype[np.int64]]  # (K, K+1), rows = truth, last column = unsure
-    missing: dict[str, str] = field(default_factory=dict)  # name: why it was left out
-    images: int = 0
-
-    @classmethod
-    def empty(cls, classes: tuple[str, ...]) -> Self:
-        size = len(classes) + 1
-        return cls(classes, np.zeros((size, size + 1), np.int64))
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.classes = classes  # without the background
+        self.counts = np.zeros((len(classes) + 1, len(classes) + 2), np.int64)  # (K, K+1), rows = truth, last = unsure
+        self.missing: dict[str, str] = {}  # name: why it was left out
+        self.images = 0
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         name = catalog.name(i)
@@ -247,25 +238,13 @@ def list_missing(missing: dict[str, str]) -> list[str]:
     return [f"{len(missing)} images were left out:", *shown] if shown else []
 
 
-class Tally(Protocol):
-    """Counts over some images."""
-
-    missing: dict[str, str]
-    images: int
-
-    @classmethod
-    def empty(cls, classes: tuple[str, ...]) -> Self: ...
-    def add(self, catalog: Catalog, folder: Path, i: int) -> None: ...
-    def merge(self, other: Self) -> None: ...
+Tally = TypeVar("Tally", SeedTally, LabelScores)
 
 
-AnyTally = TypeVar("AnyTally", bound=Tally)
-
-
-def _count(kind: type[AnyTally], catalog: Catalog, folder: Path, processes: int) -> AnyTally:
+def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int) -> Tally:
     """Counts over the whole catalog, shared out over processes in small pieces."""
     pieces = [range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)]
-    total = kind.empty(catalog.classes)
+    total = kind(catalog.classes)
     with tqdm(total=len(catalog), desc=f"score {folder.name}", unit="image") as bar:
         for tally in each(partial(count_piece, kind, catalog, folder), pieces, processes):
             total.merge(tally)
@@ -274,13 +253,13 @@ def _count(kind: type[AnyTally], catalog: Catalog, folder: Path, processes: int)
             bar.update(tally.images + len(tally.missing))
     if not total.images:
         why = next(iter(total.missing.values()), "the catalog is empty")
-        raise TagmaskError(f"nothing of {folder} could be scored; the first because: {why}")
+        raise TagmaskError(f"nothing in {folder} could be scored; the first reason: {why}")
     return total
 
 
-def count_piece(kind: type[AnyTally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> AnyTally:
+def count_piece(kind: type[Tally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> Tally:
     """Counts over some images; what cannot be scored is listed with its reason."""
-    tally = kind.empty(catalog.classes)
+    tally = kind(catalog.classes)
     for i in indices:
         try:
             tally.add(catalog, folder, i)
