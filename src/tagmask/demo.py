@@ -71,7 +71,7 @@ def run_demo(settings: DemoSettings) -> None:
 
 
 def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None = None) -> RunSettings:
-    """The settings of the preset `scenes`; predictions are told the tags."""
+    """The settings of the preset `scenes`; predictions use the tags."""
     values = run_values("scenes", None)
     values["train"] = dataclasses.replace(values["train"], steps=settings.steps, seed=settings.seed, **(changes or {}))
     values["pseudo"] = dataclasses.replace(values["pseudo"], rule=RULE, processes=min(4, os.cpu_count() or 1))
@@ -82,9 +82,9 @@ def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None
 
 @contextmanager
 def _beside(training: TrainSettings) -> Iterator[None]:
-    """Another training goes on in a process of its own meanwhile; two single threads get more done than one pair.
+    """Run another training in a second process meanwhile: two single threads do more than one pair.
 
-    It is only a head start: whatever it leaves undone is done by whoever asks for that training afterwards.
+    It is only a head start: training it again afterwards resumes it.
     """
     import torch
 
@@ -102,12 +102,12 @@ def _beside(training: TrainSettings) -> Iterator[None]:
         yield
         process.join()
     finally:
-        process.terminate()  # where this one was stopped; a training can be
+        process.terminate()  # if this process was stopped; a training can be resumed
         torch.set_num_threads(threads)
 
 
 def _train_quietly(training: TrainSettings) -> None:
-    """Train on half of the cores; what it says is thrown away."""
+    """Train on half of the cores, without output."""
     import torch
 
     from tagmask.stages.train import train

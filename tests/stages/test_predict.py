@@ -246,7 +246,7 @@ def test_photos_without_tags(run: Path) -> None:
     assert list(json.loads((run / "6_predictions/skipped_0_of_1.json").read_text())) == ["bad"]
     assert np.array(Image.open(run / "6_predictions/sub/one.png")).shape == PHOTO.shape[:2]
     (run / "empty").mkdir()
-    with pytest.raises(TagmaskError, match="empty holds no picture"):
+    with pytest.raises(TagmaskError, match="empty contains no pictures"):
         predict_catalog(settings(run, photos=run / "empty", out=run / "other", model=run / "5_segmenter"))
 
 

@@ -36,7 +36,7 @@ from tagmask.errors import TagmaskError
 TEMPERATURE = 0.5  # of the softmax between classes
 BACKGROUND = 0.3  # its score against the classes
 STEPS = 8  # of the walk with restart
-PADDING = -1  # in place of a class where an image has fewer classes than another of its batch
+PADDING = -1  # fills up the classes of an image that has fewer than others in its batch
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Maps:
 MapMethod = Callable[..., Maps]
 """``method(model, images, classes, blocks, **options) -> Maps``.
 
-``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1, whose maps nobody reads,
+``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1, whose maps are ignored,
 and ``blocks`` are those whose attention is wanted. Options are keyword-only arguments with defaults.
 """
 

@@ -36,7 +36,7 @@ def mct(model: Classifier, images: Tensor, classes: Tensor, blocks: range, *, la
 
 
 def fuse(rows: Sequence[Tensor], cam: Tensor) -> Tensor:
-    """Class-to-patch attention of some blocks, each (…, n), averaged, times relu of the patch CAM (…, n)."""
+    """Class-to-patch attention of several blocks, each (…, n), averaged, times relu of the patch CAM (…, n)."""
     return torch.stack(list(rows)).mean(0) * cam.relu()
 
 

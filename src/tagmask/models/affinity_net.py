@@ -73,7 +73,7 @@ class AffinityNet(Normalized):
         if min(images.shape[-2:]) < STRIDE:
             raise TagmaskError(f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8.")
         right, below = (-side % STRIDE for side in (images.shape[-1], images.shape[-2]))
-        whole = F.pad(images, (0, right, 0, below), mode="replicate")  # some backbones drop what fills no cell
+        whole = F.pad(images, (0, right, 0, below), mode="replicate")  # backbones may drop cells that are not full
         stages = self.cnn(whole)  # three of (B, c, h, w)
         narrow = [F.elu(layer(stage)) for layer, stage in zip(self.narrow, stages, strict=True)]
         return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)

@@ -49,7 +49,7 @@ class DeepLabV2(Normalized):
     published encoder weights, ``weights`` a local file of an image classifier. ``multi_scale`` also sees the image
     at ¾ and ½ of its size and takes the largest logit. ``freeze_norm`` keeps statistics and affine part of the
     encoder's BatchNorm fixed, also in training. ``caffe`` is for weights whose bottleneck blocks stride in their
-    first 1×1 convolution. ``notes`` are sentences the user should read.
+    first 1×1 convolution. ``notes`` are sentences for the user.
     """
 
     kind = "segmenter"
@@ -167,7 +167,7 @@ def _check_arguments(
 
 
 def _create(name: str, pretrained: bool) -> Any:
-    """The timm encoder at stride 8, or at its own where it cannot be dilated."""
+    """The timm encoder at stride 8, or at its own stride if it cannot be dilated."""
     check_name(name, _ADVICE)
     with fetching(name, pretrained):
         try:

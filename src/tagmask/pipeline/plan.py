@@ -1,4 +1,4 @@
-"""The plan of a run: its stages, how far each is, and about how long the rest will take.
+"""The plan of a run: its stages, how far each has come, and about how long the rest will take.
 
 Times come from the log of a training that is resumed, otherwise from one step or one image.
 """
@@ -22,7 +22,7 @@ _STATES = {"new": "to do", "resume": "resume", "redo": "redo"}
 
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
-    """One line per stage: what it does, how far it is, how long it will take."""
+    """One line per stage: its state, how much is left, how long it will take."""
     waiting = _to_do(statuses)
     amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
     rates = _rates(settings, catalog, waiting) if settings.estimate else {}
@@ -41,7 +41,7 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
 
 
 def duration(seconds: float) -> str:
-    """A time as one would say it."""
+    """A time for people: 45 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
@@ -58,7 +58,7 @@ def _state(status: Status, waiting: bool) -> str:
     if not waiting:
         return "done, nothing has changed"
     if status.state == "done":
-        return "again where its inputs change"
+        return "redo if its inputs change"
     more = f" and {len(status.why) - 1} more" if len(status.why) > 1 else ""
     return _STATES[status.state] + (f": {status.why[0]}{more}" if status.why else "")
 
@@ -79,7 +79,7 @@ def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -
 
 
 def _rates(settings: RunSettings, catalog: Catalog, waiting: tuple[str, ...]) -> dict[str, float]:
-    """Seconds of a step or an image of each stage, where they can be measured."""
+    """Seconds per step or image of each stage, as far as they can be measured."""
     example = probe(settings, catalog)
     if example is None:
         return {}
@@ -102,7 +102,7 @@ def _rate(settings: RunSettings, row: Stage, example: Probe) -> float | None:
 
 
 def logged_rate(log: Path) -> float | None:
-    """Seconds per step of the last part of a training's log; None where it is too short."""
+    """Seconds per step of the last part of a training's log; None if it is too short."""
     if not log.is_file():
         return None
     rows = [(row["step"], row["seconds"]) for row in read_log(log) if "seconds" in row]

@@ -53,7 +53,7 @@ class RunSummary:
     def summary(self) -> str:
         """One table, and where the files are."""
         lines = ["", *score_table(self.scores, self.rule)] if self.scores else []
-        lines += [] if self.made else ["nothing to do: every stage is done, with these settings and images."]
+        lines += [] if self.made else ["nothing to do: every stage is done with these settings and images."]
         paths = {name: self.out / path for name, path in _FILES.items()}
         return "\n".join([*lines, *(f"{name}: {path}" for name, path in paths.items() if path.exists())])
 
@@ -63,8 +63,8 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
     check(settings)
     if launched_shard()[1] > 1:
         raise TagmaskError(
-            "tagmask run is one process; under accelerate launch, start the stages one by one "
-            "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` does the rest."
+            "tagmask run is a single process; with accelerate launch, run the stages one by one "
+            "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` for the rest."
         )
     catalog = open_catalog(settings) if catalog is None else catalog
     inputs = Inputs(settings, catalog)
@@ -84,7 +84,7 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
 
 
 def run_images(*, preset: str | None = "own-photos", config: Path | None = None, **settings: Any) -> RunSummary:
-    """From images and tags to masks, as `tagmask run` does it; what is done is skipped.
+    """From images and tags to masks, like `tagmask run`; finished stages are skipped.
 
     Args:
         preset: a named recipe to start from.
@@ -104,13 +104,13 @@ def run_images(*, preset: str | None = "own-photos", config: Path | None = None,
 
 
 def _status(inputs: Inputs, row: Stage) -> Status:
-    """How far a stage is."""
+    """How far a stage has come."""
     settings = inputs.settings
     return row.record(settings.out).status(inputs.parts(row), places(row.settings_of(settings)), settings.restart)
 
 
 def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
-    """Do one stage, unless it is done; returns whether there was something to do."""
+    """Run a stage unless it is done; returns whether there was something to do."""
     record, settings = row.record(inputs.settings.out), row.settings_of(inputs.settings)
     if status.state == "done":
         print(f"{title}: done before", flush=True)
@@ -138,7 +138,7 @@ def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
 
 @contextmanager
 def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
-    """AffinityNet outlives a change of what comes after it, such as the score of the background."""
+    """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
     network = {name: value for name, value in parts.items() if name.startswith(("affinity.", "alpha_", INPUT))}
     record.clean()

@@ -37,15 +37,15 @@ class Stage:
     function: str  # module:function
     reads: tuple[str, ...] = ()  # the stages it is made from, besides the images
     unit: Literal["steps", "images", "page"] = "images"
-    scores: bool = False  # compares with masks: left out where the data have none
+    scores: bool = False  # compares with masks: left out if the data have none
     photo: tuple[type[Any], str] | None = None  # settings and module:function of the form for a single photo
 
     def run(self, settings: Any, catalog: Catalog | None = None) -> Any:
-        """Do the stage; the catalog is opened where none is given."""
+        """Run the stage; it opens the catalog if none is given."""
         return resolve_name(self.function)(settings, catalog)
 
     def part(self, name: str) -> Callable[..., Any] | None:
-        """Another function of the stage's module, None where it has no such."""
+        """Another function of the stage's module; None if it has none of this name."""
         return getattr(resolve_name(self.function.partition(":")[0]), name, None)
 
     def record(self, out: Path) -> Record:
@@ -86,7 +86,7 @@ def stage(name: str) -> Stage:
 
 
 class Inputs:
-    """What the stages of a run are made from; everything is worked out once, until a stage changes it."""
+    """What the stages of a run are made from; computed once, until a stage changes it."""
 
     def __init__(self, settings: RunSettings, catalog: Catalog) -> None:
         self.settings, self.catalog = settings, catalog

@@ -1,7 +1,5 @@
 """What a run folder records about itself: scores, training logs, settings and hashes of weights."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ class StageScores:
 
 @dataclass(frozen=True)
 class Training:
-    """The log of one network; each row holds a step and some values."""
+    """The log of a network; each row holds a step and values."""
 
     title: str
     rows: Sequence[Mapping[str, float]]
@@ -103,7 +101,7 @@ def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
         return [*_seed_scores(seeds), *rows], curves
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
-            f"{file} is not as `tagmask score` writes it ({type(error).__name__}: {error}); "
+            f"{file} was not written by `tagmask score` ({type(error).__name__}: {error}); "
             f"run `tagmask score --out {run}` again."
         ) from None
 

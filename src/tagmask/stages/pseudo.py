@@ -50,7 +50,7 @@ _SAMPLE = 200  # images on which the background's score is chosen
 
 @dataclass
 class Pseudo(Made):
-    """What the stage did."""
+    """What the stage has made."""
 
     background: float = 0.0
 
@@ -106,7 +106,7 @@ def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i
 
 
 def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
-    """Write the confident regions of item ``i``, from the maps without affinity: those over-activate less."""
+    """Write the confident regions of item ``i``, from the maps without affinity, which over-activate less."""
     image, seeds = _read(catalog, settings, i)
     classes, maps = seeds["classes"].tolist(), as_float(seeds["plain"])
     regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high)
@@ -114,7 +114,7 @@ def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
 
 
 def estimate(probe: Probe) -> float | None:
-    """Seconds of an image; only of the route without a network to train, the others depend on what that learns."""
+    """Seconds per image; None for routes whose time depends on a network yet to be trained."""
     settings: PseudoSettings = probe.run.for_stage("pseudo")
     if settings.method != "crf":
         return None
@@ -126,13 +126,13 @@ def estimate(probe: Probe) -> float | None:
 
 
 def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]) -> tuple[str, ...]:
-    """Confident regions and AffinityNet, where they are not there yet; other shards wait for the first one's."""
+    """Make confident regions and train AffinityNet, unless done; only the first shard does this."""
     folder = settings.out / layout.AFFINITY
     regions = folder / layout.REGIONS
     is_there = (folder / layout.MODEL).is_file()
     if launched_shard()[1] > 1 and (settings.restart or not is_there):
         raise TagmaskError(
-            "AffinityNet is trained by one process; start `tagmask pseudo` without accelerate launch, or with it once "
+            "AffinityNet is trained by a single process; run `tagmask pseudo` without accelerate launch first, until "
             f"{folder} holds the network."
         )
     if shard[0] > 0:
@@ -213,7 +213,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
         try:
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
-            continue  # listed when its turn to be labelled comes
+            continue  # it is listed when it is labelled
         chooser.add(np.clip(_route(settings)(image, as_float(seeds[settings.source()])), 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
@@ -221,7 +221,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
 
 
 def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, dict[str, Any]]:
-    """Image and seeds of item ``i``; a sentence where they do not belong together."""
+    """Image and seeds of item ``i``; a sentence if they do not fit together."""
     seeds = read_seeds(seed_file(settings.out / layout.SEEDS, catalog.name(i)))
     image = catalog.load_image(i)
     check_maps(image, seeds["classes"].tolist(), seeds["plain"])
@@ -229,7 +229,7 @@ def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, di
 
 
 def _each(work: Any, catalog: Catalog, todo: list[int], processes: int, name: str, quiet: bool) -> dict[str, str]:
-    """Do ``work`` for each image; returns the images that could not be done, with the reason."""
+    """Do ``work`` for each image; returns those that failed, with the reason."""
     skipped: dict[str, str] = {}
     results = each(partial(_attempt, work), todo, processes, chunksize=8)
     for i, why in zip(todo, tqdm(results, name, len(todo), unit="image", disable=quiet), strict=True):
@@ -239,7 +239,7 @@ def _each(work: Any, catalog: Catalog, todo: list[int], processes: int, name: st
 
 
 def _attempt(work: Any, i: int) -> str:
-    """Why item ``i`` could not be done; empty where it was."""
+    """Why item ``i`` failed; empty if it did not."""
     try:
         work(i)
     except TagmaskError as error:

@@ -1,4 +1,4 @@
-"""Scores of all that a run has made against true masks: seeds at every threshold, pseudo labels, predictions.
+"""Scores of everything a run has made against true masks: seeds at every threshold, pseudo labels, predictions.
 
 Every file is read once. The whole threshold curve of the seeds comes from one reading, together with thresholds that
 are chosen without masks.
@@ -53,7 +53,7 @@ class SeedTally:
         if tuple(seeds["size"]) != mask.shape:
             raise ImageError(
                 f'the maps of "{catalog.name(i)}" are {tuple(seeds["size"])} and its mask is {mask.shape}; '
-                "make the seeds again from these images."
+                "redo the seeds from these images."
             )
         for kind in KINDS:
             self.sweeps[kind].add(seeds["classes"].tolist(), seeds[kind], mask)
@@ -178,7 +178,7 @@ class RunScores:
 
 
 def made_from(settings: ScoreSettings) -> record.Parts:
-    """Nothing but what is scored, which the run notes."""
+    """No settings: the run records what is scored."""
     del settings
     return {}
 
@@ -186,7 +186,7 @@ def made_from(settings: ScoreSettings) -> record.Parts:
 def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunScores:
     """Score every stage of the run that holds something of these images against the masks; write scores.json.
 
-    Pseudo labels are often of other images than predictions: those of one list are scored, the others left out.
+    Pseudo labels and predictions are often of different images: stages without any of these are left out.
     """
     check(settings)
     catalog = open_catalog(settings) if catalog is None else catalog
@@ -194,7 +194,7 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     there = [kind for kind, (_, _, file) in MADE.items() if _holds(folders[kind], file, catalog)]
     for kind in there:
         record.check_classes(folders[kind], catalog.classes, MADE[kind][0])
-    seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # which says what is missing
+    seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # it says what is missing
     check_masks(catalog)
     labels = {kind: score_labels(catalog, folders[kind], settings.processes) for kind in there if kind != "seeds"}
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
@@ -229,11 +229,11 @@ def score_labels(catalog: Catalog, folder: Path, processes: int = 1) -> LabelSco
 
 def check_masks(catalog: Catalog) -> None:
     if not catalog.has_masks:
-        raise TagmaskError("these data have no masks to compare with; give --masks, or another --data.")
+        raise TagmaskError("these data have no masks to compare with; give --masks FOLDER, or other --data.")
 
 
 def list_missing(missing: dict[str, str]) -> list[str]:
-    """How many images could not be scored, and why the first of them."""
+    """How many images could not be scored, and why, for the first five."""
     shown = [f"  {why}" for why in list(missing.values())[:5]]
     return [f"{len(missing)} images were left out:", *shown] if shown else []
 
@@ -258,7 +258,7 @@ def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int) ->
 
 
 def count_piece(kind: type[Tally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> Tally:
-    """Counts over some images; what cannot be scored is listed with its reason."""
+    """Counts over these images; those that cannot be scored are listed with the reason."""
     tally = kind(catalog.classes)
     for i in indices:
         try:
@@ -283,7 +283,7 @@ def _add_scores(out: Path, scores: dict[str, Any]) -> None:
 
 
 def _choose(rules: dict[str, Any]) -> dict[str, float]:
-    """Threshold by each rule that can make one out."""
+    """The threshold of each rule that can choose one."""
     chosen = {}
     for name, rule in rules.items():
         with suppress(TagmaskError):
