@@ -53,7 +53,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--out", "x", "--data", "voc", "--root", "nowhere"], "--root nowhere does not exist"),
         (["train", "--out", "x", "--backbone", "resnet18", "--count", "4"], "use a ViT with a class token"),
         (["score", "--out", "x", "--preset", "scenes"], "--preset scenes: tagmask score has no presets; leave it out."),
-        (["segment", "--out", "x", "--count", "4"], "x/4_pseudo contains no pseudo labels of these images; make them with"),
+        (["segment", "--out", "x", "--count", "4"], "x/4_pseudo contains no pseudo labels of these images; make them"),
         (["segment", "--out", "x", "--backbone", "resnet18", "--size", "3"], "--size 3 must be at least 9"),
         (["predict", "--out", "x"], "x/5_segmenter/config.json does not exist"),
         (["predict", "photo.jpg", "--model", "m"], "m/config.json does not exist"),

@@ -169,7 +169,7 @@ def test_a_launch_labels_with_the_network_of_one_process(run: Path, monkeypatch:
     with monkeypatch.context() as patch:
         for name, value in launch.items():
             patch.setenv(name, value)
-        with pytest.raises(TagmaskError, match="AffinityNet is trained by a single process; run `tagmask pseudo` without"):
+        with pytest.raises(TagmaskError, match="AffinityNet is trained by a single process; run `tagmask pseudo`"):
             make_pseudo(settings(run, method="walk"))
     make_pseudo(settings(run, method="walk"))
     for file in (run / "4_pseudo").glob("*.png"):

@@ -83,16 +83,18 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
     return RunSummary(settings.out, statuses, scores, settings.pseudo.rule)
 
 
-def run_images(*, preset: str | None = "own-photos", config: Path | None = None, **settings: Any) -> RunSummary:
+def run_images(*, preset: str | None = None, config: Path | str | None = None, **settings: Any) -> RunSummary:
     """From images and tags to masks, like `tagmask run`; finished stages are skipped.
 
     Args:
-        preset: a named recipe to start from.
+        preset: a named recipe to start from; default: own-photos, unless ``config`` is given.
         config: the config.toml of a run to start from.
         settings: the run's, e.g. ``images="photos", tags="tags.csv", out="run"``, and those of stages as dictionaries,
             e.g. ``train={"steps": 200}``.
     """
-    values = run_values(preset, config)
+    if preset is None and config is None:
+        preset = "own-photos"
+    values = run_values(preset, Path(config) if config is not None else None)
     top = {name: value for name, value in settings.items() if name not in SECTIONS}
     values |= read_values(RunTop, top, "tagmask.run")
     for name, kind in SECTIONS.items():
