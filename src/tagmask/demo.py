@@ -122,22 +122,18 @@ def table(baseline: Any, run: Any) -> str:
     head = f"{'mIoU':28} {'without affinity':>18} {'with affinity':>15}"
     lines = [head, "-" * len(head)]
     for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", run.seeds)):
-        plain, refined = (_percent(_blind(scores, kind)) for kind in ("plain", "refined"))
+        plain, refined = (_blind(scores, kind) for kind in ("plain", "refined"))
         lines.append(f"{title:28} {plain:>18} {refined:>15}")
     for title, stage in (("pseudo labels", "pseudo"), ("predictions", "predictions")):
-        lines.append(f"{title:28} {'':>18} {_percent(run.labels[stage].scores.miou_present):>15}")
+        lines.append(f"{title:28} {'':>18} {100 * run.labels[stage].scores.miou_present:>15.1f}")
     note = f"{run.seeds.images} pictures with tags, their masks unseen; thresholds by {RULE}, chosen without masks."
     return "\n".join([*lines, note])
 
 
-def _blind(scores: Any, kind: str) -> float:
-    """mIoU at the threshold that the rule chose; nan where it could not."""
+def _blind(scores: Any, kind: str) -> str:
+    """mIoU at the threshold that the rule chose, in per cent; nan if it could not choose one."""
     threshold = scores.chosen[kind].get(RULE)
-    return float("nan") if threshold is None else float(scores.curves[kind].at(threshold).miou_present)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
+    return "nan" if threshold is None else f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
 
 
 def _show_examples(out: Path, scenes: Any) -> None:

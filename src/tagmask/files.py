@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    """The permission bits that new files lack; they can only be read by setting them for a moment."""
+    """The permission bits that new files lack; they can only be read by setting them briefly."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
@@ -81,7 +81,7 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     """Parse a JSON file that tagmask wrote: an object with ``keys``."""
     value = read_json(path)
     if not isinstance(value, dict) or not set(keys) <= value.keys():
-        raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
+        raise TagmaskError(f"{path} was not written by tagmask; delete it, and its part is redone.")
     return value
 
 
@@ -108,7 +108,7 @@ def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """No other process works in ``folder`` meanwhile; a second one waits. Only where the system has such locks."""
+    """Lock ``folder``: a second process waits. Windows has no such locks."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl

@@ -19,7 +19,7 @@ from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.scenes.catalog import Scenes
-from tagmask.stages.spread import net_walk
+from tagmask.stages.pseudo import net_walk
 from tagmask.training.affinity import AffinityTask, build_net, train_affinity
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer

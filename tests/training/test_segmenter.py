@@ -208,7 +208,7 @@ def test_images_without_a_label_are_left_out_and_told(run: Path) -> None:
 
 
 def test_no_label_at_all(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match="4_pseudo holds no pseudo label of these images; make them with"):
+    with pytest.raises(TagmaskError, match="4_pseudo contains no pseudo labels of these images; make them with"):
         train_segmenter(settings(tmp_path))
 
 

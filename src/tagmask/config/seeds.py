@@ -85,7 +85,7 @@ class PhotoSettings(MapSettings):
 
     basic = "photo model tags show show_affinity out"
     photo: Path
-    """The photo; `--photo` may be left out where it comes first."""
+    """The photo; `--photo` may be left out if it comes first."""
     model: Path
     """Folder of a trained classifier."""
     tags: str | None = None

@@ -74,7 +74,7 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     rows = []
     for place, row in cells:
         if len(row) != len(header):
-            fault = f"{len(row)} cells where the header has {len(header)}; quote cells that contain {delimiter!r}"
+            fault = f"{len(row)} cells, but the header has {len(header)}; quote cells that contain {delimiter!r}"
             mistakes.add("cells", place, fault)
         elif columns:
             rows.append(Row(place, row[0], tuple(_marked(row, columns, place, mistakes))))

@@ -109,7 +109,7 @@ def block_range(blocks: tuple[int, int] | None) -> range | None:
 
 
 def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterator[TestView]:
-    """The test-time views of pictures (B, 3, H, W) in [0, 1], the unmirrored one at the first scale first."""
+    """The test-time views of pictures (B, 3, H, W) in [0, 1], starting with the unmirrored view at the first scale."""
     patch = model.patch_size
     whole = model.fixed_views[0] if model.fixed_views else round(SIZE_PER_CROP * model.crop_size / patch) * patch
     long_side = settings.size or whole
@@ -144,7 +144,7 @@ def stretch(maps: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def predicted_classes(model: Classifier, image: Image, settings: MapSettings, above: float = 0.5) -> list[int]:
-    """The classes that the model itself sees in an image: those above a probability, or the likeliest one."""
+    """The classes that the model itself sees in an image: all above a probability, or the likeliest."""
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255
     chances = torch.sigmoid(model(next(views(model, picture, settings)).images))[0]  # (C,)
     return torch.nonzero(chances > above).flatten().tolist() or [int(chances.argmax())]

@@ -1,4 +1,4 @@
-"""Class probabilities of whole photos: any size, several test-time views, tiles where a photo is too big for memory."""
+"""Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

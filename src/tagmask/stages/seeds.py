@@ -34,12 +34,12 @@ from tagmask.stages.images import Image, Made, match_classes, share_of, split_ta
 from tagmask.stages.maps import Maps, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
 from tagmask.stages.timing import Probe, timed
 
-_UNTAGGED = "it has no tags; add some to make maps of."
+_UNTAGGED = "it has no tags; add tags to make maps."
 _AT_ONCE = 64  # images held in memory while they are sorted by shape
 
 
 def made_from(settings: SeedSettings) -> record.Parts:
-    """What the maps are made from; ``batch`` moves their last digits only."""
+    """What the maps are made from; ``batch`` changes only their last digits."""
     return record.made_from(settings, {"classifier": _classifier(settings)}, unused=["batch"])
 
 
@@ -98,7 +98,7 @@ def _all_maps(
 
 
 def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
-    """Write one image's maps; the file appears whole or not at all."""
+    """Write the maps of an image."""
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
     for kind, values in (("plain", maps.plain), ("refined", maps.refined)):
@@ -107,7 +107,7 @@ def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
 
 
 def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a seed file, maps as stored; a sentence where the file is missing or damaged."""
+    """The arrays of a seed file, maps as stored; a sentence if the file is missing or damaged."""
     seeds = read_arrays(path, ("classes", "size", "plain", "refined"), "tagmask seeds")
     if seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
         raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
@@ -118,7 +118,7 @@ def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Maps as stored to numbers from 0 to 1."""
+    """Stored maps as numbers from 0 to 1."""
     return maps.astype(np.float32) / np.float32(255 if maps.dtype == np.uint8 else 1)
 
 
@@ -150,10 +150,10 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
 def _groups(
     catalog: Catalog, indices: range, todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Image]]]:
-    """Readable, tagged images in groups of equal shape, at most ``batch`` each; few are in memory at a time.
+    """Readable, tagged images in groups of equal shape, at most ``batch`` each.
 
-    The groups do not depend on what is still to do: the last digits of a map depend on the images beside it, and a
-    stage that was stopped must end with the same files. A group with something to do is made whole.
+    The groups do not depend on what is left to do: the last digits of a map depend on the images in its batch, and a
+    stage that was stopped must end with the same files. If any image of a group is left, the whole group is made.
     """
     for start in range(0, len(indices), _AT_ONCE):
         together = indices[start : start + _AT_ONCE]
@@ -209,7 +209,7 @@ def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
 
 
 def seed_photo(settings: PhotoSettings) -> str:
-    """Maps of one photo as the command line asks for; returns what to print."""
+    """The maps of a photo for the command line; returns what to print."""
     check(settings)
     model = on_device(load_classifier(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
@@ -228,7 +228,7 @@ def seed_photo(settings: PhotoSettings) -> str:
         _show_affinity(settings.show_affinity, image, maps, model, settings)
         lines.append(f"affinity: {settings.show_affinity}")
     if len(lines) == 1:
-        lines.append("nothing was written; add --show out.png for a picture or --out maps.npz for the maps.")
+        lines.append("nothing was written; add --show out.png for a picture, or --out maps.npz for the maps.")
     return "\n".join(lines)
 
 
