@@ -30,7 +30,12 @@ NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
     *NOT_IN_A_RUN,
 }
-ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False}  # settings that older notes do not name
+ABSENT: Parts = {
+    "kind": "acr",
+    "affinity_steps": 1,
+    "fixed_views": False,
+    "pamr": False,
+}  # settings that older notes do not name
 _SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 
 

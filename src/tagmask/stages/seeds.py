@@ -84,7 +84,7 @@ def _all_maps(
             made = make_maps(model, [image for _, image in group], classes, settings)
             yield from zip([i for i, _ in group], made, strict=True)
         return
-    store = TokenStore.of(model, settings.out / layout.TOKENS, settings.tokens_limit)
+    store = TokenStore.of(model, settings.out, settings.tokens_limit)
     for i in sorted(todo):
         try:
             if not catalog.tags(i):
