@@ -160,10 +160,7 @@ def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
 
 
 def predict(
-    model: DeepLabV2,
-    photo: str | Path | Pillow.Image | Image,
-    tags: Sequence[str] | None = None,
-    **settings: Any,
+    model: DeepLabV2, photo: str | Path | Pillow.Image | Image, tags: Sequence[str] | None = None, **settings: Any
 ) -> Mask:
     """The mask of one photo at its own size, uint8 (H, W): 0 for background, c+1 for the model's class c.
 
