@@ -9,8 +9,7 @@ from typing import Any
 from tagmask.config.base import DataSettings, flag
 from tagmask.config.presets import Preset, Section, find_preset
 from tagmask.config.pseudo import PseudoSettings
-from tagmask.config.report import Rows
-from tagmask.config.seeds import SeedSettings
+from tagmask.config.seeds import Rows, SeedSettings
 from tagmask.config.segment import PredictSettings, SegmentSettings
 from tagmask.config.toml import read_toml, read_values, write_section
 from tagmask.config.train import TrainSettings

@@ -20,7 +20,7 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, read_json, read_object, write_json
+from tagmask.files import PARTIAL, alone, read_object, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -254,19 +254,12 @@ def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
             result = work()
             seconds = round(time.monotonic() - began, 1)
             write_json(file, {"settings": dict(parts), "seconds": seconds, "result": result})
-        return _kept(file)["result"]
+        return read_object(file, "result", "seconds")["result"]
 
 
 def seconds_of(file: Path) -> float:
     """How long the work that ``once`` keeps in ``file`` took."""
-    return float(_kept(file)["seconds"])
-
-
-def _kept(file: Path) -> dict[str, Any]:
-    content = read_json(file)
-    if not isinstance(content, dict) or not {"result", "seconds"} <= content.keys():
-        raise TagmaskError(f"{file} is not as `tagmask paper` writes it; delete it to redo its part.")
-    return content
+    return float(read_object(file, "result", "seconds")["seconds"])
 
 
 def file_digest(path: Path, digits: int | None = 16) -> str:

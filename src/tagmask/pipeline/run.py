@@ -28,12 +28,7 @@ from tagmask.pipeline.record import INPUT, Parts, Record, Status, places, shorte
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
 from tagmask.stages.pool import launched_shard
 
-_FILES = {
-    "masks": layout.PREDICTIONS,
-    "scores": layout.SCORES,
-    "report": layout.REPORT,
-    "settings": layout.CONFIG,
-}
+_FILES = {"masks": layout.PREDICTIONS, "scores": layout.SCORES, "report": layout.REPORT, "settings": layout.CONFIG}
 
 
 @dataclass

@@ -185,10 +185,7 @@ def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
 
 
 def predict(
-    model: Segmenter,
-    photo: str | Path | Pillow.Image | Image,
-    tags: Sequence[str] | None = None,
-    **settings: Any,
+    model: Segmenter, photo: str | Path | Pillow.Image | Image, tags: Sequence[str] | None = None, **settings: Any
 ) -> Mask:
     """The mask of one photo at its own size, uint8 (H, W): 0 for background, c+1 for the model's class c.
 
