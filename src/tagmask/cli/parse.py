@@ -120,7 +120,8 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
     if command == "export":  # masks given by --labels are pseudo labels or the user's own
         command = "pseudo" if _given(arguments, "--labels") else "predict"
     stages = list(SECTIONS)
-    last = stages.index({"score": "seeds", "report": "predict"}.get(command, command))
+    command = "seeds" if command == "score" else command
+    last = stages.index(command) if command in stages else len(stages) - 1  # report, and stages without a section
     return stages[last::-1]
 
 

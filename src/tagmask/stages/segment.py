@@ -1,5 +1,6 @@
 """Train the segmentation network on pseudo labels."""
 
+import hashlib
 from pathlib import Path
 
 import torch
@@ -9,7 +10,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
-from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, digest, made_from, places
+from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, made_from, places
 from tagmask.stages.timing import Probe, time_step
 from tagmask.training.loop import Loop, Trained
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
@@ -45,7 +46,8 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
     missing = [catalog.name(i) for i in range(len(catalog)) if i not in sizes]
     shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
     note = f"{len(missing)} of {len(catalog)} images have no pseudo label in {folder} and are left out: {shown}"
-    return catalog.subset(list(sizes)), (note,) if missing else (), digest(map(str, sizes.values()))
+    fingerprint = hashlib.sha256(str(list(sizes.values())).encode()).hexdigest()[:16]
+    return catalog.subset(list(sizes)), (note,) if missing else (), fingerprint
 
 
 def estimate(probe: Probe) -> float:
