@@ -109,9 +109,9 @@ def best_seconds(image: Pixels, probabilities: Floats, settings: CrfSettings, re
     for _ in range(repeats):
         for way, solve in WAYS.items():
             start = time.process_time()
-            found = solve(image, probabilities, settings)
+            refined = solve(image, probabilities, settings)
             seconds[way] = min(seconds[way], time.process_time() - start)
-            labels[way] = found.argmax(axis=0)
+            labels[way] = refined.argmax(axis=0)
     agreement = min(float((labels[way] == labels["pydensecrf2"]).mean()) for way in WAYS)
     if agreement < 0.999:
         raise SystemExit(f"only {agreement:.2%} of the labels agree: nothing to compare.")

@@ -134,7 +134,7 @@ def best_seconds(workers: dict[str, Worker], count: int, repeats: int) -> dict[s
                 spent, maps[way], _ = worker.turn(count)
                 seconds[way].append(spent)
     pairs = zip(maps["per class"], maps["tagmask"], strict=True)
-    apart = max(abs(one - other) for one, other in pairs) / max(maps["per class"])
+    apart = max(abs(slow - fast) for slow, fast in pairs) / max(maps["per class"])
     if apart > 1e-3:
         raise SystemExit(f"the maps of per class and tagmask differ by {apart:.1e}: nothing to compare.")
     return {way: min(spent) for way, spent in seconds.items()}

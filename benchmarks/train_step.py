@@ -49,8 +49,8 @@ GIVE_BACK = "MALLOC_MMAP_THRESHOLD_"  # glibc: larger blocks go back to the syst
 def plain_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor:
     """Both views in one batch, class loss only."""
     logits = classifier.vit(classifier.normalize(torch.cat([images, images.flip(-1)])))
-    one, other = logits.chunk(2)
-    return F.multilabel_soft_margin_loss(one, targets) + F.multilabel_soft_margin_loss(other, targets)
+    first, second = logits.chunk(2)
+    return F.multilabel_soft_margin_loss(first, targets) + F.multilabel_soft_margin_loss(second, targets)
 
 
 def kept_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor:
@@ -63,13 +63,15 @@ def kept_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor
     loss = plain_loss(classifier, images, targets)
     for hook in hooks:
         hook.remove()
-    one, other = torch.stack([matrix.mean(dim=1) for matrix in matrices], dim=1).chunk(2)  # (B, L, n+1, n+1) each
+    original, transformed = torch.stack([matrix.mean(dim=1) for matrix in matrices], dim=1).chunk(
+        2
+    )  # (B, L, n+1, n+1) each
     height, width = classifier.grid(*images.shape[-2:])
     flipped = torch.arange(height * width).view(height, width).flip(-1).flatten() + 1
     index = torch.cat([torch.zeros(1, dtype=torch.long), flipped])  # (n+1,)
-    restored = other[..., index, :][..., index]
-    activation = F.l1_loss(one[..., 0, 1:], restored[..., 0, 1:])
-    affinity = F.l1_loss(one[..., 1:, 1:], restored[..., 1:, 1:])
+    restored = transformed[..., index, :][..., index]
+    activation = F.l1_loss(original[..., 0, 1:], restored[..., 0, 1:])
+    affinity = F.l1_loss(original[..., 1:, 1:], restored[..., 1:, 1:])
     return loss + WEIGHT * activation + WEIGHT * affinity
 
 

@@ -53,8 +53,8 @@ def dense_matrix(features: Array) -> Array:
     matrix = np.eye(nodes.size, dtype=np.float32)
     for edge, (dy, dx) in zip(edge_affinities(features), half_offsets(), strict=True):
         (rows, other_rows), (columns, other_columns) = overlap(height, dy), overlap(width, dx)
-        one, other = nodes[rows, columns], nodes[other_rows, other_columns]
-        matrix[one, other] = matrix[other, one] = edge[rows, columns] ** BETA
+        node, neighbour = nodes[rows, columns], nodes[other_rows, other_columns]
+        matrix[node, neighbour] = matrix[neighbour, node] = edge[rows, columns] ** BETA
     matrix /= matrix.sum(axis=1, keepdims=True)
     return matrix
 

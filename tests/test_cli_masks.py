@@ -135,7 +135,7 @@ def test_one_photo(segmented: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(np.unique(mask).tolist()) <= {0, 2, 4}
     assert np.array(Image.open(segmented / "out.png")).shape[1] > 2 * image.shape[1]
     capsys.readouterr()
-    for tags, message in (("unicorn", "does not know the class 'unicorn'"), ("a,,b", "holds an empty tag")):
+    for tags, message in (("unicorn", "does not know the class 'unicorn'"), ("a,,b", "contains an empty tag")):
         assert run("predict", photo, *flags, "--tags", tags) == 1
         assert message in capsys.readouterr().err
 
@@ -188,7 +188,7 @@ def test_ctrl_c_leaves_no_half_file_and_the_rest_is_made_later(
     assert len(list((segmented / "6_predictions").glob("*.png"))) == 2
     assert not leftovers(segmented)
     assert run(*command) == 0
-    assert f"{COUNT - 2} made, 2 were there already" in capsys.readouterr().out
+    assert f"{COUNT - 2} made, 2 already there" in capsys.readouterr().out
 
 
 def test_ctrl_c_while_training(labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ def run_demo(settings: DemoSettings) -> None:
 
 
 def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None = None) -> RunSettings:
-    """The settings of the preset `scenes`; predictions are told the tags."""
+    """The preset `scenes`; predictions are restricted to the tags of a picture."""
     values = run_values("scenes", None)
     values["train"] = dataclasses.replace(values["train"], steps=settings.steps, seed=settings.seed, **(changes or {}))
     values["pseudo"] = dataclasses.replace(values["pseudo"], rule=RULE, processes=min(4, os.cpu_count() or 1))
@@ -82,9 +82,9 @@ def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None
 
 @contextmanager
 def _beside(training: TrainSettings) -> Iterator[None]:
-    """Another training goes on in a process of its own meanwhile; two single threads get more done than one pair.
+    """Run another training in a second process meanwhile: two processes of one thread are faster than one of two.
 
-    It is only a head start: whatever it leaves undone is done by whoever asks for that training afterwards.
+    If it does not finish, the ordinary stage resumes it later.
     """
     import torch
 
@@ -95,19 +95,19 @@ def _beside(training: TrainSettings) -> Iterator[None]:
         yield
         return
     process = multiprocessing.get_context("spawn").Process(target=_train_quietly, args=(training,), daemon=True)
-    with deaf_to_ctrl_c():  # this process ends it
+    with deaf_to_ctrl_c():  # this process terminates it
         process.start()
     torch.set_num_threads(threads // 2)
     try:
         yield
         process.join()
     finally:
-        process.terminate()  # where this one was stopped; a training can be
+        process.terminate()  # no effect if it has finished
         torch.set_num_threads(threads)
 
 
 def _train_quietly(training: TrainSettings) -> None:
-    """Train on half of the cores; what it says is thrown away."""
+    """Train on half of the cores, without output."""
     import torch
 
     from tagmask.stages.train import train
@@ -122,22 +122,18 @@ def table(baseline: Any, run: Any) -> str:
     head = f"{'mIoU':28} {'without affinity':>18} {'with affinity':>15}"
     lines = [head, "-" * len(head)]
     for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", run.seeds)):
-        plain, refined = (_percent(_blind(scores, kind)) for kind in ("plain", "refined"))
+        plain, refined = (_blind(scores, kind) for kind in ("plain", "refined"))
         lines.append(f"{title:28} {plain:>18} {refined:>15}")
     for title, stage in (("pseudo labels", "pseudo"), ("predictions", "predictions")):
-        lines.append(f"{title:28} {'':>18} {_percent(run.labels[stage].scores.miou_present):>15}")
+        lines.append(f"{title:28} {'':>18} {100 * run.labels[stage].scores.miou_present:>15.1f}")
     note = f"{run.seeds.images} pictures with tags, their masks unseen; thresholds by {RULE}, chosen without masks."
     return "\n".join([*lines, note])
 
 
-def _blind(scores: Any, kind: str) -> float:
-    """mIoU at the threshold that the rule chose; nan where it could not."""
+def _blind(scores: Any, kind: str) -> str:
+    """mIoU at the threshold that the rule chose, in per cent; nan if it could not choose one."""
     threshold = scores.chosen[kind].get(RULE)
-    return float("nan") if threshold is None else float(scores.curves[kind].at(threshold).miou_present)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
+    return "nan" if threshold is None else f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
 
 
 def _show_examples(out: Path, scenes: Any) -> None:

@@ -7,7 +7,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
-DAMAGED = (  # what reading a damaged .npz may raise
+_DAMAGED = (  # what reading a damaged .npz may raise
     *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
 )
@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    """The permission bits that new files lack; they can only be read by setting them for a moment."""
+    """The permission bits that new files lack; they can only be read by setting them briefly."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
@@ -81,13 +81,34 @@ def read_object(path: Path, *keys: str) -> dict[str, Any]:
     """Parse a JSON file that tagmask wrote: an object with ``keys``."""
     value = read_json(path)
     if not isinstance(value, dict) or not set(keys) <= value.keys():
-        raise TagmaskError(f"{path} is not as tagmask writes it; delete it, and its part is done again.")
+        raise TagmaskError(f"{path} was not written by tagmask; delete it, and its part is redone.")
     return value
+
+
+def write_arrays(path: Path, **arrays: Any) -> None:
+    """Write NumPy arrays as a compressed .npz, without pickle."""
+    import numpy as np
+
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any]:
+    """The arrays ``names`` of a .npz that ``command`` writes; a sentence if the file is missing or damaged."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except FileNotFoundError:
+        raise TagmaskError(f"{path} does not exist; make it with `{command}`.") from None
+    except _DAMAGED as error:
+        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `{command}` again.") from None
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """No other process works in ``folder`` meanwhile; a second one waits. Only where the system has such locks."""
+    """Lock ``folder``: a second process waits. Windows has no such locks."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl

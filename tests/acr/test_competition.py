@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tagmask.acr.competition import propagate, share
-from tagmask.acr.localize import acr, localize, localize_both, pad_classes
+from tagmask.acr.localize import acr, localize, localize_both, pad_classes, propagate, share
 from tagmask.errors import TagmaskError
 from tests.helpers import tiny_classifier
 

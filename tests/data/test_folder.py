@@ -169,7 +169,7 @@ def test_masks_that_match_nothing(tmp_path: Path) -> None:
         ("t.json", '{"a": ["dog"], "a": ["cat"]}', 'entry 2: "a" is already listed at entry 1'),
         ("t.csv", "file,cat,dog\na,1,yes\n", 'line 2: "yes" in the column "dog"; write 0 or 1'),
         ("t.csv", "file,cat,dog\na,1,\n", 'line 2: "" in the column "dog"; write 0 or 1'),
-        ("t.csv", "file,cat,dog\na,1\n", "line 2: 2 cells where the header has 3"),
+        ("t.csv", "file,cat,dog\na,1\n", "line 2: 2 cells, but the header has 3"),
         (
             "t.csv",
             "picture,kind\na,dog\n",
@@ -201,7 +201,7 @@ def test_all_mistakes_are_reported_at_once_ten_of_each_kind(tmp_path: Path) -> N
         read_folder(images, table(tmp_path, "\n".join(["file,tags", *lines])))
     report = str(caught.value)
     assert "tags.csv has 15 mistakes" in report
-    assert report.count("3 cells where the header has 2") == 10
+    assert report.count("3 cells, but the header has 2") == 10
     assert "and 3 more of this kind" in report
     assert "line 15: an empty tag" in report
     assert 'line 16: "a" is already listed at line 15' in report

@@ -25,7 +25,7 @@ def smooth_maps(labels: int, height: int, width: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
     coarse = rng.normal(0, 2, (labels, 5, 6)).astype(np.float32)
     bicubic = Image.Resampling.BICUBIC
-    scores = np.stack([np.asarray(Image.fromarray(one).resize((width, height), bicubic)) for one in coarse])
+    scores = np.stack([np.asarray(Image.fromarray(field).resize((width, height), bicubic)) for field in coarse])
     return softmax(scores).astype(np.float32)
 
 
@@ -79,10 +79,10 @@ def by_brute_force(image: Pixels, probabilities: Floats, settings: CrfSettings) 
     alike = near / settings.bilateral_sxy**2 + square_distances(colours) / settings.bilateral_srgb**2
     kernel += settings.bilateral_weight * normalised(np.exp(-alike / 2))
     evidence = np.log(probabilities.reshape(labels, -1).astype(np.float64).clip(1e-5, 1))  # (K, N)
-    found = softmax(evidence)
+    refined = softmax(evidence)
     for _ in range(settings.iterations):
-        found = softmax(evidence + found @ kernel)
-    return found.reshape(probabilities.shape)
+        refined = softmax(evidence + refined @ kernel)
+    return refined.reshape(probabilities.shape)
 
 
 def square_distances(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -105,9 +105,9 @@ def test_brute_force_on_a_small_picture(sxy: float, srgb: float, seed: int, labe
     """
     settings = CrfSettings(10, 3, 1, sxy, srgb, 2)
     image, probabilities = picture(24, 32, seed), smooth_maps(labels, 24, 32, seed)
-    found, expected = dense_crf(image, probabilities, settings), by_brute_force(image, probabilities, settings)
-    assert (found.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.98
-    assert np.abs(found - expected).mean() <= 0.01
+    refined, expected = dense_crf(image, probabilities, settings), by_brute_force(image, probabilities, settings)
+    assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.98
+    assert np.abs(refined - expected).mean() <= 0.01
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -115,17 +115,17 @@ def test_brute_force_on_a_small_picture(sxy: float, srgb: float, seed: int, labe
 def test_same_labels_as_pydensecrf_on_photos(index: int, preset: str) -> None:
     image = photo(index, longest=120 + 2 * index)
     probabilities = smooth_maps(2 + index % 3, image.shape[0], image.shape[1], seed=index)
-    found, expected = (solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf))
-    assert (found.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
-    assert np.abs(found - expected).mean() < 1e-4
+    refined, expected = (solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf))
+    assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
+    assert np.abs(refined - expected).mean() < 1e-4
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_same_labels_as_pydensecrf_on_a_whole_photo(preset: str) -> None:
     image = photo(21, longest=None)
     probabilities = smooth_maps(3, *image.shape[:2])
-    found, expected = (solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf))
-    assert (found.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
+    refined, expected = (solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf))
+    assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
 
 
 def test_hard_and_many_labels_agree_with_pydensecrf() -> None:
@@ -133,8 +133,8 @@ def test_hard_and_many_labels_agree_with_pydensecrf() -> None:
     image, soft = picture(60, 80), smooth_maps(21, 60, 80)
     hard = (soft == soft.max(axis=0)).astype(np.float32)
     for probabilities in (soft, hard):
-        found, expected = (solve(image, probabilities, SEEDS) for solve in (dense_crf, by_pydensecrf))
-        assert (found.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
+        refined, expected = (solve(image, probabilities, SEEDS) for solve in (dense_crf, by_pydensecrf))
+        assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
 
 
 def test_labels_follow_the_edge_of_the_image() -> None:
@@ -142,10 +142,10 @@ def test_labels_follow_the_edge_of_the_image() -> None:
     image = np.full((40, 60, 3), 50, np.uint8)
     image[:, 30:] = 200
     left = np.where(np.arange(60) < 34, 0.7, 0.3) * np.ones((40, 1))
-    found = dense_crf(image, np.stack([left, 1 - left]))
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found.argmax(axis=0)[20], np.arange(60) >= 30)
-    np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-6)
+    refined = dense_crf(image, np.stack([left, 1 - left]))
+    assert refined.dtype == np.float32
+    np.testing.assert_array_equal(refined.argmax(axis=0)[20], np.arange(60) >= 30)
+    np.testing.assert_allclose(refined.sum(axis=0), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [2, 5, 21])
@@ -180,8 +180,8 @@ def test_one_iteration_by_hand() -> None:
     settings = CrfSettings(1, gaussian_weight=0, bilateral_sxy=0.01, bilateral_srgb=1, bilateral_weight=2)
     p = np.array([0.8, 0.3])
     odds = p / (1 - p) * np.exp(2 * (p - (1 - p)))
-    found = dense_crf(image, np.stack([p, 1 - p])[:, None], settings)
-    np.testing.assert_allclose(found[0, 0], odds / (1 + odds), rtol=1e-4)
+    refined = dense_crf(image, np.stack([p, 1 - p])[:, None], settings)
+    np.testing.assert_allclose(refined[0, 0], odds / (1 + odds), rtol=1e-4)
 
 
 def test_plain_image_smooths_by_place_alone() -> None:
@@ -189,9 +189,9 @@ def test_plain_image_smooths_by_place_alone() -> None:
     noisy = np.full((30, 40), 0.7)
     noisy[10, 10] = 0.2
     probabilities = np.stack([noisy, 1 - noisy])
-    found = [dense_crf(np.full((30, 40, 3), value, np.uint8), probabilities) for value in (0, 128)]
-    assert (found[0].argmax(axis=0) == 0).all()
-    np.testing.assert_allclose(found[0], found[1], atol=0.02)
+    refined = [dense_crf(np.full((30, 40, 3), value, np.uint8), probabilities) for value in (0, 128)]
+    assert (refined[0].argmax(axis=0) == 0).all()
+    np.testing.assert_allclose(refined[0], refined[1], atol=0.02)
     alone = dense_crf(np.zeros((30, 40, 3), np.uint8), probabilities, replace(SEEDS, gaussian_weight=0))
     assert np.isfinite(alone).all()
 
@@ -202,12 +202,12 @@ def test_any_size_and_number_of_labels(shape: tuple[int, int], labels: int) -> N
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (*shape, 3), np.uint8)
     probabilities = rng.dirichlet(np.ones(labels), shape).transpose(2, 0, 1)
-    found = dense_crf(image, probabilities)
-    assert found.shape == (labels, *shape)
-    np.testing.assert_allclose(found.sum(axis=0), 1, atol=1e-6)
+    refined = dense_crf(image, probabilities)
+    assert refined.shape == (labels, *shape)
+    np.testing.assert_allclose(refined.sum(axis=0), 1, atol=1e-6)
     if labels > 1:
         expected = by_brute_force(image, probabilities.astype(np.float32), SEEDS)
-        assert np.abs(found - expected).mean() < 0.03
+        assert np.abs(refined - expected).mean() < 0.03
 
 
 def test_grey_is_three_equal_channels() -> None:

@@ -48,14 +48,14 @@ def test_confident_regions_follow_their_definition() -> None:
     for power in (2.0, 8.0):
         background = (1 - maps.max(axis=0)) ** power
         winners[power] = dense_crf(image, np.concatenate([background[None], maps]), SEEDS).argmax(axis=0)
-    found = confident_regions(image, [3, 5], maps, 2.0, 8.0)
-    for place in np.ndindex(found.shape):
+    regions = confident_regions(image, [3, 5], maps, 2.0, 8.0)
+    for place in np.ndindex(regions.shape):
         strict, lenient = winners[2.0][place], winners[8.0][place]
         if strict and lenient:
-            assert found[place] == (4, 6)[strict - 1]
+            assert regions[place] == (4, 6)[strict - 1]
         else:
-            assert found[place] == (0 if strict == lenient == 0 else 255)
-    assert len(np.unique(found)) > 1
+            assert regions[place] == (0 if strict == lenient == 0 else 255)
+    assert len(np.unique(regions)) > 1
 
 
 def test_greyscale_and_thin_images() -> None:
@@ -63,10 +63,10 @@ def test_greyscale_and_thin_images() -> None:
 
 
 def test_agreement() -> None:
-    one, other = np.array([[0, 1, 2]], np.uint8), np.array([[0, 2, 2]], np.uint8)
-    assert agreement(one, other).tolist() == [[0, 255, 2]]
+    first, second = np.array([[0, 1, 2]], np.uint8), np.array([[0, 2, 2]], np.uint8)
+    assert agreement(first, second).tolist() == [[0, 255, 2]]
     with pytest.raises(TagmaskError, match="only labels of one image"):
-        agreement(one, other.T)
+        agreement(first, second.T)
 
 
 def test_bad_input() -> None:

@@ -18,23 +18,23 @@ def loop_pairs(labels: Tensor, radius: float) -> Counter[tuple[str, int, int, in
     """Every unordered pair once, by its kind and two positions."""
     height, width = labels.shape
     places = [(y, x) for y in range(height) for x in range(width)]
-    found: Counter[tuple[str, int, int, int, int]] = Counter()
+    pairs: Counter[tuple[str, int, int, int, int]] = Counter()
     for i, (y, x) in enumerate(places):
         for v, u in places[i + 1 :]:
-            one, other = int(labels[y, x]), int(labels[v, u])
-            if (y - v) ** 2 + (x - u) ** 2 < radius**2 and 255 not in (one, other):
-                kind = "negative" if one != other else "foreground" if one else "background"
-                found[kind, y, x, v, u] += 1
-    return found
+            label, partner = int(labels[y, x]), int(labels[v, u])
+            if (y - v) ** 2 + (x - u) ** 2 < radius**2 and 255 not in (label, partner):
+                kind = "negative" if label != partner else "foreground" if label else "background"
+                pairs[kind, y, x, v, u] += 1
+    return pairs
 
 
 def listed(labels: Tensor, radius: float) -> Counter[tuple[str, int, int, int, int]]:
-    found: Counter[tuple[str, int, int, int, int]] = Counter()
+    pairs: Counter[tuple[str, int, int, int, int]] = Counter()
     for kind, mask in pair_labels(labels, radius)._asdict().items():
         for e, y, x in mask.nonzero().tolist():
             dy, dx = half_offsets(radius)[e]
-            found[kind, y, x, y + dy, x + dx] += 1
-    return found
+            pairs[kind, y, x, y + dy, x + dx] += 1
+    return pairs
 
 
 @pytest.mark.parametrize("radius", [1.2, 2, 3, 5])

@@ -41,9 +41,9 @@ def test_matrix_and_walk_equal_the_dense_ones(grid: tuple[int, int], radius: flo
     single = transition(features.astype(np.float32), radius, beta)
     assert [str(single.dtype), str(single.indices.dtype)] == ["float32", "int32"]
     power = np.linalg.matrix_power(single.toarray().astype(float), 64)
-    found = random_walk(maps.astype(np.float32), single)
-    np.testing.assert_allclose(found.reshape(3, -1).T, power @ maps.reshape(3, -1).T, atol=1e-6)
-    np.testing.assert_allclose(found, walked, atol=5e-6)  # 64 products with rounded affinities
+    steps = random_walk(maps.astype(np.float32), single)
+    np.testing.assert_allclose(steps.reshape(3, -1).T, power @ maps.reshape(3, -1).T, atol=1e-6)
+    np.testing.assert_allclose(steps, walked, atol=5e-6)  # 64 products with rounded affinities
 
 
 def test_many_channels_are_summed_in_parts() -> None:

@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tagmask.acr.competition import propagate, share
 from tagmask.acr.consistency import consistency_losses
-from tagmask.acr.localize import localize, localize_both
+from tagmask.acr.localize import localize, localize_both, propagate, share
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.errors import TagmaskError
 from tagmask.methods.mctformer import fuse

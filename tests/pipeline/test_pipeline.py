@@ -304,7 +304,7 @@ def test_a_stage_is_added_by_a_row(
     assert run(tiny_run(out, estimate=True)).made == (counts,)
     printed = capsys.readouterr().out
     assert re.search(rf"counts +to do +{IMAGES} images +about 60 s", printed)
-    assert f"counts: {IMAGES} made, 0 were there already, in {out / '7_counts'}" in printed
+    assert f"counts: {IMAGES} made, 0 already there, in {out / '7_counts'}" in printed
     assert (out / "7_counts/scene_000003.txt").read_text().endswith(" tags\n")
     assert run(tiny_run(out)).made == ()
     (out / "7_counts/scene_000003.txt").unlink()

@@ -278,7 +278,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         written(settings(tmp_path, rows=99))
     with pytest.raises(TagmaskError, match="does not exist; give the folder of a run"):
         written(settings(tmp_path / "none"))
-    with pytest.raises(TagmaskError, match="holds no training, maps or masks"):
+    with pytest.raises(TagmaskError, match="contains no training, maps or masks"):
         written(settings(tmp_path))
     add_labels(tmp_path, "6_predictions", 0)
     (tmp_path / "scores.json").write_text('{"predictions": {"iou": {}}}')

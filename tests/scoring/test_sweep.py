@@ -118,10 +118,10 @@ def test_first_class_wins_a_tie() -> None:
 
 def test_by_hand_on_a_3x4_grid() -> None:
     """Two classes and one ignored pixel at t = 0.5."""
-    one = np.array([[0.9, 0.8, 0.1, 0.0], [0.9, 0.6, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0]], np.float32)
-    two = np.array([[0.0, 0.1, 0.2, 0.3], [0.1, 0.7, 0.6, 0.7], [0.2, 0.3, 0.2, 0.1]], np.float32)
+    first = np.array([[0.9, 0.8, 0.1, 0.0], [0.9, 0.6, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0]], np.float32)
+    second = np.array([[0.0, 0.1, 0.2, 0.3], [0.1, 0.7, 0.6, 0.7], [0.2, 0.3, 0.2, 0.1]], np.float32)
     target = np.array([[1, 1, 0, 0], [1, 1, 2, 2], [1, 0, 0, 255]], np.uint8)
-    curve = sweep([([0, 1], np.stack([one, two]), target)], 3)
+    curve = sweep([([0, 1], np.stack([first, second]), target)], 3)
     scores = curve.at(0.5)
     # One: 3 of 5 found. Two: both, and a pixel of class one. Background: all 4, and one too many.
     assert curve.confusions[50].tolist() == [[4, 0, 0], [1, 3, 1], [0, 0, 2]]

@@ -25,11 +25,10 @@ from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
-from tagmask.stages.pseudo import label_image, make_pseudo
+from tagmask.stages.pseudo import attention_walk, label_image, make_pseudo, net_walk
 from tagmask.stages.score import score_run
 from tagmask.stages.seeds import write_seeds
 from tagmask.stages.segment import train_segmenter
-from tagmask.stages.spread import AttentionWalk, NetWalk
 from tests.helpers import tiny_classifier
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -127,7 +126,7 @@ def test_labels_of_other_classes_are_not_used(run: Path, tmp_path: Path) -> None
     make_pseudo(settings(run))
     other = run / "4_pseudo/made_by.json"
     other.write_text(other.read_text().replace('"cow"', '"calf"'))
-    with pytest.raises(TagmaskError, match="holds pseudo labels made otherwise"):
+    with pytest.raises(TagmaskError, match="holds pseudo labels made with other settings"):
         make_pseudo(settings(run))
     with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
         train_segmenter(SegmentSettings(out=run, count=6, backbone="test_resnet", size=33, steps=1, batch=2))
@@ -170,7 +169,7 @@ def test_a_launch_labels_with_the_network_of_one_process(run: Path, monkeypatch:
     with monkeypatch.context() as patch:
         for name, value in launch.items():
             patch.setenv(name, value)
-        with pytest.raises(TagmaskError, match="AffinityNet is trained by one process; start `tagmask pseudo` without"):
+        with pytest.raises(TagmaskError, match="AffinityNet is trained by a single process; run `tagmask pseudo`"):
             make_pseudo(settings(run, method="walk"))
     make_pseudo(settings(run, method="walk"))
     for file in (run / "4_pseudo").glob("*.png"):
@@ -192,7 +191,7 @@ def test_attention_route(run: Path) -> None:
         with pytest.raises(TagmaskError, match=r"(affinity_blocks|size) was .* and is now .*--restart"):
             make_pseudo(settings(run, method="attention", **changes))
     tiny_classifier(classes=len(CLASSES), seed=1).save(run / "1_classifier")
-    with pytest.raises(TagmaskError, match="network was"):
+    with pytest.raises(TagmaskError, match="classifier changed"):
         make_pseudo(settings(run, method="attention", affinity_blocks=(0, 1)))
     with pytest.raises(TagmaskError, match=r"do not exist; .* has blocks 0 to"):
         make_pseudo(settings(run, method="attention", affinity_blocks=(0, 70), restart=True))
@@ -201,7 +200,7 @@ def test_attention_route(run: Path) -> None:
 def test_attention_walk_by_matrix_power() -> None:
     model = tiny_classifier().eval()
     model.crop_size = 32  # long side 40: five patches of 8
-    route = AttentionWalk(model, settings(Path(), size=40, affinity_blocks=(0, 1)).map_settings(), 2.0, 3)
+    views = settings(Path(), size=40, affinity_blocks=(0, 1)).map_settings()
     image = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
     maps = np.repeat(np.repeat(np.random.default_rng(1).random((2, 3, 5)), 8, 1), 8, 2).astype(np.float32)
     with torch.no_grad():
@@ -209,10 +208,10 @@ def test_attention_walk_by_matrix_power() -> None:
         _, attention = model.attend(picture, range(2))
     matrix = from_attention(sum(a[0, 1:, 1:] for a in attention).numpy(), 2.0).toarray()  # type: ignore[union-attr]
     walked = (np.linalg.matrix_power(matrix, 3) @ maps[:, ::8, ::8].reshape(2, 15).T).T.reshape(2, 3, 5)
-    found = route.spread(image, maps)
+    maps_at_pixels = attention_walk(image, maps, model=model, settings=views, beta=2.0, steps=3)
     spread = (walked - walked.min((1, 2), keepdims=True)) / np.ptp(walked, axis=(1, 2), keepdims=True)
     # the brightest cell and the order of cells survive the way to pixels and back
-    cells = found[:, 4::8, 4::8]
+    cells = maps_at_pixels[:, 4::8, 4::8]
     assert (cells.reshape(2, -1).argmax(1) == spread.reshape(2, -1).argmax(1)).all()
     assert np.corrcoef(cells.ravel(), spread.ravel())[0, 1] > 0.98
 
@@ -220,11 +219,11 @@ def test_attention_walk_by_matrix_power() -> None:
 @pytest.mark.parametrize("size", [(5, 30), (24, 3), (9, 17)])
 def test_small_images_walk(size: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    route = NetWalk(AffinityNet("test_resnet").eval(), 5, 36.0, 4)
+    net = AffinityNet("test_resnet").eval()
     maps = np.random.default_rng(0).random((1, *size)).astype(np.float32)
-    found = route.spread(np.zeros((*size, 3), np.uint8), maps)
-    assert found.shape == maps.shape
-    assert np.isfinite(found).all()
+    walked = net_walk(np.zeros((*size, 3), np.uint8), maps, net=net, radius=5, beta=36.0, steps=4)
+    assert walked.shape == maps.shape
+    assert np.isfinite(walked).all()
 
 
 def test_a_kill_and_a_second_start_end_alike(run: Path) -> None:
@@ -285,7 +284,9 @@ def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"background 2\.0 must be at least 0 and at most 1"):
         make_pseudo(settings(run, background=2.0))
     make_pseudo(settings(run, background=0.5))
-    with pytest.raises(TagmaskError, match=r"pseudo labels made otherwise \(background was 0\.5 and is now 0\.6\)"):
+    with pytest.raises(
+        TagmaskError, match=r"pseudo labels made with other settings or inputs \(background was 0\.5 and is now 0\.6\)"
+    ):
         make_pseudo(settings(run, background=0.6))
 
 
@@ -315,5 +316,5 @@ def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> No
     assert found.labels["predictions"].scores.miou_present == 1
     assert "seeds: none of these images, left out.\npseudo labels: none of" in found.summary()
     shutil.rmtree(tmp_path / "6_predictions")
-    with pytest.raises(TagmaskError, match=r"no image could be scored; the first because: .*scene_000000"):
+    with pytest.raises(TagmaskError, match=r"nothing in .*2_seeds could be scored; the first reason: .*scene_000000"):
         score_run(ScoreSettings(out=tmp_path, count=2))

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
 import tagmask
+from tagmask.acr.localize import localize
 from tagmask.cli import main
 from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
 from tagmask.errors import TagmaskError
@@ -46,18 +49,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.npz")}
 
 
-def test_files_hold_the_maps(run: Path) -> None:
-    done = seed_catalog(settings(run, dtype="float16"))
+def test_files_hold_the_maps_of_the_method(run: Path) -> None:
+    """Against the localisation itself, with padding, enlarging and stretching done again by another path."""
+    done = seed_catalog(settings(run, dtype="float16", size=48))
     assert (done.made, done.kept, done.skipped) == (8, 0, {})
     model = tagmask.Classifier.load(run / "1_classifier")
-    for i in (0, 5):
+    for i, (height, width) in ((0, (96, 84)), (7, (64, 96))):  # halved, the first is padded from 42 to 48 pixels
         scene = draw_scene(i)
         seeds = read_seeds(run / f"2_seeds/scene_{i:06}.npz")
         assert tuple(seeds["classes"]) == scene.tags
-        assert tuple(seeds["size"]) == scene.mask.shape
-        expected = make_maps(model, [scene.image], [scene.tags], MapSettings(flip=False))[0]
-        np.testing.assert_allclose(seeds["refined"], expected.refined, atol=1e-3)
-        np.testing.assert_allclose(seeds["plain"], expected.plain, atol=1e-3)
+        assert tuple(seeds["size"]) == scene.mask.shape == (height, width)
+        tensor = torch.from_numpy(scene.image).permute(2, 0, 1)[None] / 255
+        half = model.normalize(F.interpolate(tensor, (height // 2, width // 2), mode="bilinear", antialias=True))
+        padded = F.pad(half, (0, 48 - width // 2))
+        for affinity, kind in ((False, "plain"), (True, "refined")):
+            maps = localize(model, padded, [scene.tags], affinity=affinity)[0]
+            pixels = F.interpolate(maps[None], padded.shape[-2:], mode="bilinear")[..., : width // 2]
+            whole = F.interpolate(pixels, (height, width), mode="bilinear")[0].detach().numpy()
+            for stored, map in zip(seeds[kind], whole, strict=True):
+                expected = (map - map.min()) / (map.max() - map.min())
+                np.testing.assert_allclose(stored, expected, atol=2e-3)
+                assert (stored.min(), stored.max()) == (0, 1)
     assert "[seeds]" in (run / "config.toml").read_text()
 
 
@@ -118,12 +130,12 @@ def test_killed_and_resumed_gives_identical_files(run: Path) -> None:
 
 def test_maps_of_two_models_are_not_mixed(run: Path) -> None:
     seed_catalog(settings(run, count=2))
-    with pytest.raises(TagmaskError, match=r"layers was 2 and is now 3.*--restart"):
+    with pytest.raises(TagmaskError, match=r"layers was the default and is now 3.*--restart"):
         seed_catalog(settings(run, count=2, layers=3))
     other = tiny_classifier(classes=len(CLASSES), seed=1)
     other.classes = CLASSES
     other.save(run / "1_classifier")
-    with pytest.raises(TagmaskError, match="holds maps made otherwise"):
+    with pytest.raises(TagmaskError, match="holds maps made with other settings or inputs"):
         seed_catalog(settings(run, count=2))
     assert seed_catalog(settings(run, count=2, restart=True)).made == 2
 
@@ -222,7 +234,7 @@ def test_maps_by_another_method(run: Path) -> None:
     np.testing.assert_allclose(seeds["plain"], expected.plain, atol=1e-3)
     np.testing.assert_allclose(seeds["refined"], expected.refined, atol=1e-3)
     assert np.abs(expected.refined - of_acr.refined).max() > 0.1
-    with pytest.raises(TagmaskError, match="method was 'generic' and is now 'cam'"):
+    with pytest.raises(TagmaskError, match="method was generic and is now cam"):
         seed_catalog(settings(run, method="cam", dtype="float16"))
 
 

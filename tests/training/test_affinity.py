@@ -19,7 +19,7 @@ from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.scenes.catalog import Scenes
-from tagmask.stages.spread import NetWalk
+from tagmask.stages.pseudo import net_walk
 from tagmask.training.affinity import AffinityTask, build_net, train_affinity
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer
@@ -101,24 +101,25 @@ def test_the_walk_leaves_edges_where_they_are(tmp_path: Path) -> None:
     catalog, masks = edges(tmp_path, 32)
     settings = small(steps=50, batch=4, size=64, optimizer="adamw", lr=2e-3, head_lr=1.0, jitter=0.0, scales=(1.0, 1.0))
     trained = train_affinity(catalog, tmp_path / "regions", settings, tmp_path / "net")
-    route = NetWalk(AffinityNet.load(trained.folder), radius=3.0, beta=8.0, steps=64)
+    net = AffinityNet.load(trained.folder)
     moved: tuple[list[float], list[float]] = [], []
     for i, mask in enumerate(masks):
-        spread = route.spread(catalog.load_image(i), (mask == 1).astype(np.float32)[None])[0]
+        maps = (mask == 1).astype(np.float32)[None]
+        spread = net_walk(catalog.load_image(i), maps, net=net, radius=3.0, beta=8.0, steps=64)[0]
         other = mask.shape[i % 2]  # pixels along the edge
         moved[i % 2].append(((mask == 1).sum() - (spread > 0.5).sum()) / other)
-    for some in moved:
-        assert abs(np.mean(some)) < 1.2  # pixels; half a cell is 4
-        assert np.mean(np.abs(some)) < 3
+    for shifts in moved:
+        assert abs(np.mean(shifts)) < 1.2  # pixels; half a cell is 4
+        assert np.mean(np.abs(shifts)) < 3
 
 
 def test_samples_depend_on_seed_and_position_alone(tmp_path: Path) -> None:
     catalog = photos(tmp_path, 2)
     data = RegionDataset(catalog, tmp_path / "regions", small(size=24), BLACK)
-    one, _, again = data[5, 0], data[6, 0], data[5, 0]
-    assert torch.equal(one["images"], again["images"])
-    assert torch.equal(one["labels"], again["labels"])
-    assert any(not torch.equal(one["images"], data[p, 0]["images"]) for p in range(6, 10))
+    sample, _, again = data[5, 0], data[6, 0], data[5, 0]
+    assert torch.equal(sample["images"], again["images"])
+    assert torch.equal(sample["labels"], again["labels"])
+    assert any(not torch.equal(sample["images"], data[p, 0]["images"]) for p in range(6, 10))
 
 
 def test_paper_defaults_and_rates() -> None:
@@ -184,12 +185,12 @@ def test_stopped_after_any_step_and_resumed_is_bit_identical(tmp_path: Path, mon
         with pytest.raises(KeyboardInterrupt):
             train_affinity(scenes, tmp_path / "regions", small(save_every=1), tmp_path / "parts")
     train_affinity(scenes, tmp_path / "regions", small(save_every=1), tmp_path / "parts")
-    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
-    assert one.keys() == other.keys()
-    for name in one:
-        assert torch.equal(one[name], other[name]), name
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        assert torch.equal(whole[name], parts[name]), name
     start = build_net(small()).state_dict()
-    assert not torch.equal(start["join.weight"], one["join.weight"])
+    assert not torch.equal(start["join.weight"], whole["join.weight"])
 
 
 def test_broken_and_missing_regions(tmp_path: Path) -> None:
@@ -224,9 +225,9 @@ def test_other_regions_do_not_mix_with_an_earlier_training(tmp_path: Path) -> No
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     wrong = small(size=30, scales=(2.0, 1.0), jitter=2.0, radius=1.0, weights=tmp_path / "none.pth", pretrained=True)
-    with pytest.raises(TagmaskError) as told:
+    with pytest.raises(TagmaskError) as raised:
         train_affinity(photos(tmp_path, 1), tmp_path / "regions", wrong, tmp_path / "net")
-    message = str(told.value)
+    message = str(raised.value)
     for part in ("--size 30", "--scales 2.0 1.0", "--jitter 2.0", "--radius 1.0", "none.pth does not exist", "exclude"):
         assert part in message
 

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
-from tagmask.data.open import open_train_and_val
+from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask, TwoViews
@@ -48,8 +48,8 @@ def final(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "1_classifier" / "model.safetensors")
 
 
-def assert_identical(one: Path, other: Path) -> None:
-    first, second = final(one), final(other)
+def assert_identical(first_run: Path, second_run: Path) -> None:
+    first, second = final(first_run), final(second_run)
     assert first.keys() == second.keys()
     for name in first:
         assert torch.equal(first[name], second[name]), name
@@ -91,13 +91,31 @@ def test_views_of_another_size_run_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "view", ["none", "hflip+vflip", "rotate", "rotate90", "hflip+resize0.5", "hflip+hide", "hflip+gray"]
 )
-def test_every_view_trains(view: str, tmp_path: Path) -> None:
-    model = tiny_classifier()
-    losses = TwoViews(model, parse_view(view, 8), tiny_settings(tmp_path, view=view))(
-        torch.rand(2, 3, 32, 32), torch.ones(2, 3)
-    )
-    losses["loss"].backward()
-    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+def test_the_gradient_of_every_view_predicts_the_change_of_the_loss(view: str, tmp_path: Path) -> None:
+    model = tiny_classifier().double()
+    module = TwoViews(model, parse_view(view, 8), tiny_settings(tmp_path, view=view, alpha=50, beta=70))
+    assert_gradient_predicts_loss(module, torch.rand(2, 3, 32, 32).double(), torch.ones(2, 3).double())
+
+
+def assert_gradient_predicts_loss(module: TwoViews, images: torch.Tensor, targets: torch.Tensor) -> None:
+    """loss(w − t·g) = loss(w) − t·|g|² for a small t, for the total loss and for what is compared alone."""
+
+    def losses() -> dict[str, torch.Tensor]:
+        torch.manual_seed(3)  # the same rotation, the same hidden patches
+        return module(images, targets)  # type: ignore[no-any-return]
+
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    for name in ("loss", "affinity"):
+        before = losses()
+        gradients = torch.autograd.grad(before[name], weights, allow_unused=True)
+        square = sum(float((gradient**2).sum()) for gradient in gradients if gradient is not None)
+        assert square > 0 or (name == "affinity" and before[name] == 0)  # the same image twice has distance 0
+        step = 1e-6 / max(square, 1e-12) ** 0.5
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                if gradient is not None:
+                    weight.sub_(step * gradient)
+        assert (before[name] - losses()[name]).item() == pytest.approx(step * square, rel=1e-3, abs=1e-13)
 
 
 def test_no_attention_is_recorded_without_consistency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,19 +200,18 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     done = subprocess.run(launch, env=ENV, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("classifier:") == 1  # one of the processes speaks
-    one, two = final(tmp_path / "one"), final(tmp_path / "two")
+    single, pair = final(tmp_path / "one"), final(tmp_path / "two")
     torch.manual_seed(0)
     start = initial_weights(tmp_path)
-    for name in one:
-        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
-    assert (one["head.weight"] - start["head.weight"]).abs().max() > 1e-3
+    for name in single:
+        torch.testing.assert_close(single[name], pair[name], rtol=1e-4, atol=1e-6)
+    assert (single["head.weight"] - start["head.weight"]).abs().max() > 1e-3
 
 
 def initial_weights(tmp_path: Path) -> dict[str, torch.Tensor]:
-    training, val = open_train_and_val(tiny_settings(tmp_path))
-    weights: dict[str, torch.Tensor] = ClassifierTask(
-        training, val, tiny_settings(tmp_path)
-    ).classifier.vit.state_dict()
+    settings = tiny_settings(tmp_path)
+    training, val = open_catalog(settings).split(settings.val_fraction, settings.seed)
+    weights: dict[str, torch.Tensor] = ClassifierTask(training, val, settings).classifier.vit.state_dict()
     return weights
 
 
@@ -270,9 +287,9 @@ def test_no_validation_image_can_be_read(tmp_path: Path) -> None:
         (tmp_path / "photos").mkdir(exist_ok=True)
         Image.new("RGB", (40, 40), (40 * i, 90, 20)).save(tmp_path / f"photos/{i}.png")
     (tmp_path / "tags.csv").write_text("file,tags\n" + "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(6)))
-    own = {"data": "folder", "images": tmp_path / "photos", "tags": tmp_path / "tags.csv"}
-    options = tiny_settings(tmp_path / "run", steps=2, val_fraction=0.2, **own)
-    _, val = open_train_and_val(options)
+    data = {"data": "folder", "images": tmp_path / "photos", "tags": tmp_path / "tags.csv"}
+    options = tiny_settings(tmp_path / "run", steps=2, val_fraction=0.2, **data)
+    _, val = open_catalog(options).split(options.val_fraction, options.seed)
     assert len(val) == 1
     (tmp_path / f"photos/{val.name(0)}.png").write_bytes(b"no picture")
     trained = train(options)

@@ -27,8 +27,8 @@ class Net(nn.Module):
 def test_groups(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, lr=0.1, head_lr=10, weight_decay=0.5, optimizer="adamw")
     groups = build_optimizer(Net(), settings, ("head",)).param_groups
-    found = {(round(g["lr"], 6), g["weight_decay"], len(g["params"])) for g in groups}
-    assert found == {(0.1, 0.5, 1), (0.1, 0.0, 1), (1.0, 0.5, 1), (1.0, 0.0, 1)}
+    described = {(round(g["lr"], 6), g["weight_decay"], len(g["params"])) for g in groups}
+    assert described == {(0.1, 0.5, 1), (0.1, 0.0, 1), (1.0, 0.5, 1), (1.0, 0.0, 1)}
 
 
 def test_sgd_step_by_hand(tmp_path: Path) -> None:

@@ -174,9 +174,9 @@ def test_stopped_and_resumed_is_bit_identical(
         with pytest.raises(KeyboardInterrupt):
             train_segmenter(settings(run / "parts", pseudo=labels, save_every=1, **options))
     train_segmenter(settings(run / "parts", pseudo=labels, save_every=1, **options))
-    one, other = final(run / "whole"), final(run / "parts")
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    whole, parts = final(run / "whole"), final(run / "parts")
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_a_training_of_an_earlier_version_is_resumed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_images_without_a_label_are_left_out_and_told(run: Path) -> None:
 
 
 def test_no_label_at_all(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match="4_pseudo holds no pseudo label of these images; make them with"):
+    with pytest.raises(TagmaskError, match="4_pseudo contains no pseudo labels of these images; make them with"):
         train_segmenter(settings(tmp_path))
 
 
@@ -241,7 +241,7 @@ def test_labels_of_another_size_are_skipped(run: Path) -> None:
 
 def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
     wrong = settings(tmp_path, size=8, scales=(1.5, 0.5), val_fraction=1.0, weights=tmp_path / "none", pretrained=True)
-    with pytest.raises(TagmaskError) as told:
+    with pytest.raises(TagmaskError) as raised:
         train_segmenter(wrong)
     for part in ("--size 8", "--scales 1.5 0.5", "--val-fraction 1.0", "--weights", "exclude each other"):
-        assert part in str(told.value)
+        assert part in str(raised.value)

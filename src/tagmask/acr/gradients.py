@@ -62,7 +62,7 @@ def class_rows(
 ) -> ClassRows:
     """Rows and gradients of ``classes`` (B, K; −1 = padding) in the last ``layers`` blocks, Ā of ``affinity_blocks``.
 
-    Takes the shortcut where it holds; ``exact_graph`` forces plain autograd.
+    Takes the shortcut if it applies; ``exact_graph`` forces plain autograd.
     """
     check_layers(model, layers)
     check_head(model)
@@ -100,7 +100,7 @@ def check_head(model: Network) -> None:
 
 
 def why_no_shortcut(model: Network) -> str:
-    """What the shortcut does not know about this backbone; empty if the shortcut holds."""
+    """Why the shortcut does not apply to this backbone; empty if it does."""
     # Imported here because tagmask.models must be imported before timm, and only a model from there comes this way.
     from timm.layers.attention import Attention
     from timm.models.deit import VisionTransformerDistilled
@@ -231,7 +231,7 @@ def _mix(query: Tensor, key: Tensor, value: Tensor, keep: bool) -> tuple[Tensor,
 
 
 def _image_by_image(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """So that the matrices of all heads exist for one image at a time only."""
+    """Split the batch, so that the matrices of all heads exist for only one image at a time."""
     return zip(*(tensor.split(1) for tensor in tensors), strict=True)
 
 

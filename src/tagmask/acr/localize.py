@@ -7,11 +7,17 @@ ReLU comes before the mean over heads. The paper writes the product as a row vec
 collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
 takes the affinity of all blocks; ``affinity_blocks`` chooses others.
 
-Not the paper's, and off by default: ``affinity_steps`` repeats the product, ``compete`` and ``propagation`` are
-described in ``tagmask.acr.competition``, and ``centre`` subtracts the mean over the patches from the gradients. A row
-of attention sums to 1: it can move between tokens but not grow, so a constant added to all of g changes nothing that
-the network can do, and where relu cuts is arbitrary. With ``centre`` it cuts at the mean: what is left speaks for the
-class more than the average patch does.
+Not the paper's, and off by default (``docs/seeds.md`` says where they help and what else was tried):
+
+- ``affinity_steps`` repeats the product.
+- ``centre`` subtracts the mean over the patches from the gradients. A row of attention sums to 1: it can move between
+  tokens but not grow, so a constant added to all of g changes nothing that the network can do, and where relu cuts is
+  arbitrary. With ``centre`` it cuts at the mean: what is left speaks for the class more than the average patch does.
+- ``compete`` (``share``): before the affinity spreads the maps, each class keeps, at each patch, its softmax share
+  against the other tagged classes and a constant background. The authors name a limit of their maps: classes do not
+  compete, so connected or co-occurring objects over-activate.
+- ``propagation`` (``propagate``): instead of one product A·g, a walk with restart, x ← (1 − r)·g + r·A x. Evidence
+  reaches patches that are related over several steps, and stays anchored where it came from.
 
 ``localize`` serves every map method, not only ACR's: see ``MapMethod`` and ``tagmask.methods``.
 """
@@ -24,11 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tagmask.acr.competition import propagate, share
 from tagmask.acr.gradients import Network, check_blocks, class_rows
 from tagmask.errors import TagmaskError
 
-PADDING = -1  # in place of a class where an image has fewer classes than another of its batch
+TEMPERATURE = 0.5  # of the softmax between classes
+BACKGROUND = 0.3  # its score against the classes
+STEPS = 8  # of the walk with restart
+PADDING = -1  # fills up the classes of an image that has fewer than others in its batch
 
 
 @dataclass
@@ -42,7 +50,7 @@ class Maps:
 MapMethod = Callable[..., Maps]
 """``method(model, images, classes, blocks, **options) -> Maps``.
 
-``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1, whose maps nobody reads,
+``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1, whose maps are ignored,
 and ``blocks`` are those whose attention is wanted. Options are keyword-only arguments with defaults.
 """
 
@@ -87,6 +95,31 @@ def refine(maps: Tensor, affinity: Tensor, transpose: bool = False, steps: int =
     for _ in range(steps):
         maps = maps @ pairs.transpose(-2, -1)
     return maps
+
+
+def share(maps: Tensor, temperature: float = TEMPERATURE, background: float = BACKGROUND) -> Tensor:
+    """Maps (k, n) of the classes of one image, each stretched to [0, 1] and weighted by its softmax share."""
+    low, high = maps.amin(-1, keepdim=True), maps.amax(-1, keepdim=True)  # (k, 1)
+    stretched = (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)  # (k, n)
+    rivals = torch.cat([torch.full_like(stretched[:1], background), stretched])  # (k + 1, n)
+    return stretched * (rivals / temperature).softmax(0)[1:]
+
+
+def propagate(
+    maps: Tensor, affinity: Tensor, strength: float = 0.8, steps: int = STEPS, transpose: bool = False
+) -> Tensor:
+    """Maps (…, K, n) after ``steps`` of a walk with restart on affinity (…, n, n), rows normalised.
+
+    ``strength`` r is the share that comes along the affinity in each step; 1 − r comes from the map itself.
+    """
+    if not 0 < strength < 1:
+        raise TagmaskError(f"the strength of the propagation is {strength}; it must lie between 0 and 1, e.g. 0.8.")
+    pairs = affinity.transpose(-2, -1) if transpose else affinity
+    pairs = pairs / pairs.sum(-1, keepdim=True)
+    spread = maps
+    for _ in range(steps):
+        spread = (1 - strength) * maps + strength * (spread @ pairs.transpose(-2, -1))
+    return spread
 
 
 def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:

@@ -100,7 +100,7 @@ class Rotate(Permutation):
 
 
 class AnyRotation(View):
-    """One of the three rotations, drawn anew for every step."""
+    """One of the three rotations, drawn for each step."""
 
     def draw(self) -> View:
         return Rotate(90 * int(torch.randint(1, 4, ())))

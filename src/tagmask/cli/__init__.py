@@ -13,11 +13,11 @@ from tagmask.errors import TagmaskError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; a mistake of the user ends with a sentence, not with a traceback."""
+    """Run a command; a mistake by the user ends with a message, not a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may not know a file name's characters
+            stream.reconfigure(errors="backslashreplace")  # the terminal may lack characters of a file name
     try:
         code = _dispatch(arguments)
     except TagmaskError as error:
@@ -67,7 +67,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _output(arguments: Sequence[str]) -> str:
-    """Where a command writes, for errors that name no file."""
+    """Where a command writes, for errors that do not name a file."""
     for flag in ("--to", "--onnx", "--out"):
         for place, argument in enumerate(arguments):
             if argument.startswith(f"{flag}="):

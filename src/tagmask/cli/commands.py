@@ -33,7 +33,7 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Every command: the stages of the table, and some more."""
+    """Every command: the stages of the table, and four more."""
     from tagmask.pipeline.stages import STAGES
 
     return ["demo", "run", *(row.name for row in STAGES), "export", "paper"]
@@ -50,16 +50,19 @@ def _run_stage(name: str, arguments: list[str]) -> None:
         return
     settings: Any = parse(row.settings, arguments, name, description)
     if name == "train" and not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
-        print(f"{settings.backbone} starts from scratch; --pretrained or --weights give better maps.", flush=True)
+        print(
+            f"{settings.backbone} is trained from scratch; --pretrained or --weights FILE gives better maps.",
+            flush=True,
+        )
     result = row.run(settings)
-    if getattr(result, "is_main", True):  # of several launched processes one speaks
+    if getattr(result, "is_main", True):  # of several launched processes, only one prints
         print(result.summary())
 
 
 def _quieten_libraries() -> None:
-    """No chatter of libraries between the progress lines, and threads that wait without burning the core.
+    """Keep libraries quiet between the progress lines, and let waiting threads sleep instead of spinning.
 
-    Spinning threads make training many times slower on a laptop that does anything else; must be set before torch.
+    Spinning threads make training many times slower on a busy laptop. Must be set before torch is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

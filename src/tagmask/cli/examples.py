@@ -32,7 +32,7 @@ also: --preset NAME   start from a named recipe:
 
 RUN = f"""\
 From images and tags to masks: train, seeds, pseudo, segment, predict, score, report. If it is stopped, the same
-command resumes it; a finished stage is done again only where its settings or inputs have changed.
+command resumes it; a finished stage is redone only if its settings or inputs have changed.
 
 examples:
   tagmask run --preset scenes --out run

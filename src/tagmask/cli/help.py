@@ -10,7 +10,7 @@ NOTE = "These are the settings that most people change; --help-all shows all of 
 
 
 def show_help(kind: type[Any], default: Any, arguments: Sequence[str], prog: str, description: str) -> None:
-    """Print the settings of ``kind`` and exit, where the arguments ask for help."""
+    """Print the settings of ``kind`` and exit, if the arguments ask for help."""
     asked = ASKED & set(arguments)
     if not asked:
         return
@@ -33,7 +33,7 @@ def show_help(kind: type[Any], default: Any, arguments: Sequence[str], prog: str
 
 
 def _part(kind: type[Any], values: Mapping[str, Any], hidden: Collection[str], in_group: bool = False) -> type[Any]:
-    """Settings with the same names and docstrings as ``kind``, of which the help does not show the ``hidden`` ones."""
+    """A copy of the settings class ``kind`` whose ``hidden`` settings do not appear in the help."""
     import tyro
 
     hints = typing.get_type_hints(kind)

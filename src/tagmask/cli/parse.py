@@ -26,7 +26,7 @@ def parse(kind: type[Settings], arguments: list[str], command: str, description:
     rest = list(arguments)
     preset, config = take(rest, "--preset"), take(rest, "--config")
     if preset is not None and command not in SECTIONS:
-        raise TagmaskError(f"there is no preset {preset!r}; tagmask {command} has none.")
+        raise TagmaskError(f"--preset {preset}: tagmask {command} has no presets; leave it out.")
     if preset is not None:
         values |= read_values(kind, preset_of(preset, command), f"preset {preset}")
     if config is not None:
@@ -68,7 +68,7 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
         preset = "scenes"
     values = run_values(preset, Path(config) if config is not None else None)
     values = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
-    if config is not None:  # what is scored, and the rows if they are of the same table
+    if config is not None:  # what is scored, and the rows if it is the same table
         earlier = read_values(PaperTop, read_toml(Path(config)).get("paper", {}), f"{config}: paper")
         left_out = {"table", "out"} if earlier.get("table") == table else {"table", "out", "rows"}
         values |= {key: value for key, value in earlier.items() if key not in left_out}
@@ -78,10 +78,12 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
 def from_flags(
     kind: type[Settings], values: dict[str, Any], arguments: list[str], command: str, description: str
 ) -> Settings:
-    """Flags on top of ``values``; where the arguments ask for help, it is printed and the program ends."""
+    """Apply flags on top of ``values``; if the arguments ask for help, print it and exit."""
     import tyro
 
-    required = [field.name for field in dataclasses.fields(kind) if _is_required(field)]
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(kind)
+    required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
     default = kind(**{**dict.fromkeys(required, tyro.MISSING), **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
@@ -126,7 +128,7 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
 
 
 def _refuse_old_names(arguments: list[str], command: str) -> None:
-    """Say what a flag of an earlier version is called today."""
+    """Name the new flag if an earlier version's name is used."""
     stages = SECTIONS if command in ("run", "paper") else ()
     today = {
         f"--{prefix}{switch}{flag(old)}": f"--{prefix}{switch}{flag(new)}"
@@ -142,7 +144,3 @@ def _refuse_old_names(arguments: list[str], command: str) -> None:
 
 def _given(arguments: list[str], name: str) -> bool:
     return any(argument == name or argument.startswith(name + "=") for argument in arguments)
-
-
-def _is_required(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

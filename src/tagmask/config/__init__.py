@@ -1,9 +1,8 @@
 """Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes reported at once."""
 
-from tagmask.config.affinity import AffinitySettings
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
 from tagmask.config.presets import PRESETS, preset_of
-from tagmask.config.pseudo import PseudoSettings
+from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.report import ReportSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
 from tagmask.config.segment import (

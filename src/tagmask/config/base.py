@@ -12,7 +12,7 @@ from tagmask.errors import TagmaskError
 
 @dataclass(frozen=True)
 class Limit:
-    """What a number may be: ``x: Annotated[int, Limit(least=1)]``. Nothing infinite, and no nan, whatever the limit."""
+    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed."""
 
     least: float = -math.inf
     above: float = -math.inf
@@ -60,7 +60,7 @@ class Settings:
 
 
 def _beyond_limit(name: str, value: Any, hint: Any) -> str:
-    """A sentence on a number, or numbers, beyond the limit; empty where there is nothing to say."""
+    """A sentence about numbers outside the limit; empty if they are inside."""
     limit = next((part for part in _metadata(hint) if isinstance(part, Limit)), None)
     numbers = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(number, int | float) for number in numbers):  # a text, a path, nothing
@@ -74,7 +74,7 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> str:
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
-    """What is annotated to a type, or to the type that may also be None."""
+    """The metadata of an annotated type, also inside ``… | None``."""
     inner = next((part for part in typing.get_args(hint) if hasattr(part, "__metadata__")), None)
     return getattr(hint, "__metadata__", ()) or getattr(inner, "__metadata__", ())
 
@@ -133,11 +133,19 @@ class DataSettings(Settings):
                 mistakes.append(f"--{name} {path} does not exist; check the path.")
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])
-                mistakes.append(f"--{name} belongs to --data {kinds}, not to --data {self.data}; add or drop one.")
+                mistakes.append(f"--{name} belongs to --data {kinds}, not to --data {self.data}; change one of them.")
         out: Path | None = getattr(self, "out", None)
         if self.data == "folder" and self.tags is None and self.images is not None and within(out, self.images):
             mistakes.append(f"--out {out} is inside --images {self.images}, whose folders are tags; put it elsewhere.")
         return mistakes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSettings(Settings):
+    """How much may be kept of what frozen blocks compute."""
+
+    tokens_limit: NonNegative = 20.0
+    """Gigabytes that kept tokens (0_tokens) may take; the rest is computed when it is needed. 0 keeps none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +180,7 @@ class LoopSettings(Settings):
     clip: NonNegative = 0.0
     """Largest norm of the gradient; 0 = no limit."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Mixed precision, where the device supports it."""
+    """Mixed precision, if the device supports it."""
     ema: Annotated[float, Limit(least=0, below=1, example="0.999")] = 0.0
     """Decay of an exponential moving average of the weights, e.g. 0.999; 0 = off."""
     seed: Seed = 0
@@ -220,7 +228,7 @@ def check(settings: Settings) -> None:
 
 
 def parse_shard(text: str) -> tuple[int, int] | None:
-    """``i/n`` as two numbers, None where the text has another form."""
+    """``i/n`` as two numbers; None if the text has another form."""
     part, slash, whole = text.partition("/")
     if not (slash and part.isdecimal() and whole.isdecimal() and int(part) < int(whole)):
         return None

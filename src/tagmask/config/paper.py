@@ -29,7 +29,7 @@ class PaperTop(DataSettings):
     section = "paper"
     basic = "random_seeds only rows pictures masks count score_split score_count"
     table: str
-    """The table or figure; `--table` may be left out where it comes first. `tagmask paper --list` names them."""
+    """The table or figure; `--table` may be left out if it comes first. `tagmask paper --list` names them."""
     out: Path
     """Folder of the tables; trainings are shared by all tables in it."""
     random_seeds: Count = 1
@@ -43,7 +43,7 @@ class PaperTop(DataSettings):
     keep_maps: bool = False
     """Keep the maps of every image once they are scored; they may take gigabytes."""
     score_split: str | None = None
-    """voc: the list whose images are scored; default: the one that is trained on, as in the paper."""
+    """voc: the list whose images are scored; default: the training list, as in the paper."""
     score_images: Path | None = None
     """folder, coco: the images that are scored; default: those trained on. So for the next three."""
     score_tags: Path | None = None

@@ -10,7 +10,7 @@ Preset = Mapping[str, Section]
 
 
 def _with(base: Preset, **changes: Section) -> Preset:
-    """A recipe with some values of some sections changed."""
+    """A recipe with values of its sections changed."""
     return {**base, **{name: {**base.get(name, {}), **values} for name, values in changes.items()}}
 
 

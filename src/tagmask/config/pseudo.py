@@ -1,12 +1,36 @@
-"""Settings of the pseudo-label stage."""
+"""Settings of the pseudo-label stage, and of AffinityNet, which one of its routes trains."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.affinity import AffinitySettings
-from tagmask.config.base import Blocks, Count, DataSettings, Limit, Positive, ShardSettings
+from tagmask.config.base import Blocks, Count, DataSettings, Limit, LoopSettings, NonNegative, Positive, ShardSettings
 from tagmask.config.seeds import MapSettings
+
+STRIDE = 8  # of AffinityNet, in pixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class AffinitySettings(LoopSettings):
+    """Train AffinityNet on confident regions."""
+
+    epochs: Positive = 5
+    batch: Count = 8
+    head_lr: NonNegative = 10.0
+    backbone: str = "resnet50"
+    """Any timm CNN that can be dilated to stride 8."""
+    caffe: bool = False
+    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
+    freeze_norm: bool | None = None
+    """Do not train batch norms; default: freeze them if the backbone starts from weights."""
+    size: Annotated[int, Limit(above=0, multiple=STRIDE, example="448")] = 448
+    """Side of the square training crops in pixels, a multiple of 8."""
+    scales: Annotated[tuple[float, float], Limit(above=0, most=4, rising=True)] = (1.0, 1.0)
+    """Images are resized by a random factor between these before cropping; PSA does not resize."""
+    jitter: Annotated[float, Limit(least=0, most=1)] = 0.3
+    """Largest change of brightness, contrast and saturation (of hue: a third); 0 = off."""
+    radius: Annotated[float, Limit(above=1)] = 5.0
+    """Pairs of positions nearer than this, in cells of 8 pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +42,7 @@ class PseudoSettings(ShardSettings, DataSettings):
     out: Path
     """Folder of the run; the labels go into its 4_pseudo."""
     method: Literal["walk", "crf", "attention"] = "walk"
-    """walk: AffinityNet and random walk, as in the paper; crf: only the dense CRF; attention: walk on the ViT's own."""
+    """walk: AffinityNet and random walk, as in the paper; crf: only the dense CRF; attention: walk on the attention."""
     maps: Literal["refined", "plain"] | None = None
     """The seeds that are labelled: with affinity or without; default: without for attention, which adds its own."""
     background: Annotated[float, Limit(least=0, most=1)] | None = None
@@ -29,11 +53,11 @@ class PseudoSettings(ShardSettings, DataSettings):
     """Sharpen the labels by a dense CRF."""
     crf_preset: Literal["labels", "seeds", "segmentation", "fine"] = "labels"
     unsure: bool = False
-    """Leave pixels open (255) where maps without affinity would be labelled otherwise."""
+    """Leave pixels open (255) where maps without affinity would give another label."""
     alpha_low: Positive = 4.0
-    """walk: the stronger background; what is a class against it is surely that class."""
+    """walk: the stronger background; pixels where a class still wins surely belong to it."""
     alpha_high: float = 32.0
-    """walk: the weaker background; what is background against it surely is."""
+    """walk: the weaker background; pixels where it still wins are surely background."""
     steps: Count | None = None
     """Steps of the random walk; default: 64 for walk, 2 for attention."""
     beta: Positive | None = None
@@ -59,7 +83,7 @@ class PseudoSettings(ShardSettings, DataSettings):
             mistakes.append(f"--alpha-low {self.alpha_low} must be below --alpha-high {self.alpha_high}.")
         if self.unsure and self.method == "crf" and self.source() == "plain":
             mistakes.append(
-                "--unsure compares with the labels of plain maps, which --method crf --maps plain makes; leave it out."
+                "--unsure compares with labels of plain maps, just what --method crf --maps plain makes; leave it out."
             )
         return mistakes
 

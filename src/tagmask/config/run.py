@@ -126,7 +126,7 @@ def _sections_of(config: Path) -> Preset:
     if not stages and "run" not in tables:
         raise TagmaskError(f"{config} has no section of a stage; give the config.toml of a run.")
     once = {*DATA, "out"}
-    first: Section = next(iter(stages.values()), {})  # the stages were run one by one where there is no [run]
+    first: Section = next(iter(stages.values()), {})  # without [run], the stages were run one by one
     run = tables.get("run", {key: value for key, value in first.items() if key in once})
     return {"run": run} | {
         name: {key: value for key, value in values.items() if key not in {*once, "restart"}}

@@ -4,7 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tagmask.config.base import Blocks, Count, DataSettings, Scales, Settings, ShardSettings, Share, same_file
+from tagmask.config.base import (
+    Blocks,
+    Count,
+    DataSettings,
+    Scales,
+    Settings,
+    ShardSettings,
+    Share,
+    TokenSettings,
+    same_file,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +64,7 @@ class MapSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedSettings(MapSettings, ShardSettings, DataSettings):
+class SeedSettings(MapSettings, ShardSettings, TokenSettings, DataSettings):
     """Make localisation maps for every image of a catalog."""
 
     section = "seeds"
@@ -75,7 +85,7 @@ class PhotoSettings(MapSettings):
 
     basic = "photo model tags show show_affinity out"
     photo: Path
-    """The photo; `--photo` may be left out where it comes first."""
+    """The photo; `--photo` may be left out if it comes first."""
     model: Path
     """Folder of a trained classifier."""
     tags: str | None = None

@@ -20,7 +20,7 @@ from tagmask.config.base import (
 )
 
 HALO = 256  # pixels seen around a tile
-TILE_STEP = 8  # pixels, the stride of most networks; those with a larger one ask for more
+TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger stride need a multiple of theirs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class PredictPhotoSettings(MaskSettings):
 
     basic = "photo model tags show mask"
     photo: Path
-    """The photo; `--photo` may be left out where it comes first."""
+    """The photo; `--photo` may be left out if it comes first."""
     model: Path
     """Folder of a trained segmenter."""
     tags: str | None = None
@@ -176,5 +176,5 @@ class ExportSettings(DataSettings):
 
 
 def check_photos(photos: Path) -> list[str]:
-    """A sentence where ``photos`` is no folder."""
+    """A sentence if ``photos`` is not a folder."""
     return [] if photos.is_dir() else [f"--photos {photos} is not a folder; check the path."]

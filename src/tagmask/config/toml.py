@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 UNSET = "none"  # TOML has no null; written only for a setting whose default is a value
-RENAMED: Mapping[str, Mapping[str, str]] = {  # section: {old name: name of today}
+RENAMED: Mapping[str, Mapping[str, str]] = {  # section: {old name: new name}
     "train": {"model": "kind"},
     "segment": {"crop": "size", "frozen_norm": "freeze_norm"},
     "paper": {"seeds": "random_seeds"},
@@ -24,7 +24,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {  # section: {old name: name of toda
 
 
 def renamed(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a section that an earlier version may have written, under the names of today."""
+    """Settings that an earlier version may have written, under their new names."""
     names = RENAMED.get(section, {})
     return {names.get(name, name): value for name, value in values.items()}
 
@@ -83,7 +83,7 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file, or a sentence on what is wrong with it."""
+    """The content of a TOML file; a sentence if it cannot be read."""
     try:
         sections = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

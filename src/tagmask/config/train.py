@@ -4,15 +4,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import Blocks, Count, DataSettings, Limit, LoopSettings, NonNegative, Share, Whole
+from tagmask.config.base import (
+    Blocks,
+    Count,
+    DataSettings,
+    Limit,
+    LoopSettings,
+    NonNegative,
+    Share,
+    TokenSettings,
+    Whole,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings, DataSettings):
+class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The defaults are the paper's recipe."""
 
     section = "train"
-    basic = "kind backbone freeze size alpha beta"
+    basic = "kind backbone freeze fixed_views size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
     kind: Literal["acr", "mct"] = "acr"
@@ -21,8 +31,12 @@ class TrainSettings(LoopSettings, DataSettings):
     """Any timm ViT with a class token; the paper's are vit_base_r50_s16_384 and deit_small_patch16_224."""
     freeze: Whole = 0
     """Do not train the stem and this many first blocks."""
+    fixed_views: bool = False
+    """Train on whole photos and their mirror images instead of random crops (not the paper's). What the frozen blocks
+    make of them is the same in every epoch: it is computed once, kept in 0_tokens, and used by later stages too."""
     size: Count | None = None
-    """Side of the square training crops in pixels; default: the backbone's own."""
+    """Side of the square training crops in pixels, with --fixed-views long side of the photos; default: the
+    backbone's own."""
     crop_scale: Annotated[float, Limit(above=0, most=1)] = 0.6
     """Smallest share of the image's area in a training crop."""
     drop_path: Share = 0.0
@@ -52,6 +66,8 @@ class TrainSettings(LoopSettings, DataSettings):
             parse_view(self.view, 16)
         except ValueError as error:
             mistakes.append(f"--view {self.view}: {error}.")
+        if self.fixed_views and (self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path):
+            mistakes.append("--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path.")
         if self.val_split is not None and self.data != "voc":
             mistakes.append(f"--val-split belongs to --data voc; with --data {self.data} use --val-fraction.")
         return mistakes

@@ -71,7 +71,7 @@ class Catalog:
         masks: Iterable[str | Path | None] | None = None,
         notes: Sequence[str] = (),
     ) -> None:
-        """Store the columns; ``images`` and ``masks`` are files, or None where an item has none.
+        """Store the columns; ``images`` and ``masks`` are files, or None for items without.
 
         Args:
             classes: names of the classes, without background; at most 254, all different.

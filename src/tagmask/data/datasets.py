@@ -13,10 +13,12 @@ from torch.utils.data import Dataset
 from tagmask.config import AffinitySettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import Picture, check_same_size, read_mask
+from tagmask.data.tokens import TokenStore
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, UNSURE, Mask
 from tagmask.models.affinity_net import STRIDE
 from tagmask.models.compat import v2
+from tagmask.pipeline.layout import label_file
 
 _TRIES = 100  # images tried in place of an unusable one before giving up
 
@@ -80,6 +82,28 @@ class TagDataset(_RandomSamples):
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
         return {"images": self.transform(image), "targets": target}  # (3, size, size) in [0, 1], (C,)
+
+
+class TokenDataset(_RandomSamples):
+    """For a classifier that is trained on fixed views: kept tokens of a photo and its mirror image, and its tags."""
+
+    def __init__(self, catalog: Catalog, store: TokenStore) -> None:
+        super().__init__(catalog, 0)
+        self.store = store
+
+    def load(self, index: int) -> tuple[Any, Tensor]:
+        return self.store.get(self.catalog, index), _tags(self.catalog, index)
+
+    def sample(self, image: Any, target: Tensor, seed: int) -> dict[str, Tensor]:
+        del seed  # nothing is random
+        return {"tokens": image.values, "grids": torch.tensor(image.grid), "targets": target}  # (2, N, D), (2,), (C,)
+
+    @staticmethod
+    def collate(samples: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+        """A batch; photos differ in their number of tokens, so these stay a list."""
+        names = [name for name in samples[0] if name != "tokens"]
+        stacked = {name: torch.stack([sample[name] for sample in samples]) for name in names}
+        return {"tokens": [sample["tokens"] for sample in samples], **stacked}
 
 
 class SquareDataset(Dataset[dict[str, Tensor]]):
@@ -214,11 +238,6 @@ def to_tensor(image: Picture) -> Tensor:
 
 def _tags(catalog: Catalog, index: int) -> Tensor:
     return torch.from_numpy(catalog.targets([index])[0])  # (C,)
-
-
-def label_file(folder: Path, name: str) -> Path:
-    """Where the label of the image ``name`` is stored: pseudo label, confident regions or prediction."""
-    return folder / f"{name}.png"
 
 
 def read_pair(catalog: Catalog, index: int, folder: Path) -> tuple[Picture, Mask]:

@@ -1,8 +1,6 @@
 """From settings to a catalog."""
 
-import dataclasses
-
-from tagmask.config import DataSettings, TrainSettings
+from tagmask.config import DataSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
 
@@ -26,11 +24,3 @@ def open_catalog(settings: DataSettings) -> Catalog:
 
         return read_coco(settings.images, settings.annotations)
     raise TagmaskError("\n".join(settings.mistakes()))
-
-
-def open_train_and_val(settings: TrainSettings) -> tuple[Catalog, Catalog]:
-    """The images to train on and those to validate on; the second may be empty."""
-    whole = open_catalog(settings)
-    if settings.val_split is not None:
-        return whole, open_catalog(dataclasses.replace(settings, split=settings.val_split))
-    return whole.split(settings.val_fraction, settings.seed)

@@ -1,4 +1,4 @@
-"""What a reader tells the user: mistakes, all at once, and notes on what was left out."""
+"""What readers report to the user: all mistakes at once, and notes on what was left out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Mistakes:
 
 
 def missing_note(missing: Sequence[str]) -> list[str]:
-    """A sentence on images that are listed but not there, if there are any."""
+    """A sentence about images that are listed but missing, if any."""
     if not missing:
         return []
     shown = ", ".join(missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
@@ -42,12 +42,12 @@ def missing_note(missing: Sequence[str]) -> list[str]:
 
 
 def untagged_note(count: int) -> list[str]:
-    """A sentence on images without tags, if there are any."""
+    """A sentence about images without tags, if any."""
     return [f"{_counted(count)} without any label and left out."] if count else []
 
 
 def broken_note(sentences: Sequence[str]) -> list[str]:
-    """A sentence on images whose label files cannot be read, if there are any."""
+    """A sentence about images whose label files cannot be read, if any."""
     if not sentences:
         return []
     shown = " ".join(sentences[:NAMED]) + (" …" if len(sentences) > NAMED else "")

@@ -74,12 +74,13 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     rows = []
     for place, row in cells:
         if len(row) != len(header):
-            fault = f"{len(row)} cells where the header has {len(header)}; quote cells that contain {delimiter!r}"
+            fault = f"{len(row)} cells, but the header has {len(header)}; quote cells that contain {delimiter!r}"
             mistakes.add("cells", place, fault)
         elif columns:
             rows.append(Row(place, row[0], tuple(_marked(row, columns, place, mistakes))))
         else:
-            rows.append(Row(place, row[0], _listed(row[1], place, mistakes)))
+            tags = re.split("[;|]", row[1]) if row[1].strip() else ()
+            rows.append(Row(place, row[0], _clean(tags, place, mistakes)))
     return Table(rows, columns)
 
 
@@ -123,10 +124,6 @@ def _marked(row: list[str], columns: tuple[str, ...], place: str, mistakes: Mist
             mistakes.add("value", place, f'"{cell}" in the column "{name}"; write 0 or 1')
         elif mark:
             yield name
-
-
-def _listed(cell: str, place: str, mistakes: Mistakes) -> tuple[str, ...]:
-    return _clean(re.split("[;|]", cell), place, mistakes) if cell.strip() else ()
 
 
 def _clean(tags: Sequence[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:

@@ -102,7 +102,8 @@ def _read_list(source: Path) -> dict[str, str]:
 
 def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
     """Find masks and annotations; each folder is listed once."""
-    files = {folder: _listing(root / folder) for folder in (*_MASK_FOLDERS, "Annotations")}
+    folders = {name: root / name for name in (*_MASK_FOLDERS, "Annotations")}
+    files = {name: set(os.listdir(folder)) if folder.is_dir() else set() for name, folder in folders.items()}
     entries = []
     for name, given in listed.items():
         masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in files[folder]]
@@ -111,10 +112,6 @@ def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
         xml = root / "Annotations" / f"{name}.xml" if f"{name}.xml" in files["Annotations"] else None
         entries.append(_Entry(name, masks[0] if masks else None, xml))
     return entries
-
-
-def _listing(folder: Path) -> set[str]:
-    return set(os.listdir(folder)) if folder.is_dir() else set()
 
 
 def _refuse_unlabelled(entries: list[_Entry], root: Path, source: Path) -> None:

@@ -4,8 +4,6 @@ Vertices are pixel corners: the pixel in row r and column c spans x from c to c+
 union of polygons and has no holes, so a hole is joined to its outline by a slit of zero width.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy import ndimage
 
@@ -83,11 +81,8 @@ def _with_holes(loops: list[list[Point]]) -> list[Point]:
 
 def doubled_area(loop: list[Point]) -> int:
     """Twice the area inside, positive if clockwise on the screen."""
-    return sum(x * next_y - next_x * y for (x, y), (next_x, next_y) in _pairs(loop))
-
-
-def _pairs(loop: list[Point]) -> Iterator[tuple[Point, Point]]:
-    return zip(loop, [*loop[1:], loop[0]], strict=True)
+    corners = zip(loop, [*loop[1:], loop[0]], strict=True)
+    return sum(x * next_y - next_x * y for (x, y), (next_x, next_y) in corners)
 
 
 def _simplify(loop: list[Point]) -> list[Point]:

@@ -3,8 +3,8 @@
 Krähenbühl and Koltun, "Efficient Inference in Fully Connected CRFs with Gaussian Edge Potentials", NeurIPS 2011.
 E(x) = Σ_i −log p_i(x_i) + Σ_{i<j} [x_i ≠ x_j] · (smoothness + appearance kernel), both normalised symmetrically.
 
-Like the authors' own code, and unlike the paper's equations, a pixel is among its own neighbours, and the kernels
-are those of the permutohedral lattice, an approximation. Labels agree with that code (pydensecrf) but for rounding.
+As in the authors' code, and unlike the paper's equations, a pixel counts as its own neighbour, and the kernels are
+approximated on a permutohedral lattice. Up to rounding, labels agree with that code (pydensecrf).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy.typing as npt
 from tagmask.errors import TagmaskError
 from tagmask.masks.lattice import Floats, Kernel, filter_labels, gaussian_kernel
 
-LEAST = 1e-5  # lower probabilities count as this, so that no label is ruled out
+LEAST = 1e-5  # lower probabilities are raised to this, so that no label is ruled out
 PIXELS_AT_ONCE = 1 << 14  # in the softmax, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True)
 class CrfSettings:
-    """How far and how strongly pixels pull each other to their label; weight 0 leaves a kernel out."""
+    """How far and how strongly pixels influence each other's labels; weight 0 leaves a kernel out."""
 
     iterations: int = 10
     gaussian_sxy: float = 3.0  # smoothness: deviation in pixels
@@ -50,7 +50,7 @@ class CrfSettings:
 SEEDS = CrfSettings()
 """For maps that are coarser than objects."""
 SEGMENTATION = CrfSettings(bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
-"""For a segmenter's scores, as DeepLabV2 has it: only pixels of nearly the same colour pull each other."""
+"""For a segmenter's scores, as in DeepLabV2: only pixels of nearly the same colour influence each other."""
 FINE = CrfSettings(gaussian_sxy=1, bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
 """SEGMENTATION with a smoothness of one pixel, which keeps thin parts."""
 LABELS = CrfSettings(bilateral_weight=4)
@@ -93,7 +93,7 @@ def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]
 
 
 def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel]:
-    """Those with a weight."""
+    """The kernels whose weight is not 0."""
     height, width = image.shape[:2]
     kernels = []
     if settings.gaussian_weight:
@@ -108,7 +108,7 @@ def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel
 
 @lru_cache(maxsize=4)  # photos of a data set share a few sizes; 10 MB each at 375×500
 def _smoothness(height: int, width: int, sxy: float, weight: float) -> Kernel:
-    """The kernel that does not see the image."""
+    """The kernel that depends on the image's size only."""
     return gaussian_kernel(_places(height, width, sxy), weight)
 
 
@@ -121,7 +121,7 @@ def _places(height: int, width: int, sxy: float) -> Floats:
 def _mean_field(clipped: Floats, kernels: list[Kernel], iterations: int) -> Floats:
     """(K, N) to (K, N).
 
-    The messages of all labels sum to the kernel's answer to ones, so the last label's need not be computed.
+    The messages of all labels add up to the kernels applied to ones, so the last label's message is a difference.
     """
     evidence = np.log(clipped)  # (K, N)
     labels: Floats = clipped / clipped.sum(axis=0)  # (K, N)

@@ -51,8 +51,8 @@ def label_pixels(
 ) -> Labels:
     """Labels (H, W): the class of the highest map where it exceeds ``background``, then corrected by the CRF if given.
 
-    The CRF starts from the labels, all trusted alike: the heights of maps are not probabilities, and a CRF that took
-    them as such would give small objects to their surroundings where maps are flat.
+    The CRF starts from the labels, each with the same probability: the values of maps are not probabilities, and a CRF
+    on them would assign small objects to their surroundings where maps are flat.
     """
     if not 0 <= background <= 1:
         raise TagmaskError(f"the background's score is {background}; give a number from 0 to 1, as the maps have.")

@@ -94,11 +94,11 @@ def _simplices(features: Floats) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
     nearest = np.rint(lifted * np.float32(1 / (size + 1)))  # (d+1, N)
     rest = lifted - nearest * np.float32(size + 1)  # (d+1, N)
     rank = np.zeros(rest.shape, np.int8)  # (d+1, N)
-    for one in range(size):
-        for two in range(one + 1, size + 1):
-            less = rest[one] < rest[two]  # (N,)
-            rank[one] += less
-            rank[two] += ~less
+    for first in range(size):
+        for second in range(first + 1, size + 1):
+            less = rest[first] < rest[second]  # (N,)
+            rank[first] += less
+            rank[second] += ~less
     # Rounding may leave the plane Σx = 0: as many of the coordinates as it is off, those rounded furthest, go back.
     rank += nearest.sum(axis=0).astype(np.int8)
     back = (rank < 0).astype(np.int8) - (rank > size)  # (d+1, N)
@@ -219,15 +219,15 @@ def _blur(vertices: Whole, strides: list[int], axis: int) -> sparse.csr_array[np
     wanted = vertices + (strides[axis] - period)  # (M,)
     edge = np.searchsorted(vertices, period)  # before it the remainder is 0, and one less is d of a lower cell
     wanted[:edge] = vertices[:edge] + (size * period + strides[axis] - sum(strides))
-    found = np.minimum(np.searchsorted(vertices, wanted), count - 1)  # (M,)
-    one = np.flatnonzero(vertices[found] == wanted)
-    two = found[one]
+    nearest = np.minimum(np.searchsorted(vertices, wanted), count - 1)  # (M,)
+    lower = np.flatnonzero(vertices[nearest] == wanted)
+    upper = nearest[lower]
     # Three entries in every row, absent neighbours as 0 times itself: uneven rows make slower products.
     starts = np.arange(0, 3 * count + 1, 3, dtype=np.int32)  # (M+1,)
     columns = np.repeat(np.arange(count, dtype=np.int32), 3)  # (3·M,)
-    columns[3 * one + 1] = two
-    columns[3 * two + 2] = one
+    columns[3 * lower + 1] = upper
+    columns[3 * upper + 2] = lower
     data = np.tile(np.array([1, 0, 0], np.float32), count)  # (3·M,)
-    data[3 * one + 1] = 0.5
-    data[3 * two + 2] = 0.5
+    data[3 * lower + 1] = 0.5
+    data[3 * upper + 2] = 0.5
     return sparse.csr_array((data, columns, starts), shape=(count, count))

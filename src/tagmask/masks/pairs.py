@@ -50,10 +50,10 @@ def pair_labels(labels: Tensor, radius: float = RADIUS) -> Pairs:
     reach = max(dy for dy, _ in offsets)
     padded = F.pad(labels, (reach, reach, 0, reach), value=UNSURE)  # (…, h+r, w+2r)
     partners = [padded[..., dy : dy + height, reach + dx : reach + dx + width] for dy, dx in offsets]
-    own, partner = labels.unsqueeze(-3), torch.stack(partners, dim=-3)  # (…, 1, h, w), (…, E, h, w)
-    known = (own != UNSURE) & (partner != UNSURE)
-    same = known & (own == partner)
-    return Pairs(same & (own == 0), same & (own > 0), known & (own != partner))
+    label, partner = labels.unsqueeze(-3), torch.stack(partners, dim=-3)  # (…, 1, h, w), (…, E, h, w)
+    known = (label != UNSURE) & (partner != UNSURE)
+    same = known & (label == partner)
+    return Pairs(same & (label == 0), same & (label > 0), known & (label != partner))
 
 
 def pair_distances(features: Tensor, radius: float = RADIUS) -> Tensor:

@@ -35,7 +35,7 @@ METHODS: dict[str, Method] = {
 
 
 def method_for(model: Any, name: str) -> Method:
-    """The method called ``name``; of an MCTformer, which has only its own maps, that one in place of ``acr``."""
+    """The method called ``name``; for an MCTformer, ``acr`` means MCTformer's own maps."""
     if name not in METHODS:
         raise TagmaskError(f"there is no map method {name!r}; choose from {', '.join(METHODS)}.")
     return METHODS["mct" if name == "acr" and isinstance(model, MctClassifier) else name]

@@ -22,7 +22,7 @@ from tagmask.models.mct import MctClassifier
 def mct(model: Classifier, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None) -> Maps:
     """Class attention of the last ``layers`` blocks (default 3) times the CAM of the patch branch."""
     if not isinstance(model, MctClassifier):
-        raise TagmaskError("the map method mct needs a class token for each class; train one with --model mct.")
+        raise TagmaskError("the map method mct needs a class token for each class; train one with --kind mct.")
     layers = model.map_layers if layers is None else layers
     check_layers(model, layers)
     last = range(len(model.blocks) - layers, len(model.blocks))
@@ -36,7 +36,7 @@ def mct(model: Classifier, images: Tensor, classes: Tensor, blocks: range, *, la
 
 
 def fuse(rows: Sequence[Tensor], cam: Tensor) -> Tensor:
-    """Class-to-patch attention of some blocks, each (…, n), averaged, times relu of the patch CAM (…, n)."""
+    """Class-to-patch attention of several blocks, each (…, n), averaged, times relu of the patch CAM (…, n)."""
     return torch.stack(list(rows)).mean(0) * cam.relu()
 
 

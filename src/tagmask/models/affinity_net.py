@@ -5,8 +5,9 @@ layers on top are PSA's: the last three stages through 1×1 convolutions to 64, 
 joined by another to 448, all with ELU. The affinity of two positions is exp(−mean|f_i − f_j|): ``tagmask.masks.walk``.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import timm
 import torch
@@ -15,7 +16,6 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_name, fetching, move_strides
-from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -33,7 +33,10 @@ class AffinityNet(Normalized):
     ``freeze_norm`` keeps batch norms as they are, as PSA does on pretrained weights.
     """
 
-    kind: ClassVar[str] = "affinity"  # as config.json names it
+    kind = "affinity"
+    saved = ("backbone", "caffe", "freeze_norm")
+    what = "an affinity network"
+    remedy = "; give the folder that its training wrote."
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class AffinityNet(Normalized):
         if min(images.shape[-2:]) < STRIDE:
             raise TagmaskError(f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8.")
         right, below = (-side % STRIDE for side in (images.shape[-1], images.shape[-2]))
-        whole = F.pad(images, (0, right, 0, below), mode="replicate")  # some backbones drop what fills no cell
+        whole = F.pad(images, (0, right, 0, below), mode="replicate")  # backbones may drop cells that are not full
         stages = self.cnn(whole)  # three of (B, c, h, w)
         narrow = [F.elu(layer(stage)) for layer, stage in zip(self.narrow, stages, strict=True)]
         return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)
@@ -84,20 +87,9 @@ class AffinityNet(Normalized):
                     module.eval().requires_grad_(False)
         return self
 
-    def save(self, path: Path | str) -> None:
-        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        options = {"backbone": self.backbone, "caffe": self.caffe, "freeze_norm": self.freeze_norm}
-        save_model(Path(path), self, {"kind": self.kind, **options})
-
     @classmethod
-    def load(cls, path: Path | str) -> "AffinityNet":
-        """Read what ``save`` wrote."""
-        folder = Path(path)
-        otherwise = "an affinity network; give the folder that its training wrote."
-        config = read_config(folder, cls.kind, ("backbone", "caffe", "freeze_norm"), otherwise)
-        model = cls(config["backbone"], caffe=config["caffe"], freeze_norm=config["freeze_norm"])
-        load_weights(folder, model, "an affinity network")
-        return model.eval()
+    def build(cls, config: Mapping[str, Any]) -> Self:
+        return cls(config["backbone"], caffe=config["caffe"], freeze_norm=config["freeze_norm"])
 
 
 def _create(name: str, pretrained: bool) -> Any:

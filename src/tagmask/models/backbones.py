@@ -10,9 +10,10 @@ from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
+from tagmask.models.storage import StoredNetwork
 
 
-class Normalized(nn.Module):
+class Normalized(StoredNetwork):
     """A network that knows the colour statistics its backbone was trained with."""
 
     mean: Tensor

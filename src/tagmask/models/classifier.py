@@ -1,6 +1,6 @@
 """The tag classifier: any timm vision transformer with a class token, with its attention exposed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,11 +15,9 @@ from tagmask.acr.attention import record_attention
 from tagmask.acr.gradients import check_blocks
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_name, fetching
-from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
 _ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"
-_CONFIG = ("backbone", "classes", "img_size", "crop_size")
 _HEADS = ("head.", "head_dist.", "fc_norm.")
 
 
@@ -31,7 +29,10 @@ class Classifier(Normalized):
     ``weights`` a local file. ``classes`` are the names of the logits, kept with the saved model.
     """
 
-    kind: ClassVar[str] = "classifier"  # as config.json names it
+    kind = "classifier"
+    saved = ("backbone", "img_size", "crop_size", "fixed_views", "classes")
+    what = "a classifier"
+    remedy = " that Classifier can read; tagmask.load reads networks of any kind."
     has_head: ClassVar[bool] = True  # timm's linear head gives the logits
 
     def __init__(
@@ -61,6 +62,7 @@ class Classifier(Normalized):
         self.use_statistics(self.vit)
         self.native_size: int = resolve_model_data_config(self.vit)["input_size"][-1]
         self.crop_size = self.native_size  # side of the crops it was trained on; the training sets it
+        self.fixed_views: tuple[int, int] | None = None  # trained on whole photos: their long side, its frozen blocks
 
     @property
     def num_classes(self) -> int:
@@ -153,33 +155,17 @@ class Classifier(Normalized):
         index = torch.tensor(keep, device=attention.device)
         return attention.index_select(-2, index).index_select(-1, index)
 
-    def save(self, path: Path | str) -> None:
-        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        sizes = {"img_size": self.img_size, "crop_size": self.crop_size}
-        config = {"kind": self.kind, "backbone": self.backbone, **sizes, "classes": list(self.classes)}
-        save_model(Path(path), self.stored(), config)
-
     def stored(self) -> nn.Module:
-        """The part whose weights are written."""
         vit: nn.Module = self.vit
         return vit
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """Read what ``save`` wrote; ``tagmask.load`` reads networks of any kind."""
-        folder = Path(path)
-        expected = f"a classifier that {cls.__name__} can read; tagmask.load reads networks of any kind."
-        config = read_config(folder, cls.kind, _CONFIG, expected)
-        size = config["img_size"]
-        model = cls(
-            config["backbone"],
-            len(config["classes"]),
-            img_size=tuple(size) if isinstance(size, list) else size,
-            classes=config["classes"],
-        )
-        model.crop_size = config["crop_size"]
-        load_weights(folder, model.stored(), "a classifier")
-        return model.eval()
+    def build(cls, config: Mapping[str, Any]) -> Self:
+        names, size = config["classes"], config["img_size"]
+        size = tuple(size) if isinstance(size, list) else size
+        model = cls(config["backbone"], len(names), img_size=size, classes=names)
+        model.fixed_views = tuple(config["fixed_views"]) if config["fixed_views"] else None
+        return model
 
 
 def _create(

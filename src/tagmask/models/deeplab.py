@@ -5,9 +5,9 @@ The encoder runs at output stride 8, dilated where it would shrink further; four
 learning rate of the biases of new layers; here all new weights have the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import timm
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_name, fetching, move_strides
-from tagmask.models.storage import load_weights, read_config, save_model
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -26,8 +25,6 @@ _PROBE = 65  # pixels: one more than a multiple of every stride
 _ADVICE = "use a convolutional encoder such as resnet101, resnet50 or convnext_tiny"
 _HEADS = ("fc.", "head.", "classifier.", "pre_logits.")
 _SEGMENTERS = ("aspp", "decode_head", "auxiliary_head", "aux_classifier", "conv2d_list", "segmentation_head")
-
-_CONFIG = ("backbone", "classes", "multi_scale", "freeze_norm", "caffe", "crop_size")
 
 
 class ASPP(nn.Module):
@@ -52,10 +49,13 @@ class DeepLabV2(Normalized):
     published encoder weights, ``weights`` a local file of an image classifier. ``multi_scale`` also sees the image
     at ¾ and ½ of its size and takes the largest logit. ``freeze_norm`` keeps statistics and affine part of the
     encoder's BatchNorm fixed, also in training. ``caffe`` is for weights whose bottleneck blocks stride in their
-    first 1×1 convolution. ``notes`` are sentences the user should read.
+    first 1×1 convolution. ``notes`` are sentences for the user.
     """
 
-    kind: ClassVar[str] = "segmenter"  # as config.json names it
+    kind = "segmenter"
+    saved = ("backbone", "multi_scale", "freeze_norm", "caffe", "crop_size", "classes")
+    what = "a segmenter"
+    remedy = "; give the folder that `tagmask segment` wrote."
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class DeepLabV2(Normalized):
         pixels = F.interpolate(further, whole, mode="bilinear", align_corners=self.aligned)
         return pixels[..., : size[0], : size[1]]
 
-    def train(self, mode: bool = True) -> "DeepLabV2":
+    def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.freeze_norm:
             for norm in _batch_norms(self.encoder):
@@ -142,23 +142,12 @@ class DeepLabV2(Normalized):
         for norm in norms:
             norm.requires_grad_(False).eval()
 
-    def save(self, path: Path | str) -> None:
-        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        switches = {name: getattr(self, name) for name in ("multi_scale", "freeze_norm", "caffe", "crop_size")}
-        config = {"kind": self.kind, "backbone": self.backbone, **switches, "classes": list(self.classes)}
-        save_model(Path(path), self, config)
-
     @classmethod
-    def load(cls, path: Path | str) -> "DeepLabV2":
-        """Read what ``save`` wrote."""
-        folder = Path(path)
-        config = read_config(folder, cls.kind, _CONFIG, "a segmenter; give the folder that `tagmask segment` wrote.")
-        names = config["classes"]
-        switches = {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")}
+    def build(cls, config: Mapping[str, Any]) -> Self:
+        names, switches = config["classes"], {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")}
         model = cls(config["backbone"], len(names) + 1, classes=names, **switches)
-        model.crop_size, model.notes = config["crop_size"], ()
-        load_weights(folder, model, "a segmenter")
-        return model.eval()
+        model.notes = ()  # they are about a training
+        return model
 
 
 def _check_arguments(
@@ -178,7 +167,7 @@ def _check_arguments(
 
 
 def _create(name: str, pretrained: bool) -> Any:
-    """The timm encoder at stride 8, or at its own where it cannot be dilated."""
+    """The timm encoder at stride 8, or at its own stride if it cannot be dilated."""
     check_name(name, _ADVICE)
     with fetching(name, pretrained):
         try:

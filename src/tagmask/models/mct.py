@@ -32,7 +32,8 @@ _LEAST = 0.02  # deviation added to the class tokens is their own, but at least 
 class MctClassifier(Classifier):
     """A timm ViT by name with a class token for each of ``num_classes``; takes what ``Classifier`` takes."""
 
-    kind: ClassVar[str] = "mct"
+    kind = "mct"
+    remedy = " that MctClassifier can read; tagmask.load reads networks of any kind."
     has_head: ClassVar[bool] = False
 
     def __init__(self, backbone: str, num_classes: int, **options: Any) -> None:

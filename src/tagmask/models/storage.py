@@ -1,8 +1,8 @@
 """A network on disk: ``model.safetensors`` and a ``config.json`` that says which kind it is and how to build it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -13,38 +13,64 @@ from tagmask.pipeline.layout import MODEL, MODEL_CONFIG
 
 _FORMS: Mapping[str, type] = {"backbone": str, "classes": list, "crop_size": int, "caffe": bool, "freeze_norm": bool}
 _RENAMED = {"model": "kind", "frozen_norm": "freeze_norm"}  # in files of earlier versions
+_ADDED = {"fixed_views": None}  # missing there
 
 
-def save_model(folder: Path, module: nn.Module, config: Mapping[str, Any]) -> None:
-    """Write the weights of ``module`` and its ``config``, each whole or not at all."""
-    with replacing(folder / MODEL) as partial:
-        save_file({name: value.contiguous() for name, value in module.state_dict().items()}, partial)
-    write_json(folder / MODEL_CONFIG, dict(config))
+class StoredNetwork(nn.Module):
+    """A network that is written to a folder and read back."""
 
+    kind: ClassVar[str]  # as config.json names it
+    saved: ClassVar[tuple[str, ...]]  # the attributes in config.json
+    what: ClassVar[str]  # its name with an article
+    remedy: ClassVar[str]  # what to do about a folder of another kind
 
-def read_config(folder: Path, kind: str, needed: Iterable[str], otherwise: str) -> Mapping[str, Any]:
-    """The config of a network of ``kind`` that holds all ``needed``; ``otherwise`` says what the folder should be."""
-    config = read_json(folder / MODEL_CONFIG)
-    if isinstance(config, dict):
-        config = {_RENAMED.get(name, name): value for name, value in config.items()}
-    if not isinstance(config, dict) or config.get("kind") != kind or not set(needed) <= config.keys():
-        raise TagmaskError(f"{folder} does not hold {otherwise}")
-    wrong = [name for name, form in _FORMS.items() if name in config and not isinstance(config[name], form)]
-    if wrong:
-        entry = f"{wrong[0]} is {config[wrong[0]]!r}"
-        raise TagmaskError(f"{folder / MODEL_CONFIG} is not as tagmask writes it ({entry}); correct it or train again.")
-    return config
+    @classmethod
+    def build(cls, config: Mapping[str, Any]) -> Self:
+        """The network of a config.json, its weights not yet loaded."""
+        raise NotImplementedError
 
+    def stored(self) -> nn.Module:
+        """The part whose weights are written."""
+        return self
 
-def load_weights(folder: Path, module: nn.Module, what: str) -> None:
-    """Load the weights of ``folder`` into ``module``; ``what`` is its name with an article."""
-    file = folder / MODEL
-    if not file.is_file():
-        raise TagmaskError(f"{file} does not exist; train {what} into {folder} first.")
-    try:
-        module.load_state_dict(load_file(file))
-    except Exception as error:
-        raise TagmaskError(
-            f"{file} does not hold the model of config.json beside it: {error}\n"
-            f"Take both from a backup, or train {what} again with --restart."
-        ) from None
+    def save(self, path: Path | str) -> None:
+        """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
+        folder = Path(path)
+        with replacing(folder / MODEL) as partial:
+            save_file({name: value.contiguous() for name, value in self.stored().state_dict().items()}, partial)
+        write_json(folder / MODEL_CONFIG, {"kind": self.kind, **{name: getattr(self, name) for name in self.saved}})
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what ``save`` wrote, in eval mode; ``tagmask.load`` reads networks of any kind."""
+        folder = Path(path)
+        config = cls._read_config(folder)
+        model = cls.build(config)
+        if "crop_size" in config:
+            model.crop_size = config["crop_size"]
+        file = folder / MODEL
+        if not file.is_file():
+            raise TagmaskError(f"{file} does not exist; train {cls.what} into {folder} first.")
+        try:
+            model.stored().load_state_dict(load_file(file))
+        except Exception as error:
+            raise TagmaskError(
+                f"{file} does not hold the model of config.json beside it: {error}\n"
+                f"Take both from a backup, or train {cls.what} again with --restart."
+            ) from None
+        return model.eval()
+
+    @classmethod
+    def _read_config(cls, folder: Path) -> dict[str, Any]:
+        config = read_json(folder / MODEL_CONFIG)
+        if isinstance(config, dict):
+            config = _ADDED | {_RENAMED.get(name, name): value for name, value in config.items()}
+        if not isinstance(config, dict) or config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
+            raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
+        wrong = [name for name, form in _FORMS.items() if name in config and not isinstance(config[name], form)]
+        if wrong:
+            raise TagmaskError(
+                f"{folder / MODEL_CONFIG} is not as tagmask writes it ({wrong[0]} is {config[wrong[0]]!r}); correct it "
+                "or train again."
+            )
+        return config

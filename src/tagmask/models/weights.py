@@ -1,4 +1,4 @@
-"""Reading weights from a local file into a timm model, or saying why they do not fit."""
+"""Reading weights from a local file into a timm model; the error says why they do not fit."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 CONFIG = "config.toml"
+TOKENS = "0_tokens"
 CLASSIFIER = "1_classifier"
 SEEDS = "2_seeds"
 AFFINITY = "3_affinity"

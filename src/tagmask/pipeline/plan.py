@@ -1,9 +1,8 @@
-"""The plan of a run: its stages, how far each is, and about how long the rest will take.
+"""The plan of a run: its stages, how far each has come, and about how long the rest will take.
 
 Times come from the log of a training that is resumed, otherwise from one step or one image.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.pipeline import layout
-from tagmask.pipeline.record import Status
+from tagmask.pipeline.record import Status, read_log
 from tagmask.pipeline.stages import Stage, stage
 from tagmask.stages.timing import Probe, probe
 from tagmask.training.checkpoint import read_state
@@ -23,7 +22,7 @@ _STATES = {"new": "to do", "resume": "resume", "redo": "redo"}
 
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
-    """One line per stage: what it does, how far it is, how long it will take."""
+    """One line per stage: its state, how much is left, how long it will take."""
     waiting = _to_do(statuses)
     amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
     rates = _rates(settings, catalog, waiting) if settings.estimate else {}
@@ -42,7 +41,7 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
 
 
 def duration(seconds: float) -> str:
-    """A time as one would say it."""
+    """A time for people: 45 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
@@ -59,7 +58,7 @@ def _state(status: Status, waiting: bool) -> str:
     if not waiting:
         return "done, nothing has changed"
     if status.state == "done":
-        return "again where its inputs change"
+        return "redo if its inputs change"
     more = f" and {len(status.why) - 1} more" if len(status.why) > 1 else ""
     return _STATES[status.state] + (f": {status.why[0]}{more}" if status.why else "")
 
@@ -80,7 +79,7 @@ def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -
 
 
 def _rates(settings: RunSettings, catalog: Catalog, waiting: tuple[str, ...]) -> dict[str, float]:
-    """Seconds of a step or an image of each stage, where they can be measured."""
+    """Seconds per step or image of each stage, as far as they can be measured."""
     example = probe(settings, catalog)
     if example is None:
         return {}
@@ -103,18 +102,11 @@ def _rate(settings: RunSettings, row: Stage, example: Probe) -> float | None:
 
 
 def logged_rate(log: Path) -> float | None:
-    """Seconds per step of the last part of a training's log; None where it is too short."""
+    """Seconds per step of the last part of a training's log; None if it is too short."""
     if not log.is_file():
         return None
-    rows = []
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # a line cut off by a kill
-        if isinstance(row, dict) and {"step", "seconds"} <= row.keys():
-            rows.append((row["step"], row["seconds"]))
+    rows = [(row["step"], row["seconds"]) for row in read_log(log) if "seconds" in row]
     for (step, seconds), (later, end) in zip(rows[-2::-1], rows[:0:-1], strict=True):
         if later > step and end > seconds:
-            return float((end - seconds) / (later - step))
+            return (end - seconds) / (later - step)
     return None

@@ -1,9 +1,9 @@
 """What was made from what: the one mechanism behind skip, redo, resume and refusal.
 
-``made_from`` names every setting of a stage that makes a difference to its files, and a hash of every input. The stage
-itself notes it in made_by.json and in a training's resume point, a run in begun.json and done.json, the paper's tables
-in the names of their folders; ``differences`` compares two of them. Images are identified by name and size, networks
-by their content.
+``made_from`` lists every setting that affects the files of a stage, and a hash of every input. The stage itself writes
+it to made_by.json and to a training's resume point, a run to begun.json and done.json, the paper's tables into the
+names of their folders; ``differences`` compares two such lists. Images are identified by name and size, networks by
+their content.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
-    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate"),
+    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
     *NOT_IN_A_RUN,
 }
-ABSENT: Parts = {"kind": "acr", "affinity_steps": 1}  # what a setting that is not noted stands for
+ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False}  # settings that older notes do not name
 UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; their names: names of today
     "model": (f"{INPUT}classifier", f"{INPUT}segmenter"),
     "network": (f"{INPUT}network", f"{INPUT}classifier"),
@@ -45,9 +45,9 @@ _SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it ren
 
 
 def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()) -> Parts:
-    """What a stage with these settings is made from; ``unused`` settings (by their beginning) do not count.
+    """What a stage with these settings is made from; settings whose names begin with one of ``unused`` do not count.
 
-    ``inputs`` are networks (folders), or folders of files with a note of who made them.
+    ``inputs`` are folders of networks, or folders of files with a made_by.json.
     """
     parts: Parts = {}
     for name, value in _flat(to_plain(settings)).items():
@@ -81,12 +81,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
     """A clause for everything that has changed: inputs by name, settings with both values."""
     before = _with_names_of_today(before, now)
     names = [*now, *(name for name in before if name not in now)]
-    values = {name: tuple(parts.get(name, ABSENT.get(name)) for parts in (before, now)) for name in names}
-    return tuple(
-        f"{name.removeprefix(INPUT)} changed" if name.startswith(INPUT) else f"{name} was {old} and is now {new}"
-        for name, (old, new) in values.items()
-        if old != new
-    )
+    clauses = []
+    for name in names:
+        old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
+        if old != new and name.startswith(INPUT):
+            clauses.append(f"{name.removeprefix(INPUT)} changed")
+        elif old != new:
+            old, new = ("the default" if value is None else value for value in (old, new))
+            clauses.append(f"{name} was {old} and is now {new}")
+    return tuple(clauses)
 
 
 def _with_names_of_today(before: Mapping[str, Any], now: Mapping[str, Any]) -> Parts:
@@ -105,7 +108,7 @@ def _with_names_of_today(before: Mapping[str, Any], now: Mapping[str, Any]) -> P
 
 
 def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str) -> None:
-    """Refuse to continue in a folder whose ``what`` (in the plural) were made otherwise."""
+    """Refuse to continue in a folder whose ``what`` (a plural noun) were made from something else."""
     changed = differences(before, now)
     if changed:
         raise TagmaskError(
@@ -130,11 +133,11 @@ class Status:
 
 @dataclass(frozen=True)
 class Record:
-    """The notes in a stage's folder, and the files that it makes."""
+    """The notes in a stage's folder, and the files that the stage makes."""
 
     folder: Path
     products: str  # pattern below the folder
-    prefix: str = ""  # of the notes, where the folder is the run itself
+    prefix: str = ""  # of the notes, if the folder is the run itself
 
     @property
     def done(self) -> Path:
@@ -183,9 +186,9 @@ class Record:
         self.begun.unlink(missing_ok=True)
 
     def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
-        """Note in the folder what makes its files; refuse to mix ``what`` (in the plural) of two models or settings.
+        """Write made_by.json; refuse to mix ``what`` (a plural noun) of two models or settings.
 
-        On a restart ``files`` are removed first: whenever it is stopped, what is there was made by what is noted.
+        On a restart ``files`` are removed first, so that whenever it is stopped, made_by.json describes what is there.
         """
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
@@ -198,7 +201,7 @@ class Record:
         write_json(file, note)
 
     def discard(self) -> None:
-        """Move what is there aside, in one step, so that a kill in between leaves no half of it."""
+        """Move the folder aside in one step, so that a kill never leaves half of it."""
         if self.prefix:  # the folder is not the stage's own
             self.done.unlink(missing_ok=True)
             self.begun.unlink(missing_ok=True)
@@ -210,7 +213,7 @@ class Record:
             os.replace(self.folder, self._aside)
 
     def restore(self) -> None:
-        """Take back what was moved aside, if nothing was made in its place."""
+        """Move it back, if nothing was made in its place."""
         made = [file for file in self.folder.rglob("*") if file.is_file() and file != self.begun]
         if not self.prefix and self._aside.exists() and not made:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -236,13 +239,13 @@ def files_of(folder: Path, pattern: str = "**/*.[np][pn][zg]") -> str:
 
 
 def classes_of(folder: Path) -> list[str] | None:
-    """The classes that the maps or masks of a folder were made for, where it says so."""
+    """The classes that the maps or masks of a folder were made for; None if it does not say."""
     file = folder / layout.MADE_BY
     return read_object(file).get("classes") if file.is_file() else None
 
 
 def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
-    """Refuse ``what`` (in the plural) that were made for other classes: their numbers mean other things."""
+    """Refuse ``what`` (a plural noun) made for other classes: their numbers mean other things."""
     made_for = classes_of(folder)
     if made_for is not None and list(made_for) != list(classes):
         raise TagmaskError(
@@ -259,7 +262,7 @@ def key(parts: Mapping[str, Any]) -> str:
 
 
 def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
-    """The result of ``work`` as JSON, from ``file`` where it was done before; ``parts`` are noted beside it."""
+    """The result of ``work`` as JSON, from ``file`` if it was done before; ``parts`` are written beside it."""
     with alone(file.parent):
         if not file.is_file():
             began = time.monotonic()
@@ -281,17 +284,30 @@ def _kept(file: Path) -> dict[str, Any]:
     return content
 
 
-def file_digest(path: Path) -> str:
-    """A short hash of a file's content."""
+def file_digest(path: Path, digits: int | None = 16) -> str:
+    """The first digits of the SHA-256 of a file's content; None: all of them."""
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+            return hashlib.file_digest(file, "sha256").hexdigest()[:digits]
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
 
 
+def read_log(file: Path) -> list[dict[str, float]]:
+    """The rows of a training's log, numbers only; a line cut off by a kill is skipped."""
+    rows = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            rows.append({name: float(value) for name, value in row.items() if isinstance(value, (int, float))})
+    return rows
+
+
 def digest(lines: Iterable[str]) -> str:
-    """A short hash of some lines."""
+    """A short hash of lines."""
     sha = hashlib.sha256()
     for line in lines:
         sha.update(line.encode("utf-8", "surrogateescape") + b"\n")

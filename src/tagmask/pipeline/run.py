@@ -53,7 +53,7 @@ class RunSummary:
     def summary(self) -> str:
         """One table, and where the files are."""
         lines = ["", *score_table(self.scores, self.rule)] if self.scores else []
-        lines += [] if self.made else ["nothing to do: every stage is done, with these settings and images."]
+        lines += [] if self.made else ["nothing to do: every stage is done with these settings and images."]
         paths = {name: self.out / path for name, path in _FILES.items()}
         return "\n".join([*lines, *(f"{name}: {path}" for name, path in paths.items() if path.exists())])
 
@@ -63,8 +63,8 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
     check(settings)
     if launched_shard()[1] > 1:
         raise TagmaskError(
-            "tagmask run is one process; under accelerate launch, start the stages one by one "
-            "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` does the rest."
+            "tagmask run is a single process; with accelerate launch, run the stages one by one "
+            "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` for the rest."
         )
     catalog = open_catalog(settings) if catalog is None else catalog
     inputs = Inputs(settings, catalog)
@@ -83,16 +83,18 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
     return RunSummary(settings.out, statuses, scores, settings.pseudo.rule)
 
 
-def run_images(*, preset: str | None = "own-photos", config: Path | None = None, **settings: Any) -> RunSummary:
-    """From images and tags to masks, as `tagmask run` does it; what is done is skipped.
+def run_images(*, preset: str | None = None, config: Path | str | None = None, **settings: Any) -> RunSummary:
+    """From images and tags to masks, like `tagmask run`; finished stages are skipped.
 
     Args:
-        preset: a named recipe to start from.
+        preset: a named recipe to start from; default: own-photos, unless ``config`` is given.
         config: the config.toml of a run to start from.
         settings: the run's, e.g. ``images="photos", tags="tags.csv", out="run"``, and those of stages as dictionaries,
             e.g. ``train={"steps": 200}``.
     """
-    values = run_values(preset, config)
+    if preset is None and config is None:
+        preset = "own-photos"
+    values = run_values(preset, Path(config) if config is not None else None)
     top = {name: value for name, value in settings.items() if name not in SECTIONS}
     values |= read_values(RunTop, top, "tagmask.run")
     for name, kind in SECTIONS.items():
@@ -104,13 +106,13 @@ def run_images(*, preset: str | None = "own-photos", config: Path | None = None,
 
 
 def _status(inputs: Inputs, row: Stage) -> Status:
-    """How far a stage is."""
+    """How far a stage has come."""
     settings = inputs.settings
     return row.record(settings.out).status(inputs.parts(row), places(row.settings_of(settings)), settings.restart)
 
 
 def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
-    """Do one stage, unless it is done; returns whether there was something to do."""
+    """Run a stage unless it is done; returns whether there was something to do."""
     record, settings = row.record(inputs.settings.out), row.settings_of(inputs.settings)
     if status.state == "done":
         print(f"{title}: done before", flush=True)
@@ -138,7 +140,7 @@ def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
 
 @contextmanager
 def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
-    """AffinityNet outlives a change of what comes after it, such as the score of the background."""
+    """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
     network = {name: value for name, value in parts.items() if name.startswith(("affinity.", "alpha_", INPUT))}
     record.clean()

@@ -18,17 +18,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
 
-from tagmask.config import (
-    PhotoSettings,
-    PredictPhotoSettings,
-    PredictSettings,
-    PseudoSettings,
-    ReportSettings,
-    ScoreSettings,
-    SeedSettings,
-    SegmentSettings,
-    TrainSettings,
-)
+from tagmask import config
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.pipeline import layout
@@ -47,15 +37,15 @@ class Stage:
     function: str  # module:function
     reads: tuple[str, ...] = ()  # the stages it is made from, besides the images
     unit: Literal["steps", "images", "page"] = "images"
-    scores: bool = False  # compares with masks: left out where the data have none
+    scores: bool = False  # compares with masks: left out if the data have none
     photo: tuple[type[Any], str] | None = None  # settings and module:function of the form for a single photo
 
     def run(self, settings: Any, catalog: Catalog | None = None) -> Any:
-        """Do the stage; the catalog is opened where none is given."""
+        """Run the stage; it opens the catalog if none is given."""
         return resolve_name(self.function)(settings, catalog)
 
     def part(self, name: str) -> Callable[..., Any] | None:
-        """Another function of the stage's module, None where it has no such."""
+        """Another function of the stage's module; None if it has none of this name."""
         return getattr(resolve_name(self.function.partition(":")[0]), name, None)
 
     def record(self, out: Path) -> Record:
@@ -71,21 +61,21 @@ class Stage:
 
 # fmt: off
 STAGES: list[Stage] = [
-    Stage("train", "classifier", layout.CLASSIFIER, layout.MODEL, TrainSettings,
+    Stage("train", "classifier", layout.CLASSIFIER, layout.MODEL, config.TrainSettings,
           "tagmask.stages.train:train", unit="steps"),
-    Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", SeedSettings,
+    Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", config.SeedSettings,
           "tagmask.stages.seeds:seed_catalog", reads=("train",),
-          photo=(PhotoSettings, "tagmask.stages.seeds:seed_photo")),
-    Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", PseudoSettings,
+          photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo")),
+    Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", config.PseudoSettings,
           "tagmask.stages.pseudo:make_pseudo", reads=("seeds",)),
-    Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, SegmentSettings,
+    Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, config.SegmentSettings,
           "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps"),
-    Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", PredictSettings,
+    Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", config.PredictSettings,
           "tagmask.stages.predict:predict_catalog", reads=("segment",),
-          photo=(PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
-    Stage("score", "scores", "", layout.SCORES, ScoreSettings,
+          photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
+    Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
           "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
-    Stage("report", "report", "", layout.REPORT, ReportSettings,
+    Stage("report", "report", "", layout.REPORT, config.ReportSettings,
           "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "score"), unit="page"),
 ]
 # fmt: on
@@ -96,7 +86,7 @@ def stage(name: str) -> Stage:
 
 
 class Inputs:
-    """What the stages of a run are made from; everything is worked out once, until a stage changes it."""
+    """What the stages of a run are made from; computed once, until a stage changes it."""
 
     def __init__(self, settings: RunSettings, catalog: Catalog) -> None:
         self.settings, self.catalog = settings, catalog

@@ -1,7 +1,5 @@
 """Geometry of the charts on a page; the template draws them as SVG in the colours of its style sheet."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

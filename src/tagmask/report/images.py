@@ -1,7 +1,5 @@
 """A look at every image of a run: its labels against the truth or against each other, and pictures for the gallery."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The report as one HTML page, rendered from templates that escape every value."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

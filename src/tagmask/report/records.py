@@ -1,9 +1,5 @@
 """What a run folder records about itself: scores, training logs, settings and hashes of weights."""
 
-from __future__ import annotations
-
-import hashlib
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +15,7 @@ from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, read_object
 from tagmask.pipeline import layout
-from tagmask.pipeline.record import files_of
+from tagmask.pipeline.record import file_digest, files_of, read_log
 
 FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}
 TRAININGS = {  # folder: network, command
@@ -31,13 +27,8 @@ ORACLE = "oracle"  # the threshold that is tuned on the masks
 RULE = "cross_entropy"  # the default of `tagmask pseudo`
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
-NETWORKS = (
-    "input classifier",
-    "input segmenter",
-    "input network",
-    "model",
-    "network",
-)  # entries of made_by.json that are hashes of weights
+# Entries of made_by.json that are hashes of weights; the last two are those of earlier versions.
+NETWORKS = ("input classifier", "input segmenter", "input network", "model", "network")
 HASH_DIGITS = 16  # of a sha256 that stages write into made_by.json
 Curves = Mapping[str, Mapping[str, Sequence[float]]]  # kind of maps: {score: its values over T thresholds i/T}
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "safetensors", "numpy", "scipy", "pillow")
@@ -74,7 +65,7 @@ class StageScores:
 
 @dataclass(frozen=True)
 class Training:
-    """The log of one network; each row holds a step and some values."""
+    """The log of a network; each row holds a step and values."""
 
     title: str
     rows: Sequence[Mapping[str, float]]
@@ -106,18 +97,13 @@ def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
     try:
         seeds = content.get("seeds", {})
         curves = {MAPS[kind]: _curve(seeds[kind]["curve"]) for kind in MAPS if kind in seeds}
-        rows = [label_scores(stage, content[stage]) for stage in LABELS if stage in content]
+        rows = [stage_scores(title, content[stage]) for stage, title in LABELS.items() if stage in content]
         return [*_seed_scores(seeds), *rows], curves
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
-            f"{file} is not as `tagmask score` writes it ({type(error).__name__}: {error}); "
+            f"{file} was not written by `tagmask score` ({type(error).__name__}: {error}); "
             f"run `tagmask score --out {run}` again."
         ) from None
-
-
-def label_scores(stage: str, values: Mapping[str, Any]) -> StageScores:
-    """Scores of pseudo labels or predictions as scores.json holds them."""
-    return _stage_scores(LABELS[stage], values)
 
 
 def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
@@ -127,11 +113,12 @@ def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
         rules = seeds.get(kind, {}).get("thresholds", {})
         for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != RULE)):
             values = {"images": seeds["images"], **rules[rule]}
-            rows.append(_stage_scores(title, values, rule, rules[rule]["threshold"]))
+            rows.append(stage_scores(title, values, rule, rules[rule]["threshold"]))
     return rows
 
 
-def _stage_scores(title: str, values: Mapping[str, Any], rule: str = "", threshold: float | None = None) -> StageScores:
+def stage_scores(title: str, values: Mapping[str, Any], rule: str = "", threshold: float | None = None) -> StageScores:
+    """One row of scores as scores.json holds it."""
     iou = values["iou"]
     matrix = None if values.get("confusion") is None else np.asarray(values["confusion"], np.int64)
     if matrix is not None and matrix.shape != (len(iou), len(iou) + 1):
@@ -170,19 +157,6 @@ def read_trainings(run: Path) -> tuple[list[Training], str]:
     return trainings, f"No training log yet in {', '.join(missing)}." if missing else ""
 
 
-def read_log(file: Path) -> list[dict[str, float]]:
-    """The rows of a log, numbers only; a line cut off by a kill is skipped."""
-    rows = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and "step" in row:
-            rows.append({name: float(value) for name, value in row.items() if isinstance(value, (int, float))})
-    return rows
-
-
 def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
     """Settings, versions, hashes of the weights, and what made each folder."""
     settings = read_toml(run / layout.CONFIG) if (run / layout.CONFIG).exists() else {}
@@ -193,18 +167,13 @@ def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
         for folder in TRAININGS
         for file in sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda file: (len(file.parts), file))
     ]
-    weights = [(file.relative_to(run).as_posix(), file.stat().st_size, _sha256(file)) for file in files]
+    weights = [(file.relative_to(run).as_posix(), file.stat().st_size, file_digest(file, None)) for file in files]
     makers = {
         f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
     }
     return Provenance(
         [*facts, ("random seeds", ", ".join(seeds) or "not recorded")], _versions(), weights, makers, settings
     )
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _versions() -> dict[str, str]:

@@ -202,7 +202,7 @@ def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator)
     for k, colour in enumerate(_body_colours([thing.label for thing in layout.things], around, rng)):
         start, others = k * CODES + 1, layout.things[k].colours
         palette[start] = colour
-        # the class part takes on a little of the body's colour and some noise
+        # the class part takes on a little of the body's colour, and noise
         part = 0.86 * np.array(others) + 0.14 * colour + rng.uniform(-10, 10, size=3)
         palette[start + 1 : start + 1 + len(others)] = part
     flat = layout.canvas.copy()
@@ -295,11 +295,6 @@ class Scenes(Catalog):
     def fingerprint(self) -> str:
         """As for any catalog, but different for another seed or size."""
         return hashlib.sha256(f"{super().fingerprint()} {self.seed} {self.size}".encode()).hexdigest()[:32]
-
-    def load_pair(self, i: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
-        """Image and mask of item `i`, from one drawing."""
-        scene = self.scene(i)
-        return scene.image, scene.mask
 
     def _image_at(self, row: int) -> NDArray[np.uint8]:
         return _picture(row, self.seed, self.size)

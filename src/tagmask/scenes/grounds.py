@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-Field = NDArray[np.float32]  # (H, W), or (H, W, 3) in 0..255 where it is a colour
+Field = NDArray[np.float32]  # (H, W), or (H, W, 3) in 0..255 for colours
 Colour = tuple[int, int, int]
 
 SKY: Colour = (150, 190, 225)

@@ -3,8 +3,6 @@
 An affinity is (n, n), n = h·w patches row by row; row = the patch that attends, column = the one attended to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,7 +158,7 @@ def _place(point: Point, original: tuple[int, int], shown: tuple[int, int]) -> t
 
 
 def _row_scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """To [0, 1], from the smallest value to the TOP quantile (to the largest where these are equal)."""
+    """To [0, 1], from the smallest value to the TOP quantile (to the largest if they are equal)."""
     low, top = row.min(), np.quantile(row, TOP, method="lower")
     top = top if top > low else row.max()
     return np.clip((row - low) / (top - low), 0, 1) if top > low else np.zeros_like(row)

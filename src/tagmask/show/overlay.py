@@ -1,7 +1,5 @@
 """Maps and masks laid over their image, and the legend that names the colours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Maps and masks at the size at which pictures are shown, and the seeds of one image on a sheet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

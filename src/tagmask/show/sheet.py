@@ -1,7 +1,5 @@
 """Contact sheets: rows of captioned pictures in one array, and writing it as PNG."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec

@@ -15,7 +15,7 @@ from tagmask.stages.predict import open_photos
 
 
 def export_run(settings: ExportSettings) -> str:
-    """Write what ``settings`` ask for and return a summary for the user."""
+    """Export masks, the network, or both; returns a summary for the user."""
     check(settings)
     lines = []
     if settings.to is not None:
@@ -29,7 +29,7 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     """Write the masks of the run's images to the file or folder ``to``."""
     folder = settings.labels or settings.out / layout.PREDICTIONS
     if to.resolve() == folder.resolve() or folder.resolve() in to.resolve().parents:
-        raise TagmaskError(f"--to {to} is in {folder}, where the masks are; choose another place.")
+        raise TagmaskError(f"--to {to} is inside {folder}, the folder of the masks; choose another place.")
     sources = [source.resolve() for source in (settings.images, settings.photos) if source is not None]
     if settings.format == "overlays" and to.resolve() in sources:
         raise TagmaskError(f"--to {to} holds the images themselves; choose another folder.")

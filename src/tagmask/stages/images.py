@@ -1,9 +1,9 @@
-"""What the stages that write one file per image share: their share of the images, and what they did."""
+"""Shared by the stages that write one file per image: which images this process has, and what was done."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from tagmask.config import parse_shard
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_json
+from tagmask.models.classifier import Classifier
+from tagmask.models.deeplab import DeepLabV2
 from tagmask.pipeline.layout import skipped_file
 from tagmask.stages.pool import launched_shard
 
@@ -19,7 +21,7 @@ Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 
 @dataclass
 class Made:
-    """What a stage did."""
+    """What a stage has made."""
 
     what: str  # in the plural
     folder: Path
@@ -29,7 +31,7 @@ class Made:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        counts = f"{self.what}: {self.made} made, {self.kept} were there already, in {self.folder}"
+        counts = f"{self.what}: {self.made} made, {self.kept} already there, in {self.folder}"
         return "\n".join([*self.notes, *list_skipped(self.skipped), counts])
 
     def write_skipped(self, shard: tuple[int, int]) -> None:
@@ -45,19 +47,12 @@ def list_skipped(skipped: Mapping[str, str]) -> list[str]:
 
 
 def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
-    """Part i of n that this process has, and the images of that part."""
+    """Part i of n that this process has, and its images."""
     shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
     return shard, range(shard[0], len(catalog), shard[1])
 
 
-class HasClasses(Protocol):
-    """A network that names its classes."""
-
-    @property
-    def classes(self) -> Sequence[str]: ...
-
-
-def match_classes(names: Iterable[str], model: HasClasses) -> list[int]:
+def match_classes(names: Iterable[str], model: Classifier | DeepLabV2) -> list[int]:
     """For each class of a catalog its number in the model, by name."""
     numbers = {name: number for number, name in enumerate(model.classes)}
     unknown = [name for name in names if name not in numbers]
@@ -74,5 +69,5 @@ def split_tags(tags: str | None) -> list[str] | None:
     """The names in a list such as dog,sofa."""
     names = [tag.strip() for tag in tags.split(",")] if tags is not None else None
     if names is not None and not all(names):
-        raise TagmaskError(f"--tags {tags!r} holds an empty tag; write them as dog,sofa.")
+        raise TagmaskError(f"--tags {tags!r} contains an empty tag; write, for example, dog,sofa.")
     return names

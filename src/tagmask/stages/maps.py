@@ -16,11 +16,13 @@ from torch import Tensor
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
 from tagmask.data.datasets import to_tensor
+from tagmask.data.tokens import Tokens, photo_tokens
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
+from tagmask.models.tail import tail
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]
-SIZE_PER_CROP = 1.25  # training crops take 60–100 % of the area: the whole image is about this much longer
+SIZE_PER_CROP = 1.25  # training crops cover 60–100 % of an image's area, so its sides are about this much longer
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,7 @@ def make_maps(
     height, width = images[0].shape[:2]
     pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
     pictures = pictures.to(model.mean.device)
-    names = ("transpose", "affinity_steps", "compete", "propagation")
-    options: dict[str, Any] = {"method": method_for(model, settings.method).maps}
-    options |= {name: getattr(settings, name) for name in names}
-    options["affinity_blocks"] = block_range(settings.affinity_blocks)
-    options |= {name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)}
+    options = {**_options(model, settings), "affinity_blocks": block_range(settings.affinity_blocks)}
     sums = [[torch.zeros(len(numbers), height, width) for numbers in classes] for _ in range(2)]
     for view in views(model, pictures, settings):
         for totals, kind in zip(sums, localize_both(model, view.images, classes, **options), strict=True):
@@ -63,15 +61,58 @@ def make_maps(
     return [Maps(tuple(c), p, r) for c, p, r in zip(classes, plain, refined, strict=True)]
 
 
+def photo_maps(model: Classifier, image: Image, classes: Sequence[int], settings: MapSettings) -> Maps:
+    """Maps of one image, as the stage makes them."""
+    if takes_tokens(model, settings) and model.fixed_views is not None:
+        size, first = model.fixed_views
+        return token_maps(model, photo_tokens(model, image, first, size), classes, settings)
+    return make_maps(model, [image], [classes], settings)[0]
+
+
+def takes_tokens(model: Classifier, settings: MapSettings) -> bool:
+    """Whether maps can be made from kept tokens: of a classifier that was trained on them, seen in the same way."""
+    if model.fixed_views is None or settings.scales != (1.0,):
+        return False
+    size, first = model.fixed_views
+    return settings.size in (None, size) and (settings.affinity_blocks is None or settings.affinity_blocks[0] >= first)
+
+
+def token_maps(model: Classifier, tokens: Tokens, classes: Sequence[int], settings: MapSettings) -> Maps:
+    """Maps of one photo from its kept tokens; by default the affinity is that of the trained blocks."""
+    assert model.fixed_views is not None
+    first, depth = model.fixed_views[1], len(model.blocks)
+    blocks = block_range(settings.affinity_blocks) or range(first, depth)
+    options = {**_options(model, settings), "affinity_blocks": range(blocks.start - first, blocks.stop - first)}
+    rest, count = tail(model, first, tokens.grid), 2 if settings.flip else 1
+    kinds = []
+    for maps in localize_both(rest, tokens.values[:count], [classes] * count, **options):
+        total = maps[0] + maps[1].flip(-1) if settings.flip else maps[0]  # (k, h, w)
+        if not len(classes):
+            kinds.append(np.zeros((0, *tokens.shape), np.float32))
+            continue
+        pixels = F.interpolate(total[None], tokens.shape, mode="bilinear", align_corners=False)[0]  # (k, H, W)
+        kinds.append(stretch(pixels).cpu().numpy())
+    return Maps(tuple(classes), *kinds)
+
+
+def _options(model: Classifier, settings: MapSettings) -> dict[str, Any]:
+    """What ``localize_both`` is asked for, apart from the blocks of the affinity."""
+    names = ("transpose", "affinity_steps", "compete", "propagation")
+    options: dict[str, Any] = {"method": method_for(model, settings.method).maps}
+    options |= {name: getattr(settings, name) for name in names}
+    return options | {name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)}
+
+
 def block_range(blocks: tuple[int, int] | None) -> range | None:
     """First and last block, as settings name them, to a range."""
     return range(blocks[0], blocks[1] + 1) if blocks else None
 
 
 def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterator[TestView]:
-    """The test-time views of pictures (B, 3, H, W) in [0, 1], the unmirrored one at the first scale first."""
+    """The test-time views of pictures (B, 3, H, W) in [0, 1], starting with the unmirrored view at the first scale."""
     patch = model.patch_size
-    long_side = settings.size or round(SIZE_PER_CROP * model.crop_size / patch) * patch
+    whole = model.fixed_views[0] if model.fixed_views else round(SIZE_PER_CROP * model.crop_size / patch) * patch
+    long_side = settings.size or whole
     factor = long_side / max(pictures.shape[-2:])
     for scale in settings.scales:
         inner = tuple(max(1, round(side * factor * scale)) for side in pictures.shape[-2:])
@@ -103,7 +144,7 @@ def stretch(maps: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def predicted_classes(model: Classifier, image: Image, settings: MapSettings, above: float = 0.5) -> list[int]:
-    """The classes that the model itself sees in an image: those above a probability, or the likeliest one."""
+    """The classes that the model itself sees in an image: all above a probability, or the likeliest."""
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255
     chances = torch.sigmoid(model(next(views(model, picture, settings)).images))[0]  # (C,)
     return torch.nonzero(chances > above).flatten().tolist() or [int(chances.argmax())]

@@ -31,8 +31,8 @@ def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunk
 def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
     """Yield a ``map`` of ``work`` over processes; it is sent to each of them once, with all that it holds.
 
-    Only the main process hears Ctrl-C; the others finish their current item and take no further one. All of them end
-    with the process that started them, whatever ends it.
+    Only the main process receives Ctrl-C; the others finish their current item and stop. They all end with the process
+    that started them, however it ends.
     """
     context = get_context("spawn")
     stopped = context.Event()
@@ -49,14 +49,14 @@ def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
             executor.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise TagmaskError(
-                    "a process was ended from outside, perhaps for lack of memory; use fewer --processes."
+                    "a process was killed, perhaps because memory ran out; use fewer --processes."
                 ) from None
             raise
 
 
 @contextmanager
 def deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes that start meanwhile never hear Ctrl-C; this one hears it afterwards."""
+    """Processes started inside never receive Ctrl-C; this process receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -69,13 +69,13 @@ def deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def launched_shard() -> tuple[int, int]:
-    """This process's share under `accelerate launch` or torchrun; all of it otherwise."""
+    """Part i of n of this process under `accelerate launch` or torchrun; otherwise 0 of 1."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """For what one of several launched processes does alone: it does not wait for the others."""
+    """For work that one of several launched processes does alone, without waiting for the others."""
     hidden = {name: os.environ.pop(name) for name in _LAUNCH if name in os.environ}
     try:
         yield
@@ -98,7 +98,7 @@ def _do(item: Any) -> Any:
 
 
 def _end_with_parent() -> None:
-    """A process of a pool does not notice by itself that its parent was killed, and would wait for ever."""
+    """A process of a pool does not notice that its parent was killed, and would wait forever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

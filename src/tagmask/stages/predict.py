@@ -18,7 +18,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import DAMAGED, replacing
+from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
@@ -29,7 +29,17 @@ from tagmask.stages.probabilities import Probabilities, predict_probabilities, s
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
 
-UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")  # pictures without a reader here
+UNREAD = (
+    ".heic",
+    ".heif",
+    ".dng",
+    ".cr2",
+    ".cr3",
+    ".nef",
+    ".arw",
+    ".psd",
+    ".svg",
+)  # kinds of pictures that cannot be read here
 
 
 def made_from(settings: PredictSettings) -> record.Parts:
@@ -82,7 +92,7 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
         if name != path and files.setdefault(name, path) != path:
             notes.append(f"{path} would have the same mask as {files[name]} and is left out; rename it.")
     if not files:
-        raise TagmaskError(f"{folder} holds no picture; give a folder of photos.")
+        raise TagmaskError(f"{folder} contains no pictures; give a folder of photos.")
     unread = [path for path in paths if path.lower().endswith(UNREAD)]
     if unread:
         shown = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
@@ -93,15 +103,10 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
 
 
 def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
-    """The probabilities (K, H, W) of a file; a sentence where it is missing or damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            probabilities: np.ndarray[Any, np.dtype[np.float16]] = file["probabilities"]
-            return probabilities
-    except FileNotFoundError:
-        raise TagmaskError(f"{path} does not exist; make it with `tagmask predict --probabilities`.") from None
-    except DAMAGED as error:
-        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask predict` again.") from None
+    """The probabilities (K, H, W) of a file; a sentence if it is missing or damaged."""
+    arrays = read_arrays(path, ["probabilities"], "tagmask predict --probabilities")
+    probabilities: np.ndarray[Any, np.dtype[np.float16]] = arrays["probabilities"]
+    return probabilities
 
 
 def estimate(probe: Probe) -> float:
@@ -120,7 +125,7 @@ def _segmenter(settings: PredictSettings) -> Path:
 def _chances(
     model: DeepLabV2, image: Image, allowed: list[int] | None, settings: MaskSettings, labels: list[int] | None = None
 ) -> Probabilities:
-    """Probabilities (K, H, W) of a photo, sharpened where asked for; only of ``labels``, in this order, if given."""
+    """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
     views: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
     chances = predict_probabilities(model, image, tags=allowed, **views)
     chances = chances if labels is None else chances[labels]
@@ -128,10 +133,9 @@ def _chances(
 
 
 def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
-    """The mask last, since a mask is what marks an image as done."""
+    """The mask comes last, because it marks the image as done."""
     if keep:
-        with replacing(seed_file(folder, name)) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, probabilities=chances.astype(np.float16))
+        write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
     write_mask(label_file(folder, name), chances.argmax(0).astype(np.uint8))
 
 
@@ -151,7 +155,7 @@ def _is_whole(folder: Path, catalog: Catalog, i: int, probabilities: bool) -> bo
 def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
     absent = [name for number, name in enumerate(model.classes) if number not in numbers]
     shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
-    note = f"{len(absent)} classes of the model are not among those of the images and were ruled out: {shown}"
+    note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {shown}"
     return (note,) if absent else ()
 
 
@@ -176,7 +180,7 @@ def predict(
 
 
 def predict_photo(settings: PredictPhotoSettings) -> str:
-    """Predict a mask as the command line asks for; returns what to print."""
+    """The mask of a photo for the command line; returns what to print."""
     check(settings)
     model = on_device(DeepLabV2.load(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
@@ -190,18 +194,18 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
         _show(settings.show, image, mask, model)
         lines.append(f"picture: {settings.show}")
     if len(lines) == 1:
-        lines.append("nothing was written; add --show out.png for a picture or --mask mask.png for the mask.")
+        lines.append("nothing was written; add --show out.png for a picture, or --mask mask.png for the mask.")
     return "\n".join(lines)
 
 
 def describe(mask: Mask, model: DeepLabV2) -> str:
-    """Which classes were found, the largest first, and their share of the photo."""
+    """The classes in the mask, the largest first, and their share of the photo."""
     labels, counts = np.unique(mask[mask > 0], return_counts=True)
     if not len(labels):
-        return "nothing but background was found."
+        return "the mask is all background."
     order = np.argsort(-counts, kind="stable")
     shares = [f"{model.classes[labels[i] - 1]} {100 * counts[i] / mask.size:.1f} %" for i in order]
-    return f"found: {', '.join(shares)} of the photo"
+    return f"classes: {', '.join(shares)} of the photo"
 
 
 def _show(path: Path, image: Image, mask: Mask, model: DeepLabV2) -> None:

@@ -1,4 +1,4 @@
-"""Class probabilities of whole photos: any size, several test-time views, tiles where a photo is too big for memory."""
+"""Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from tagmask.models.deeplab import DeepLabV2
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
-POSSIBLE = 0.01  # a class that is less likely than this at every pixel is none of the CRF's labels
+POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at every pixel
 
 
 @torch.inference_mode()
@@ -38,9 +38,9 @@ def predict_probabilities(
         tags: the model's classes (from 0) that may occur, the others are ruled out; default: all.
         tile: side of the squares in pixels that are computed one after the other; default: the image at once.
         halo: pixels seen around each tile. Tiles give the result of the whole image where the halo covers what a
-            pixel's logits depend on; DeepLabV2 reaches farther than any halo worth its cost (192 pixels by its last
-            layer alone), but what lies that far away has little weight. Encoders that pool over the whole image
-            (squeeze-and-excitation) and ``multi_scale`` models depend on the tile itself.
+            pixel's logits depend on. DeepLabV2 sees farther than any affordable halo (192 pixels by its last layer
+            alone), but pixels that far away have little weight. Encoders that pool over the whole image
+            (squeeze-and-excitation) and ``multi_scale`` models depend on the tile.
     """
     _check(image, scales, tile, halo, model.stride)
     height, width = image.shape[:2]
@@ -65,9 +65,9 @@ def sharpen(image: Image, chances: Probabilities) -> Probabilities:
     from tagmask.masks.crf import SEGMENTATION, dense_crf
 
     labels = np.flatnonzero(chances.max(axis=(1, 2)) >= POSSIBLE)
-    found = np.zeros_like(chances)
-    found[labels] = dense_crf(image, chances[labels], SEGMENTATION)
-    return found
+    sharpened = np.zeros_like(chances)
+    sharpened[labels] = dense_crf(image, chances[labels], SEGMENTATION)
+    return sharpened
 
 
 def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, stride: int) -> None:

@@ -8,40 +8,49 @@ The background's score is constant: as set, or chosen without masks from the his
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from tqdm import tqdm
 
-from tagmask.config import PseudoSettings, check, write_section
+from tagmask.acr.localize import affinity
+from tagmask.config import MapSettings, PseudoSettings, check, write_section
 from tagmask.data.catalog import Catalog
+from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.masks.crf import PRESETS
+from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
-from tagmask.models.affinity_net import AffinityNet
+from tagmask.masks.walk import from_attention, random_walk, transition
+from tagmask.models.affinity_net import STRIDE, AffinityNet
+from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.images import Image, Made, share_of
+from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import each, launched_shard, single_process
 from tagmask.stages.seeds import as_float, read_seeds
-from tagmask.stages.spread import AttentionWalk, NetWalk, Route, Unchanged
 from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import train_affinity
 
+Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 _SAMPLE = 200  # images on which the background's score is chosen
 
 
 @dataclass
 class Pseudo(Made):
-    """What the stage did."""
+    """What the stage has made."""
 
     background: float = 0.0
 
@@ -89,7 +98,7 @@ def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i
     """Write the pseudo label of item ``i``."""
     image, seeds = _read(catalog, settings, i)
     classes, crf = seeds["classes"].tolist(), PRESETS[settings.crf_preset] if settings.crf else None
-    maps = _route(settings).spread(image, as_float(seeds[settings.source()]))
+    maps = _route(settings)(image, as_float(seeds[settings.source()]))
     labels = label_pixels(image, classes, maps, background, crf)
     if settings.unsure:
         labels = agreement(labels, label_pixels(image, classes, as_float(seeds["plain"]), background, crf))
@@ -97,7 +106,7 @@ def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i
 
 
 def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
-    """Write the confident regions of item ``i``, from the maps without affinity: those over-activate less."""
+    """Write the confident regions of item ``i``, from the maps without affinity, which over-activate less."""
     image, seeds = _read(catalog, settings, i)
     classes, maps = seeds["classes"].tolist(), as_float(seeds["plain"])
     regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high)
@@ -105,7 +114,7 @@ def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
 
 
 def estimate(probe: Probe) -> float | None:
-    """Seconds of an image; only of the route without a network to train, the others depend on what that learns."""
+    """Seconds per image; None for routes whose time depends on a network yet to be trained."""
     settings: PseudoSettings = probe.run.for_stage("pseudo")
     if settings.method != "crf":
         return None
@@ -117,13 +126,13 @@ def estimate(probe: Probe) -> float | None:
 
 
 def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]) -> tuple[str, ...]:
-    """Confident regions and AffinityNet, where they are not there yet; other shards wait for the first one's."""
+    """Make confident regions and train AffinityNet, unless done; only the first shard does this."""
     folder = settings.out / layout.AFFINITY
     regions = folder / layout.REGIONS
     is_there = (folder / layout.MODEL).is_file()
     if launched_shard()[1] > 1 and (settings.restart or not is_there):
         raise TagmaskError(
-            "AffinityNet is trained by one process; start `tagmask pseudo` without accelerate launch, or with it once "
+            "AffinityNet is trained by a single process; run `tagmask pseudo` without accelerate launch first, until "
             f"{folder} holds the network."
         )
     if shard[0] > 0:
@@ -147,15 +156,48 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
 
 
 @cache
-def _route(settings: PseudoSettings) -> Route:
-    """The route of these settings, its network loaded once per process."""
+def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
+    """What turns the seeds of an image into the maps that are labelled; its network is loaded once per process."""
     if settings.method == "crf":
-        return Unchanged()
+        return lambda image, maps: maps  # the CRF that labels them does all the work
     if settings.method == "walk":
-        net = AffinityNet.load(settings.out / layout.AFFINITY)
-        return NetWalk(net, settings.affinity.radius, settings.beta or 36.0, settings.steps or 64)
-    model = load_classifier(settings.model or settings.out / layout.CLASSIFIER)
-    return AttentionWalk(model, settings.map_settings(), settings.beta or 1.0, settings.steps or 2)
+        net, radius = AffinityNet.load(settings.out / layout.AFFINITY), settings.affinity.radius
+        return partial(net_walk, net=net, radius=radius, beta=settings.beta or 36.0, steps=settings.steps or 64)
+    model, how = load_classifier(settings.model or settings.out / layout.CLASSIFIER), settings.map_settings()
+    return partial(attention_walk, model=model, settings=how, beta=settings.beta or 1.0, steps=settings.steps or 2)
+
+
+def net_walk(image: Image, maps: Maps, *, net: AffinityNet, radius: float, beta: float, steps: int) -> Maps:
+    """A random walk on the affinities of AffinityNet, on its grid of 8-pixel cells."""
+    if not len(maps):
+        return maps
+    picture = to_tensor(image).float()[None] / 255  # (1, 3, H, W)
+    padding = [max(0, STRIDE - side) for side in picture.shape[-2:]]
+    picture = F.pad(picture, (0, padding[1], 0, padding[0]), mode="replicate")
+    with torch.inference_mode():
+        features = net(net.normalize(picture))[0].numpy()  # (C, h, w)
+    walked = random_walk(to_cells(maps, STRIDE), transition(features, radius, beta), steps)
+    return stretch(to_pixels(walked, maps.shape[1:], STRIDE)).astype(np.float32)
+
+
+def attention_walk(
+    image: Image, maps: Maps, *, model: Classifier, settings: MapSettings, beta: float, steps: int
+) -> Maps:
+    """A random walk on the classifier's own patch affinity."""
+    if not len(maps):
+        return maps
+    first = next(views(model, to_tensor(image).float()[None] / 255, settings))
+    with torch.inference_mode():
+        _, attention = model.attend(first.images, block_range(settings.affinity_blocks))
+    pairs = affinity(attention, model.class_tokens)[0].numpy()  # (n, n)
+    patch, size = model.patch_size, first.images.shape[-2:]
+    resized = F.interpolate(torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True)[0]
+    padded = F.pad(resized, (0, size[1] - first.inner[1], 0, size[0] - first.inner[0]))
+    walked = random_walk(to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps)
+    pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
+    inner = pixels[None, :, : first.inner[0], : first.inner[1]]
+    whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]
+    return stretch(whole.numpy()).astype(np.float32)
 
 
 def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float:
@@ -171,15 +213,15 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
         try:
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
-            continue  # listed when its turn to be labelled comes
-        chooser.add(np.clip(_route(settings).spread(image, as_float(seeds[settings.source()])), 0, 1))
+            continue  # it is listed when it is labelled
+        chooser.add(np.clip(_route(settings)(image, as_float(seeds[settings.source()])), 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen
 
 
 def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, dict[str, Any]]:
-    """Image and seeds of item ``i``; a sentence where they do not belong together."""
+    """Image and seeds of item ``i``; a sentence if they do not fit together."""
     seeds = read_seeds(seed_file(settings.out / layout.SEEDS, catalog.name(i)))
     image = catalog.load_image(i)
     check_maps(image, seeds["classes"].tolist(), seeds["plain"])
@@ -187,7 +229,7 @@ def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, di
 
 
 def _each(work: Any, catalog: Catalog, todo: list[int], processes: int, name: str, quiet: bool) -> dict[str, str]:
-    """Do ``work`` for each image; returns the images that could not be done, with the reason."""
+    """Do ``work`` for each image; returns those that failed, with the reason."""
     skipped: dict[str, str] = {}
     results = each(partial(_attempt, work), todo, processes, chunksize=8)
     for i, why in zip(todo, tqdm(results, name, len(todo), unit="image", disable=quiet), strict=True):
@@ -197,7 +239,7 @@ def _each(work: Any, catalog: Catalog, todo: list[int], processes: int, name: st
 
 
 def _attempt(work: Any, i: int) -> str:
-    """Why item ``i`` could not be done; empty where it was."""
+    """Why item ``i`` failed; empty if it did not."""
     try:
         work(i)
     except TagmaskError as error:

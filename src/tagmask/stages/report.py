@@ -16,22 +16,10 @@ from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import check_classes, made_from
+from tagmask.report import records
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
-from tagmask.report.records import (
-    FOLDERS,
-    LABELS,
-    MAPS,
-    NETWORKS,
-    RULE,
-    Provenance,
-    StageScores,
-    label_scores,
-    outdated_folders,
-    read_provenance,
-    read_scores,
-    read_trainings,
-)
+from tagmask.report.records import Provenance, StageScores
 from tagmask.stages.score import score_labels
 
 __all__ = ["made_from", "write_report"]
@@ -62,17 +50,17 @@ def write_report(settings: ReportSettings, catalog: Catalog | None = None) -> Wr
 def gather(settings: ReportSettings, catalog: Catalog) -> Report:
     """Everything on the page."""
     run = settings.out
-    labels, (scored, curves) = RunLabels(run, catalog), read_scores(run)
-    stages = {stage: indices for stage in FOLDERS if (indices := labels.images_of(stage))}
-    trainings, missing_logs = read_trainings(run)
+    labels, (scored, curves) = RunLabels(run, catalog), records.read_scores(run)
+    stages = {stage: indices for stage in records.FOLDERS if (indices := labels.images_of(stage))}
+    trainings, missing_logs = records.read_trainings(run)
     if not stages and not trainings:
         raise TagmaskError(
-            f"{run} holds no training, maps or masks of these images; check --out and the data, or run "
+            f"{run} contains no training, maps or masks of these images; check --out and the data, or run "
             f"`tagmask train --out {run}` first."
         )
     for stage in stages:  # labels are numbers; those of other classes would get wrong names
-        check_classes(run / FOLDERS[stage], catalog.classes, TITLES[stage])
-    provenance = read_provenance(run, _facts(settings, catalog, _set_threshold(labels, scored, stages)))
+        check_classes(run / records.FOLDERS[stage], catalog.classes, TITLES[stage])
+    provenance = records.read_provenance(run, _facts(settings, catalog, _set_threshold(labels, scored, stages)))
     scores = _all_scores(labels, scored, stages)
     images = survey(labels, stages, settings.rows)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
@@ -91,18 +79,18 @@ def gather(settings: ReportSettings, catalog: Catalog) -> Report:
 
 
 def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages) -> str:
-    """Choose, without masks, where the seeds become labels; returns a sentence on it."""
+    """Choose the threshold of the seeds without masks; returns a sentence about it."""
     if "seeds" not in stages:
         return ""
-    chosen = [row.threshold for row in scored if row.stage == MAPS["refined"] and row.rule == RULE]
+    chosen = [row.threshold for row in scored if row.stage == records.MAPS["refined"] and row.rule == records.RULE]
     if chosen and chosen[0] is not None:
         labels.threshold = chosen[0]
-        return f"{labels.threshold:.2f} by {RULE}, from {layout.SCORES}"
+        return f"{labels.threshold:.2f} by {records.RULE}, from {layout.SCORES}"
     try:
         labels.threshold = labels.choose_threshold(stages["seeds"])
     except TagmaskError as error:
-        return f"{labels.threshold:.2f}, because none could be chosen: {error}"
-    return f"{labels.threshold:.2f} by {RULE}, chosen for this page"
+        return f"{labels.threshold:.2f}, because no threshold could be chosen: {error}"
+    return f"{labels.threshold:.2f} by {records.RULE}, chosen for this page"
 
 
 def _facts(settings: ReportSettings, catalog: Catalog, threshold: str) -> list[tuple[str, str]]:
@@ -119,12 +107,14 @@ def _facts(settings: ReportSettings, catalog: Catalog, threshold: str) -> list[t
 def _all_scores(labels: RunLabels, scored: list[StageScores], stages: Stages) -> list[StageScores]:
     """The scores from scores.json, and those of stages that it does not include."""
     rows = list(scored)
-    for stage, title in LABELS.items():
+    for stage, title in records.LABELS.items():
         if stage in stages and labels.catalog.has_masks and all(row.stage != title for row in scored):
-            counted = score_labels(labels.catalog.subset(stages[stage]), labels.run / FOLDERS[stage], processes=1)
+            counted = score_labels(
+                labels.catalog.subset(stages[stage]), labels.run / records.FOLDERS[stage], processes=1
+            )
             labels.problems |= counted.missing
-            rows.append(label_scores(stage, counted.to_json()))
-    order = [*MAPS.values(), *LABELS.values()]
+            rows.append(records.stage_scores(title, counted.to_json()))
+    order = [*records.MAPS.values(), *records.LABELS.values()]
     return sorted(rows, key=lambda row: order.index(row.stage))
 
 
@@ -134,27 +124,27 @@ def _notes(provenance: Provenance, labels: RunLabels, scored: list[StageScores])
         f"{folder} was made by weights ({values[name]}) that are not in this run folder: they were given with "
         "--model, or the network has been trained again since."
         for folder, values in provenance.makers.items()
-        for name in NETWORKS
+        for name in records.NETWORKS
         if name in values and provenance.weights_file(values[name]) is None
     ]
     again = f"run `tagmask score --out {labels.run}` again."
     titles = {row.stage for row in scored}
-    scored_stages = [stage for stage in FOLDERS if LABELS.get(stage, MAPS["refined"]) in titles]
-    outdated = outdated_folders(labels.run, {stage: FOLDERS[stage] for stage in scored_stages})
+    scored_stages = [stage for stage in records.FOLDERS if records.LABELS.get(stage, records.MAPS["refined"]) in titles]
+    outdated = records.outdated_folders(labels.run, {stage: records.FOLDERS[stage] for stage in scored_stages})
     if outdated:
         notes.append(f"{layout.SCORES} is older than the files in {', '.join(outdated)}; {again}")
     if any(list(row.iou)[1:] != list(labels.catalog.classes) for row in scored):
-        notes.append(f"{layout.SCORES} is for other classes than these data; {again}")
+        notes.append(f"{layout.SCORES} was made for other classes than those of the data; {again}")
     if labels.problems:
         first = next(iter(labels.problems.values()))
-        notes.append(f"{len(labels.problems)} images could not be used in full; the first because: {first}")
+        notes.append(f"{len(labels.problems)} images could not be used in full; the first reason: {first}")
     return notes
 
 
 def _missing(run: Path, truth: bool, stages: Stages, scores: list[StageScores]) -> dict[str, str]:
     """A sentence for each part of the page that is left out."""
     missing = {}
-    absent = ", ".join(TITLES[stage] for stage in FOLDERS if stage not in stages)
+    absent = ", ".join(TITLES[stage] for stage in records.FOLDERS if stage not in stages)
     if not stages:
         missing["gallery"] = "There are no maps, pseudo labels or predictions of these images in the run yet."
     elif absent:

@@ -1,4 +1,4 @@
-"""Scores of all that a run has made against true masks: seeds at every threshold, pseudo labels, predictions.
+"""Scores of everything a run has made against true masks: seeds at every threshold, pseudo labels, predictions.
 
 Every file is read once. The whole threshold curve of the seeds comes from one reading, together with thresholds that
 are chosen without masks.
@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -36,18 +36,14 @@ MADE = {  # key in scores.json: title, folder, file of an image
 _PIECE = 16  # images that a process counts at a time
 
 
-@dataclass
 class SeedTally:
-    """Counts of seeds over some images; those of several processes can be added."""
+    """Counts of seeds over images; those of several processes can be added."""
 
-    sweeps: dict[str, Sweep]
-    choosers: dict[str, dict[str, Any]]  # kind: rule: Chooser
-    missing: dict[str, str] = field(default_factory=dict)  # name: why it was left out
-    images: int = 0
-
-    @classmethod
-    def empty(cls, classes: tuple[str, ...]) -> Self:
-        return cls({kind: Sweep(len(classes) + 1) for kind in KINDS}, {kind: choosers() for kind in KINDS})
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.sweeps = {kind: Sweep(len(classes) + 1) for kind in KINDS}
+        self.choosers: dict[str, dict[str, Any]] = {kind: choosers() for kind in KINDS}  # kind: rule: Chooser
+        self.missing: dict[str, str] = {}  # name: why it was left out
+        self.images = 0
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         seeds = read_seeds(seed_file(folder, catalog.name(i)))
@@ -57,7 +53,7 @@ class SeedTally:
         if tuple(seeds["size"]) != mask.shape:
             raise ImageError(
                 f'the maps of "{catalog.name(i)}" are {tuple(seeds["size"])} and its mask is {mask.shape}; '
-                "make the seeds again from these images."
+                "redo the seeds from these images."
             )
         for kind in KINDS:
             self.sweeps[kind].add(seeds["classes"].tolist(), seeds[kind], mask)
@@ -71,19 +67,14 @@ class SeedTally:
                 chooser.merge(other.choosers[kind][name])
 
 
-@dataclass
 class LabelScores:
     """The confusion matrix of a folder of masks; those of several processes can be added."""
 
-    classes: tuple[str, ...]  # without the background
-    counts: np.ndarray[Any, np.dtype[np.int64]]  # (K, K+1), rows = truth, last column = unsure
-    missing: dict[str, str] = field(default_factory=dict)  # name: why it was left out
-    images: int = 0
-
-    @classmethod
-    def empty(cls, classes: tuple[str, ...]) -> Self:
-        size = len(classes) + 1
-        return cls(classes, np.zeros((size, size + 1), np.int64))
+    def __init__(self, classes: tuple[str, ...]) -> None:
+        self.classes = classes  # without the background
+        self.counts = np.zeros((len(classes) + 1, len(classes) + 2), np.int64)  # (K, K+1), rows = truth, last = unsure
+        self.missing: dict[str, str] = {}  # name: why it was left out
+        self.images = 0
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         name = catalog.name(i)
@@ -187,7 +178,7 @@ class RunScores:
 
 
 def made_from(settings: ScoreSettings) -> record.Parts:
-    """Nothing but what is scored, which the run notes."""
+    """No settings: the run records what is scored."""
     del settings
     return {}
 
@@ -195,7 +186,7 @@ def made_from(settings: ScoreSettings) -> record.Parts:
 def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunScores:
     """Score every stage of the run that holds something of these images against the masks; write scores.json.
 
-    Pseudo labels are often of other images than predictions: those of one list are scored, the others left out.
+    Pseudo labels and predictions are often of different images: stages without any of these are left out.
     """
     check(settings)
     catalog = open_catalog(settings) if catalog is None else catalog
@@ -203,7 +194,7 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     there = [kind for kind, (_, _, file) in MADE.items() if _holds(folders[kind], file, catalog)]
     for kind in there:
         record.check_classes(folders[kind], catalog.classes, MADE[kind][0])
-    seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # which says what is missing
+    seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # it says what is missing
     check_masks(catalog)
     labels = {kind: score_labels(catalog, folders[kind], settings.processes) for kind in there if kind != "seeds"}
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
@@ -238,34 +229,22 @@ def score_labels(catalog: Catalog, folder: Path, processes: int = 1) -> LabelSco
 
 def check_masks(catalog: Catalog) -> None:
     if not catalog.has_masks:
-        raise TagmaskError("these data have no masks to compare with; give --masks, or another --data.")
+        raise TagmaskError("these data have no masks to compare with; give --masks FOLDER, or other --data.")
 
 
 def list_missing(missing: dict[str, str]) -> list[str]:
-    """How many images could not be scored, and why the first of them."""
+    """How many images could not be scored, and why, for the first five."""
     shown = [f"  {why}" for why in list(missing.values())[:5]]
     return [f"{len(missing)} images were left out:", *shown] if shown else []
 
 
-class Tally(Protocol):
-    """Counts over some images."""
-
-    missing: dict[str, str]
-    images: int
-
-    @classmethod
-    def empty(cls, classes: tuple[str, ...]) -> Self: ...
-    def add(self, catalog: Catalog, folder: Path, i: int) -> None: ...
-    def merge(self, other: Self) -> None: ...
+Tally = TypeVar("Tally", SeedTally, LabelScores)
 
 
-AnyTally = TypeVar("AnyTally", bound=Tally)
-
-
-def _count(kind: type[AnyTally], catalog: Catalog, folder: Path, processes: int) -> AnyTally:
+def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int) -> Tally:
     """Counts over the whole catalog, shared out over processes in small pieces."""
     pieces = [range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)]
-    total = kind.empty(catalog.classes)
+    total = kind(catalog.classes)
     with tqdm(total=len(catalog), desc=f"score {folder.name}", unit="image") as bar:
         for tally in each(partial(count_piece, kind, catalog, folder), pieces, processes):
             total.merge(tally)
@@ -274,13 +253,13 @@ def _count(kind: type[AnyTally], catalog: Catalog, folder: Path, processes: int)
             bar.update(tally.images + len(tally.missing))
     if not total.images:
         why = next(iter(total.missing.values()), "the catalog is empty")
-        raise TagmaskError(f"nothing of {folder} could be scored; the first because: {why}")
+        raise TagmaskError(f"nothing in {folder} could be scored; the first reason: {why}")
     return total
 
 
-def count_piece(kind: type[AnyTally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> AnyTally:
-    """Counts over some images; what cannot be scored is listed with its reason."""
-    tally = kind.empty(catalog.classes)
+def count_piece(kind: type[Tally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> Tally:
+    """Counts over these images; those that cannot be scored are listed with the reason."""
+    tally = kind(catalog.classes)
     for i in indices:
         try:
             tally.add(catalog, folder, i)
@@ -304,7 +283,7 @@ def _add_scores(out: Path, scores: dict[str, Any]) -> None:
 
 
 def _choose(rules: dict[str, Any]) -> dict[str, float]:
-    """Threshold by each rule that can make one out."""
+    """The threshold of each rule that can choose one."""
     chosen = {}
     for name, rule in rules.items():
         with suppress(TagmaskError):

@@ -21,8 +21,9 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
+from tagmask.data.tokens import TokenStore
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import DAMAGED, replacing
+from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
@@ -30,14 +31,15 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import seed_file
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.maps import Maps, make_maps, predicted_classes
+from tagmask.stages.maps import Maps, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
 from tagmask.stages.timing import Probe, timed
 
+_UNTAGGED = "it has no tags; add tags to make maps."
 _AT_ONCE = 64  # images held in memory while they are sorted by shape
 
 
 def made_from(settings: SeedSettings) -> record.Parts:
-    """What the maps are made from; ``batch`` moves their last digits only."""
+    """What the maps are made from; ``batch`` changes only their last digits."""
     return record.made_from(settings, {"classifier": _classifier(settings)}, unused=["batch"])
 
 
@@ -56,39 +58,57 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
         write_section(settings.out / layout.CONFIG, "seeds", settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
-    batch = settings.batch if method_for(model, settings.method).batched else 1
     with tqdm(total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for group in _groups(catalog, indices, todo, done.skipped, batch):
-            classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
-            made = make_maps(model, [image for _, image in group], classes, settings)
-            for (i, _), maps in zip(group, made, strict=True):
-                write_seeds(files[i], Maps(catalog.tags(i), maps.plain, maps.refined), settings.dtype)
-            count = sum(i in todo for i, _ in group)
-            done.made += count
-            bar.update(count)
+        for i, maps in _all_maps(model, numbers, catalog, indices, todo, settings, done):
+            write_seeds(files[i], Maps(catalog.tags(i), maps.plain, maps.refined), settings.dtype)
+            done.made += i in todo
+            bar.update(i in todo)
     done.write_skipped(shard)
     return done
 
 
+def _all_maps(
+    model: Classifier,
+    numbers: list[int],
+    catalog: Catalog,
+    indices: range,
+    todo: set[int],
+    settings: SeedSettings,
+    done: Made,
+) -> Iterator[tuple[int, Maps]]:
+    """The maps of all images that are to do, from kept tokens where the classifier was trained on them."""
+    if not takes_tokens(model, settings):
+        batch = settings.batch if method_for(model, settings.method).batched else 1
+        for group in _groups(catalog, indices, todo, done.skipped, batch):
+            classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
+            made = make_maps(model, [image for _, image in group], classes, settings)
+            yield from zip([i for i, _ in group], made, strict=True)
+        return
+    store = TokenStore.of(model, settings.out / layout.TOKENS, settings.tokens_limit)
+    for i in sorted(todo):
+        try:
+            if not catalog.tags(i):
+                raise ImageError(_UNTAGGED)
+            tokens = store.get(catalog, i)
+        except ImageError as error:
+            done.skipped[catalog.name(i)] = str(error)
+            continue
+        yield i, token_maps(model, tokens, [numbers[c] for c in catalog.tags(i)], settings)
+    done.notes += tuple(store.notes)
+
+
 def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
-    """Write one image's maps; the file appears whole or not at all."""
-    store = _to_uint8 if dtype == "uint8" else _to_float16
+    """Write the maps of an image."""
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
-    arrays |= {"plain": store(maps.plain), "refined": store(maps.refined)}
-    with replacing(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, **arrays)
+    for kind, values in (("plain", maps.plain), ("refined", maps.refined)):
+        arrays[kind] = np.rint(values * 255).astype(np.uint8) if dtype == "uint8" else values.astype(np.float16)
+    write_arrays(path, **arrays)
 
 
 def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a seed file, maps as stored; a sentence where the file is missing or damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            seeds = {name: file[name] for name in ("classes", "size", "plain", "refined")}
-    except FileNotFoundError:
-        raise TagmaskError(f"{path} does not exist; make it with `tagmask seeds`.") from None
-    except DAMAGED as error:
-        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `tagmask seeds` again.") from None
+    """The arrays of a seed file, maps as stored; a sentence if the file is missing or damaged."""
+    seeds = read_arrays(path, ("classes", "size", "plain", "refined"), "tagmask seeds")
     if seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
         raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
     expected = (len(seeds["classes"]), *seeds["size"])
@@ -98,7 +118,7 @@ def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Maps as stored to numbers from 0 to 1."""
+    """Stored maps as numbers from 0 to 1."""
     return maps.astype(np.float32) / np.float32(255 if maps.dtype == np.uint8 else 1)
 
 
@@ -117,15 +137,6 @@ def _classifier(settings: SeedSettings) -> Path:
     return settings.model or settings.out / layout.CLASSIFIER
 
 
-def _to_uint8(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    rounded: np.ndarray[Any, Any] = np.rint(maps * 255).astype(np.uint8)
-    return rounded
-
-
-def _to_float16(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return maps.astype(np.float16)
-
-
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:
     """Whether the maps of exactly these classes are there."""
     if not path.exists():
@@ -139,10 +150,10 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
 def _groups(
     catalog: Catalog, indices: range, todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Image]]]:
-    """Readable, tagged images in groups of equal shape, at most ``batch`` each; few are in memory at a time.
+    """Readable, tagged images in groups of equal shape, at most ``batch`` each.
 
-    The groups do not depend on what is still to do: the last digits of a map depend on the images beside it, and a
-    stage that was stopped must end with the same files. A group with something to do is made whole.
+    The groups do not depend on what is left to do: the last digits of a map depend on the images in its batch, and a
+    stage that was stopped must end with the same files. If any image of a group is left, the whole group is made.
     """
     for start in range(0, len(indices), _AT_ONCE):
         together = indices[start : start + _AT_ONCE]
@@ -152,7 +163,7 @@ def _groups(
         for i in together:
             try:
                 if not catalog.tags(i):
-                    raise ImageError("it has no tags; add some to make maps of.")
+                    raise ImageError(_UNTAGGED)
                 image = catalog.load_image(i)
             except ImageError as error:
                 skipped[catalog.name(i)] = str(error)
@@ -182,7 +193,7 @@ def localize(
     image, options = pixels(photo), MapSettings(**settings)
     check(options)
     classes = match_classes(tags, model) if tags is not None else predicted_classes(model, image, options)
-    maps = make_maps(model, [image], [classes], options)[0]
+    maps = photo_maps(model, image, classes, options)
     values = maps.refined if affinity else maps.plain
     return {model.classes[c]: values[k] for k, c in enumerate(classes)}
 
@@ -198,12 +209,12 @@ def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
 
 
 def seed_photo(settings: PhotoSettings) -> str:
-    """Maps of one photo as the command line asks for; returns what to print."""
+    """The maps of a photo for the command line; returns what to print."""
     check(settings)
     model = on_device(load_classifier(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
     classes = match_classes(names, model) if names is not None else predicted_classes(model, image, settings)
-    maps = make_maps(model, [image], [classes], settings)[0]
+    maps = photo_maps(model, image, classes, settings)
     lines = [f"classes: {', '.join(model.classes[c] for c in classes)}"]
     if names is None:
         lines[0] += " (seen by the model; name them with --tags)"
@@ -217,7 +228,7 @@ def seed_photo(settings: PhotoSettings) -> str:
         _show_affinity(settings.show_affinity, image, maps, model, settings)
         lines.append(f"affinity: {settings.show_affinity}")
     if len(lines) == 1:
-        lines.append("nothing was written; add --show out.png for a picture or --out maps.npz for the maps.")
+        lines.append("nothing was written; add --show out.png for a picture, or --out maps.npz for the maps.")
     return "\n".join(lines)
 
 

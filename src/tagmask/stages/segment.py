@@ -19,7 +19,7 @@ __all__ = ["estimate", "made_from", "train_segmenter"]
 
 
 def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -> Trained:
-    """Train a segmenter as ``settings`` say, or resume a training that was stopped."""
+    """Train a segmenter, or resume a training that was stopped."""
     check(settings)
     labels = settings.pseudo or settings.out / layout.PSEUDO
     whole = open_catalog(settings) if catalog is None else catalog
@@ -35,14 +35,16 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
 
 
 def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, ...], str]:
-    """The images that have a pseudo label, a sentence on the others, and a fingerprint of the labels' files."""
+    """The images that have a pseudo label, a sentence about the others, and a hash of the label files."""
     sizes = {}
     for i in range(len(catalog)):
         file = layout.label_file(folder, catalog.name(i))
         if file.is_file():
             sizes[i] = file.stat().st_size
     if not sizes:
-        raise TagmaskError(f"{folder} holds no pseudo label of these images; make them with `tagmask pseudo` first.")
+        raise TagmaskError(
+            f"{folder} contains no pseudo labels of these images; make them with `tagmask pseudo` first."
+        )
     missing = [catalog.name(i) for i in range(len(catalog)) if i not in sizes]
     shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
     note = f"{len(missing)} of {len(catalog)} images have no pseudo label in {folder} and are left out: {shown}"
@@ -51,7 +53,7 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
 
 
 def estimate(probe: Probe) -> float:
-    """Seconds of a training step."""
+    """Seconds per training step."""
     settings: SegmentSettings = probe.run.for_stage("segment")
     part, size = settings.batch // settings.accumulate, settings.size
     batch = {"images": torch.rand(part, 3, size, size), "labels": torch.zeros(part, size, size, dtype=torch.long)}

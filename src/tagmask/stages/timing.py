@@ -1,6 +1,6 @@
 """How long one step or one image of a stage takes, for the plan of a run.
 
-Networks are built for it with random weights, so that a wrong name is reported before hours of work and not after.
+Networks are built for it with random weights, so that a wrong name is reported before hours of work, not after.
 """
 
 import time
@@ -29,7 +29,7 @@ class Probe:
 
 
 def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
-    """With the first readable image that has tags; None where there is none among the first twenty."""
+    """A probe with the first readable, tagged image; None if there is none among the first twenty."""
     for i in range(min(20, len(catalog))):
         try:
             if catalog.tags(i):
@@ -56,7 +56,7 @@ def time_step(module: nn.Module, batch: Mapping[str, Tensor]) -> float:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of ``work`` once it is warm; of the first time where that is long enough."""
+    """Seconds of ``work`` once warm, or of the first time if that is slow already."""
     seconds = 0.0
     for _ in range(2):
         began = time.perf_counter()

@@ -18,7 +18,7 @@ __all__ = ["estimate", "made_from", "train"]
 
 
 def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
-    """Train a classifier as ``settings`` say, or resume a training that was stopped."""
+    """Train a classifier, or resume a training that was stopped."""
     check(settings)
     whole = open_catalog(settings) if catalog is None else catalog
     if settings.val_split is not None:
@@ -36,7 +36,7 @@ def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
 
 
 def estimate(probe: Probe) -> float:
-    """Seconds of a training step."""
+    """Seconds per training step."""
     settings: TrainSettings = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
     task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
     part = settings.batch // settings.accumulate

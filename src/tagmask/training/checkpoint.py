@@ -27,8 +27,8 @@ def save_resume(
     tensors |= {f"average/{name}": value for name, value in (average or {}).items()}
     tensors |= _optimizer_tensors(module, optimizer)
     with replacing(folder / RESUME) as partial:
-        ready = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(ready, partial, metadata={"state": json.dumps(state)})
+        stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(stored, partial, metadata={"state": json.dumps(state)})
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
@@ -43,11 +43,6 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         raise TagmaskError(
             f"the resume point {folder / RESUME} cannot be read ({error}); delete it or start over with --restart."
         ) from None
-
-
-def discard_resume(folder: Path) -> None:
-    """Remove the resume point, if there is one."""
-    (folder / RESUME).unlink(missing_ok=True)
 
 
 def load_resume(
@@ -81,9 +76,9 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Optimiser state by slot and parameter name, e.g. ``optimizer/momentum_buffer/vit.head.weight``."""
-    found = {}
-    for name, parameter in module.named_parameters():
-        for slot, value in optimizer.state.get(parameter, {}).items():
-            if value is not None:
-                found[f"optimizer/{slot}/{name}"] = torch.as_tensor(value)
-    return found
+    return {
+        f"optimizer/{slot}/{name}": torch.as_tensor(value)
+        for name, parameter in module.named_parameters()
+        for slot, value in optimizer.state.get(parameter, {}).items()
+        if value is not None
+    }

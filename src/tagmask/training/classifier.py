@@ -1,4 +1,7 @@
-"""Training the tag classifier: two views, class loss, and the two consistency losses (paper Eq. 6)."""
+"""Training the tag classifier: two views, class loss, and the two consistency losses (paper Eq. 6).
+
+Deviations from the paper: α and β are scaled to the grid unless ``alpha_absolute`` is set, and the default recipe is
+ours where docs/paper-settings.md says so; the presets `*-paper` restore the paper's."""
 
 from pathlib import Path
 from typing import Any
@@ -15,16 +18,19 @@ from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
 from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.datasets import SquareDataset, TagDataset
-from tagmask.errors import TagmaskError
+from tagmask.data.datasets import SquareDataset, TagDataset, TokenDataset
+from tagmask.data.tokens import TokenStore
+from tagmask.errors import ImageError, TagmaskError
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS
+from tagmask.models.tail import tail
+from tagmask.pipeline import layout
 from tagmask.scoring.average_precision import mean_average_precision
 from tagmask.training.loading import loader
 
 
 class TwoViews(nn.Module):
-    """The loss of a batch. All passes run in one forward call, so that gradients are synchronised rightly."""
+    """The loss of a batch; all passes are in one forward call, as synchronised gradients require."""
 
     def __init__(self, classifier: Classifier, view: View, settings: TrainSettings) -> None:
         super().__init__()
@@ -33,39 +39,69 @@ class TwoViews(nn.Module):
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Images (B, 3, H, W) in [0, 1], targets (B, C) to the total loss and its parts."""
-        settings = self.settings
-        view = self.view.draw()
-        grid = self.classifier.grid(*images.shape[-2:])
+        view, normalize = self.view.draw(), self.classifier.normalize
+        return self.losses(self.classifier, view, normalize(images), normalize(view.apply(images)), targets)
+
+    def losses(
+        self, classifier: Classifier, view: View, first: Tensor, second: Tensor, targets: Tensor
+    ) -> dict[str, Tensor]:
+        """The losses of an image and its view, both as ``classifier`` takes them."""
+        settings, grid = self.settings, classifier.grid(*first.shape[-2:])
         alpha, beta = (strength(w, grid[0] * grid[1], settings.alpha_absolute) for w in (settings.alpha, settings.beta))
-        normalize = self.classifier.normalize
-        passes = self._both(normalize(images), normalize(view.apply(images)), bool(alpha or beta))
+        passes = self._two_passes(classifier, first, second, bool(alpha or beta))
         (logits, attention), (other_logits, other_attention) = passes
-        classes = torch.stack([_class_loss(one, targets) for one in (logits, other_logits)]).sum()
+        classes = torch.stack([_class_loss(scores, targets) for scores in (logits, other_logits)]).sum()
         activation, affinity = logits.new_zeros(()), logits.new_zeros(())
-        for one, other in zip(attention, other_attention, strict=True):
-            restored = view.restore(other, grid, self.classifier.class_tokens)  # (B, T+n, T+n)
-            both = consistency_losses(one, restored, settings.distance, self.classifier.class_tokens)
-            activation, affinity = activation + both[0] / len(attention), affinity + both[1] / len(attention)
+        for original, transformed in zip(attention, other_attention, strict=True):
+            restored = view.restore(transformed, grid, classifier.class_tokens)  # (B, T+n, T+n)
+            losses = consistency_losses(original, restored, settings.distance, classifier.class_tokens)
+            activation, affinity = activation + losses[0] / len(attention), affinity + losses[1] / len(attention)
         loss = classes + alpha * activation + beta * affinity
         return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
 
-    def _both(self, first: Tensor, second: Tensor, attend: bool) -> list[tuple[Tensor, list[Tensor]]]:
+    def _two_passes(
+        self, classifier: Classifier, first: Tensor, second: Tensor, attend: bool
+    ) -> list[tuple[Tensor, list[Tensor]]]:
         """Logits (B, S, C) and attentions of both views, in one batch where their sizes agree."""
         if first.shape != second.shape:
-            return [self._one(first, attend), self._one(second, attend)]
-        logits, attention = self._one(torch.cat([first, second]), attend)
+            return [self._pass(classifier, images, attend) for images in (first, second)]
+        logits, attention = self._pass(classifier, torch.cat([first, second]), attend)
         halves = [a.chunk(2) for a in attention]
         return [(part, [half[i] for half in halves]) for i, part in enumerate(logits.chunk(2))]
 
-    def _one(self, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
+    def _pass(self, classifier: Classifier, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
         if not attend:
-            return self.classifier.branches(images), []
-        return self.classifier.attend_branches(images, self.blocks, self.settings.checkpoint_attention)
+            return classifier.branches(images), []
+        return classifier.attend_branches(images, self.blocks, self.settings.checkpoint_attention)
+
+
+class TokenViews(TwoViews):
+    """The loss of a batch of kept tokens: photos and their mirror images, through the blocks that are trained."""
+
+    def __init__(self, classifier: Classifier, view: View, settings: TrainSettings) -> None:
+        super().__init__(classifier, view, settings)
+        frozen, depth = settings.freeze, len(classifier.blocks)
+        chosen = [i - frozen for i in self.blocks if i >= frozen]
+        if not chosen:
+            raise TagmaskError(f"--consistency-blocks are all frozen; choose among blocks {frozen} to {depth - 1}.")
+        self.blocks = range(chosen[0], chosen[-1] + 1)  # of the part that is trained
+
+    def forward(self, tokens: list[Tensor], grids: Tensor, targets: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        """Tokens, each (2, N, D), their grids (B, 2) and targets (B, C) to the losses; photos of one grid together."""
+        total: dict[str, Tensor] = {}
+        for height, width in sorted(set(map(tuple, grids.tolist()))):
+            same = [i for i, grid in enumerate(grids.tolist()) if grid == [height, width]]
+            pairs = torch.stack([tokens[i] for i in same])  # (b, 2, N, D)
+            rest = tail(self.classifier, self.settings.freeze, (height, width))
+            losses = self.losses(rest, self.view, pairs[:, 0], pairs[:, 1], targets[same])
+            for name, value in losses.items():
+                total[name] = total.get(name, 0) + value * (len(same) / len(tokens))
+        return total
 
 
 def _class_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum over the branches of logits (B, S, C)."""
-    return torch.stack([F.multilabel_soft_margin_loss(one, targets) for one in logits.unbind(1)]).sum()
+    return torch.stack([F.multilabel_soft_margin_loss(branch, targets) for branch in logits.unbind(1)]).sum()
 
 
 def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
@@ -89,10 +125,17 @@ class ClassifierTask:
         self.size = settings.size or self.classifier.native_size
         self.classifier.grid(self.size, self.size)
         self.classifier.crop_size = self.size
-        self.module: nn.Module = TwoViews(
-            self.classifier, parse_view(settings.view, self.classifier.patch_size), settings
-        )
-        self.dataset: Dataset[Any] = TagDataset(train, self.size, settings.crop_scale, settings.seed)
+        view = parse_view(settings.view, self.classifier.patch_size)
+        self.module: nn.Module
+        self.dataset: Dataset[Any]
+        if settings.fixed_views:
+            self.classifier.fixed_views = (self.size, settings.freeze)
+            self.store = TokenStore.of(self.classifier, settings.out / layout.TOKENS, settings.tokens_limit)
+            self.module = TokenViews(self.classifier, view, settings)
+            self.dataset = TokenDataset(train, self.store)
+        else:
+            self.module = TwoViews(self.classifier, view, settings)
+            self.dataset = TagDataset(train, self.size, settings.crop_scale, settings.seed)
         self.images = len(train)
         self.val, self.settings = val, settings
 
@@ -100,11 +143,12 @@ class ClassifierTask:
         """Mean average precision and class loss on the validation images, shared out over the processes."""
         if not len(self.val):
             return {}
-        own = Subset(
-            SquareDataset(self.val, self.size),
-            range(accelerator.process_index, len(self.val), accelerator.num_processes),
-        )
-        logits, targets = _predict(self.classifier, own, accelerator, self.settings)
+        share = range(accelerator.process_index, len(self.val), accelerator.num_processes)
+        if self.settings.fixed_views:
+            logits, targets = _predict_tokens(self.classifier, self.store, self.val, share)
+        else:
+            images = Subset(SquareDataset(self.val, self.size), share)
+            logits, targets = _predict(self.classifier, images, accelerator, self.settings)
         if accelerator.num_processes > 1:
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
         if not len(logits):  # none could be read
@@ -134,8 +178,26 @@ def _predict(
     return np.concatenate(logits), np.concatenate(targets)
 
 
+@torch.inference_mode()
+def _predict_tokens(
+    classifier: Classifier, store: TokenStore, catalog: Catalog, indices: range
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Logits and targets (N, C) of the readable images, from kept tokens."""
+    classifier.eval()
+    readable, logits = list[int](), [np.zeros((0, classifier.num_classes), np.float32)]
+    for i in indices:
+        try:
+            tokens = store.get(catalog, i)
+        except ImageError:
+            continue
+        rest = tail(classifier, store.first, tokens.grid)
+        logits.append(rest(tokens.values[:1]).float().cpu().numpy())
+        readable.append(i)
+    return np.concatenate(logits), catalog.targets(readable)
+
+
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
-    """The classifier to start from, its first blocks frozen where asked for."""
+    """The classifier before training, with its first ``freeze`` blocks frozen."""
     torch.manual_seed(settings.seed)
     classifier = KINDS[settings.kind](
         settings.backbone,
@@ -153,7 +215,7 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
         first = tuple(f"blocks.{i}." for i in range(settings.freeze))
         for name, parameter in classifier.vit.named_parameters():
             early = name.startswith(first) or name.startswith(("patch_embed", "norm_pre", "pos_embed"))
-            own_logit = name == "cls_token" and not classifier.has_head  # such tokens are alike until they learn
-            fixed = "token" in name and not own_logit
+            is_logit = name == "cls_token" and not classifier.has_head  # equal for all classes until they are trained
+            fixed = "token" in name and not is_logit
             parameter.requires_grad_(not (early or fixed))
     return classifier

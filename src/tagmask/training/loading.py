@@ -1,4 +1,4 @@
-"""Batches read by processes that leave Ctrl-C to the command."""
+"""Batches loaded by processes that ignore Ctrl-C."""
 
 import signal
 import sys
@@ -9,20 +9,20 @@ from torch.utils.data import DataLoader
 
 
 def loader(data: Any, workers: int, **how: Any) -> "DataLoader[Any]":
-    """A DataLoader whose processes say nothing when the command is stopped."""
+    """A DataLoader whose processes print nothing when the command is stopped."""
     return DataLoader(data, num_workers=workers, worker_init_fn=quiet, **how)
 
 
 def quiet(worker: int) -> None:
-    """Make a reading process end with the command, silently.
+    """End a loading process with the command, without a message.
 
-    It does not hear Ctrl-C: the command ends it. A thread of it hands tensors over, and would print a traceback where
-    the command stops amid that. An error in reading takes another way: the command raises it.
+    It ignores Ctrl-C, because the command ends it. Its thread that hands over tensors prints a traceback if the command
+    stops at that moment, which is suppressed here. Errors while reading an image are raised by the command itself.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.excepthook = _tell
+    sys.excepthook = _print_unless_disconnected
 
 
-def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if not issubclass(kind, OSError | EOFError):  # the other side of the connection has gone
+def _print_unless_disconnected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, OSError | EOFError):
         sys.__excepthook__(kind, error, trace)

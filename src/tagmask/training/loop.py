@@ -30,7 +30,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import write_json, write_text
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
-from tagmask.training.checkpoint import discard_resume, load_resume, read_state, save_resume
+from tagmask.training.checkpoint import load_resume, read_state, save_resume
 from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, poly, set_lr
 from tagmask.training.stream import Stream
@@ -118,7 +118,8 @@ class Loop:
         self.accelerator.wait_for_everyone()
         if state is None:
             if self.is_main:
-                discard_resume(self.folder)  # a restart that is killed must not resume from the old point
+                # a restart that is killed must not resume from the old point
+                (self.folder / layout.RESUME).unlink(missing_ok=True)
                 _keep_log_until(self.folder / layout.LOG, 0)
             return
         refuse_changes(state["identity"], self.identity, self.folder, "a training")
@@ -142,10 +143,10 @@ class Loop:
         return Trained(self.task, self.folder, metrics, self.best, broken, notes, self.is_main)
 
     def _leave(self) -> None:
-        """Leave the other processes, the wrapped network first.
+        """Leave the process group, after freeing the wrapped network.
 
-        If the wrapper held the process group last, its end would wait, with Python locked, for the group's thread, and
-        that for Python: a deadlock about once in a hundred trainings (torch 2.13).
+        If the wrapper is the last to hold the group, it waits for the group's thread while holding Python's lock,
+        which that thread needs: a deadlock in about one of a hundred trainings (torch 2.13).
         """
         self.module = self.task.module
         if self.accelerator.num_processes > 1:
@@ -158,13 +159,7 @@ class Loop:
         every = max(1, round(settings.val_every * self.task.images / settings.batch))
         recent: list[dict[str, float]] = []
         began = time.monotonic()
-        bar = tqdm(
-            total=self.total,
-            initial=self.step,
-            desc=self.task.name,
-            unit="step",
-            disable=not self.is_main,
-        )
+        bar = tqdm(total=self.total, initial=self.step, desc=self.task.name, unit="step", disable=not self.is_main)
         batches = iter(self._loader())
         for step in range(self.step, self.total):
             recent.append(self._one_step(step, batches))
@@ -185,17 +180,12 @@ class Loop:
 
     def _loader(self) -> Iterable[Batch]:
         settings, accelerator = self.settings, self.accelerator
-        stream = Stream(
-            self.task.images,
-            settings.seed,
-            settings.batch,
-            self.step,
-            self.total,
-            settings.accumulate,
-            accelerator.process_index,
-            accelerator.num_processes,
+        steps, process = (self.step, self.total), (accelerator.process_index, accelerator.num_processes)
+        stream = Stream(self.task.images, settings.seed, settings.batch, *steps, settings.accumulate, *process)
+        collate = getattr(self.task.dataset, "collate", None)  # of kept tokens, which need no processes to load them
+        return loader(
+            self.task.dataset, settings.workers if collate is None else 0, batch_sampler=stream, collate_fn=collate
         )
-        return loader(self.task.dataset, settings.workers, batch_sampler=stream)
 
     def _one_step(self, step: int, batches: Any) -> dict[str, float]:
         """Forward and backward of every part of the batch, then one update."""
@@ -205,7 +195,7 @@ class Loop:
         self.module.train()
         values: dict[str, float] = {}
         for part in range(settings.accumulate):
-            batch = {name: value.to(accelerator.device) for name, value in next(batches).items()}
+            batch = {name: _to(value, accelerator.device) for name, value in next(batches).items()}
             self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
             torch.manual_seed(step_seed(settings.seed, step, part, accelerator.process_index))
             with self._sync(part == settings.accumulate - 1):
@@ -292,7 +282,7 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
         raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
     if not torch.distributed.is_initialized():
         AcceleratorState._reset_state()  # an earlier training in this process may have had another precision
-    # without a GPU, accelerate joins processes into one training only when told that the CPU is meant
+    # without a GPU, accelerate joins the processes into one training only with cpu=True
     options: dict[str, Any] = {"mixed_precision": settings.precision, "cpu": not torch.accelerator.is_available()}
     if not settings.tensorboard:
         return Accelerator(**options)
@@ -316,6 +306,11 @@ def _leave_cores_to_workers(workers: int) -> None:
 
 def step_seed(seed: int, step: int, part: int, process: int) -> int:
     return int(np.random.SeedSequence([seed, step, part, process]).generate_state(1)[0])
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    """A tensor, or each of a list of tensors, on a device."""
+    return [tensor.to(device) for tensor in value] if isinstance(value, list) else value.to(device)
 
 
 def _bare(optimizer: Any) -> torch.optim.Optimizer:

@@ -18,7 +18,7 @@ def build_optimizer(module: nn.Module, settings: LoopSettings, new_layers: Seque
     """SGD or AdamW over the trainable parameters.
 
     Parameters whose name contains one of ``new_layers`` learn ``head_lr`` times faster. Biases, norms and
-    one-dimensional tokens are not decayed under AdamW; SGD decays everything, as the paper's recipe does.
+    one-dimensional tokens are not decayed under AdamW; SGD decays everything.
     """
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():

@@ -31,7 +31,7 @@ class PixelLoss(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Images (B, 3, H, W) in [0, 1], labels (B, H, W) with 255 = unsure; with several scales, their sum."""
         every = self.model.all_logits(self.model.normalize(images))
-        labelled = (labels != UNSURE).sum().clamp(min=1)  # a crop may be unsure all over: loss 0, not nan
+        labelled = (labels != UNSURE).sum().clamp(min=1)  # a crop may have no labelled pixel: loss 0, not nan
         size = (int(labels.shape[-2]), int(labels.shape[-1]))
         losses = [
             F.cross_entropy(self.model.upsample(logits, size).float(), labels, ignore_index=UNSURE, reduction="sum")
@@ -43,7 +43,7 @@ class PixelLoss(nn.Module):
 class SegmenterTask:
     """What the training loop needs to know about the segmenter."""
 
-    name, what, unusable = "segment", "segmenter", "could not be read or are unsure (255) all over"
+    name, what, unusable = "segment", "segmenter", "could not be read or are unsure (255) everywhere"
     new_layers: tuple[str, ...] = ("aspp",)
     metric, metric_title = "miou", "mIoU against held-out pseudo labels"
 
@@ -65,7 +65,7 @@ class SegmenterTask:
             try:
                 image, label = read_pair(self.val, i, self.folder)
             except ImageError:
-                continue  # told by the training where it is drawn; here it only does not count
+                continue  # training reports it when it draws it; here it is left out
             with accelerator.autocast():
                 counts += confusion(predict_labels(self.model, image), label, classes)
         if accelerator.num_processes > 1:

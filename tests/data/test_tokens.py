@@ -1,0 +1,264 @@
+"""Kept tokens: the same as fresh ones, and noticed when they are not."""
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tagmask.config import MapSettings, TrainSettings
+from tagmask.data.tokens import TokenStore, photo_tokens
+from tagmask.errors import TagmaskError
+from tagmask.methods import METHODS
+from tagmask.models.classifier import Classifier
+from tagmask.models.tail import enter, frozen_digest, tail
+from tagmask.scenes.catalog import Scenes
+from tagmask.stages.maps import photo_maps, token_maps
+from tagmask.stages.seeds import seed_catalog
+from tagmask.stages.train import train
+from tests.helpers import tiny_classifier, tiny_settings
+
+FIRST, SIZE = 2, 48
+
+
+def cut_classifier(**options: Any) -> Classifier:
+    model = tiny_classifier(**options).eval()
+    model.fixed_views = (SIZE, FIRST)
+    return model
+
+
+def store_in(folder: Path, model: Classifier | None = None, limit: float = 1.0) -> TokenStore:
+    return TokenStore.of(model or cut_classifier(), folder, limit)
+
+
+@pytest.mark.parametrize("first", [1, 2, 4])
+def test_the_two_parts_are_the_whole(first: int) -> None:
+    """On a grid that is not square, for logits, attention and maps of every method."""
+    model = tiny_classifier().eval()
+    images = torch.rand(2, 3, 24, 40)
+    grid = model.grid(24, 40)
+    tokens = enter(model, images, first)
+    rest = tail(model, first, grid)
+    with torch.no_grad():
+        if first == len(model.blocks):
+            torch.testing.assert_close(model.vit.forward_head(model.vit.norm(tokens)), model(images))
+            return
+        torch.testing.assert_close(rest(tokens), model(images))
+        _, attention = model.attend(images)
+        _, later = rest.attend(tokens)
+    assert len(later) == len(attention) - first
+    torch.testing.assert_close(later[0], attention[first])
+    numbers = torch.tensor([[0, 2], [1, -1]])
+    for name in ("acr", "weighted"):
+        whole = METHODS[name].maps(model, images, numbers, range(first, len(model.blocks)))
+        part = METHODS[name].maps(rest, tokens, numbers, range(len(rest.blocks)), layers=min(2, len(rest.blocks)))
+        if len(rest.blocks) >= 2:
+            torch.testing.assert_close(part.plain, whole.plain)
+        torch.testing.assert_close(part.attention[-1], whole.attention[-1])
+
+
+def test_training_the_tail_trains_the_whole() -> None:
+    model = tiny_classifier()
+    rest = tail(model, FIRST, (3, 5))
+    rest(torch.rand(1, model.prefix + 15, model.vit.embed_dim)).sum().backward()
+    assert model.blocks[FIRST].attn.qkv.weight.grad is not None
+    assert model.blocks[FIRST - 1].attn.qkv.weight.grad is None
+    assert rest.blocks[0] is model.blocks[FIRST]
+    assert len(model.blocks) == 4  # which is unchanged
+
+
+def test_kept_tokens_are_fresh_tokens(tmp_path: Path) -> None:
+    scenes, model = Scenes(3), cut_classifier()
+    store = store_in(tmp_path, model)
+    for i in range(3):
+        fresh = photo_tokens(model, scenes.load_image(i), FIRST, SIZE)
+        first, second = store.get(scenes, i), store.get(scenes, i)
+        assert torch.equal(first.values, fresh.values)
+        assert torch.equal(second.values, fresh.values)
+        assert first.grid == second.grid == fresh.grid
+        assert second.shape == scenes.load_image(i).shape[:2]
+    stored = load_file(tmp_path / f"{scenes.name(1)}.safetensors")["tokens"]
+    assert stored.dtype == torch.float16
+    mirrored = photo_tokens(model, scenes.load_image(1)[:, ::-1], FIRST, SIZE)
+    torch.testing.assert_close(mirrored.values[0].half(), stored[1], rtol=0, atol=2e-2)  # resized, then mirrored
+
+
+def test_what_is_kept_is_what_the_limit_allows(tmp_path: Path) -> None:
+    scenes, model = Scenes(4), cut_classifier()
+    whole = store_in(tmp_path / "all", model)
+    sizes = [whole.get(scenes, i).values.numel() * 2 for i in range(4)]
+    assert whole.used == sum(sizes)
+    assert whole.bytes_for(scenes) == pytest.approx(sum(sizes), rel=0.3)
+    part = store_in(tmp_path / "part", model, limit=(sizes[0] + sizes[1]) / 1e9)
+    values = [part.get(scenes, i).values for i in range(4)]
+    assert len(list((tmp_path / "part").glob("*.safetensors"))) == 2
+    for i in range(4):
+        assert torch.equal(values[i], whole.get(scenes, i).values)
+    none = store_in(tmp_path / "none", model, limit=0)
+    none.get(scenes, 0)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+    scenes, model = Scenes(1), cut_classifier()
+    store = store_in(tmp_path, model)
+    fresh = store.get(scenes, 0).values
+    file = tmp_path / f"{scenes.name(0)}.safetensors"
+    whole = file.read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], whole.replace(b'\\"grid\\": [', b'\\"grid\\": [9'), b"no tokens"):
+        file.write_bytes(damaged)
+        assert torch.equal(store.get(scenes, 0).values, fresh)
+        assert file.read_bytes() == whole
+
+
+def test_another_photo_backbone_or_size_is_noticed(tmp_path: Path) -> None:
+    model = cut_classifier()
+    before = store_in(tmp_path, model).get(Scenes(1), 0).values
+    assert not torch.equal(store_in(tmp_path, model).get(Scenes(1, seed=5), 0).values, before)  # the same name
+    other = cut_classifier(seed=1)
+    assert frozen_digest(other, FIRST) != frozen_digest(model, FIRST)
+    store_in(tmp_path, other).get(Scenes(1), 0)
+    assert json.loads((tmp_path / "made_by.json").read_text())["frozen"] == frozen_digest(other, FIRST)
+    other.fixed_views = (2 * SIZE, FIRST)
+    assert store_in(tmp_path, other).get(Scenes(1), 0).values.shape[1] > 2 * before.shape[1]
+    with torch.no_grad():  # what is trained makes no difference
+        other.blocks[FIRST].attn.qkv.weight.add_(1)
+        other.vit.head.weight.add_(1)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    store_in(tmp_path, other)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+
+
+def test_a_full_disk_is_noted_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes, model = Scenes(3), cut_classifier()
+    store = store_in(tmp_path, model)
+    kept = store.get(scenes, 0).values
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=10**6))
+    fresh = store.get(scenes, 1).values
+    assert torch.equal(fresh, photo_tokens(model, scenes.load_image(1), FIRST, SIZE).values)
+    store.get(scenes, 2)
+    assert len(store.notes) == 1
+    assert "no more tokens are kept" in store.notes[0]
+    assert torch.equal(store.get(scenes, 0).values, kept)
+    monkeypatch.undo()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tagmask.data.tokens.save_file", refuse)
+    other = store_in(tmp_path / "other", model)
+    assert torch.equal(other.get(scenes, 0).values, kept)
+    assert len(other.notes) == 1
+
+
+@pytest.mark.parametrize("method", ["acr", "weighted"])
+@pytest.mark.parametrize("flip", [False, True])
+def test_maps_from_tokens_are_those_of_the_photo(method: Any, flip: bool) -> None:
+    """The photo is a whole number of patches, so that both ways see the same pixels."""
+    model, image = cut_classifier(), np.random.default_rng(0).integers(0, 255, (32, SIZE, 3), dtype=np.uint8)
+    settings = MapSettings(method=method, flip=flip, affinity_blocks=(FIRST, 3))
+    from_tokens = token_maps(model, photo_tokens(model, image, FIRST, SIZE), [2, 0], settings)
+    again = photo_maps(model, image, [2, 0], settings)
+    np.testing.assert_array_equal(again.refined, from_tokens.refined)
+    model.fixed_views = None
+    ordinary = photo_maps(model, image, [2, 0], MapSettings(**{**vars(settings), "size": SIZE}))
+    np.testing.assert_allclose(from_tokens.plain, ordinary.plain, atol=2e-3)
+    np.testing.assert_allclose(from_tokens.refined, ordinary.refined, atol=2e-3)
+
+
+def fixed(out: Path, **changes: Any) -> TrainSettings:
+    return tiny_settings(out, **{"fixed_views": True, "freeze": FIRST, "size": SIZE, "steps": 4, **changes})
+
+
+def test_training_with_and_without_kept_tokens_is_the_same(tmp_path: Path) -> None:
+    kept, fresh = train(fixed(tmp_path / "kept")), train(fixed(tmp_path / "fresh", tokens_limit=0))
+    first, second = ((done.folder / "model.safetensors").read_bytes() for done in (kept, fresh))
+    assert first == second
+    assert kept.metrics == fresh.metrics
+    assert (tmp_path / "kept/0_tokens").is_dir()
+    assert not (tmp_path / "fresh/0_tokens").exists()
+    again = train(fixed(tmp_path / "kept", restart=True))  # from what is kept already
+    assert (again.folder / "model.safetensors").read_bytes() == first
+    assert Classifier.load(kept.folder).fixed_views == (SIZE, FIRST)
+
+
+def test_consistency_is_over_the_trained_blocks(tmp_path: Path) -> None:
+    """Against a computation by hand, photo by photo, on grids that differ."""
+    from tagmask.acr.consistency import consistency_losses, strength
+    from tagmask.acr.views import HorizontalFlip
+    from tagmask.training.classifier import ClassifierTask
+
+    scenes = Scenes(4)
+    settings = fixed(tmp_path, alpha=7.0, beta=3.0)
+    task = ClassifierTask(scenes, scenes.subset([]), settings)
+    samples = [task.dataset[(k, k)] for k in range(4)]
+    batch: Any = task.dataset.collate(samples)  # type: ignore[attr-defined]
+    batch.pop("broken")
+    assert len(set(map(tuple, batch["grids"].tolist()))) > 1
+    losses = task.module(**batch)
+    expected = torch.zeros(())
+    for sample in samples:
+        grid = tuple(sample["grids"].tolist())
+        rest = tail(task.classifier, FIRST, grid)
+        logits, attention = rest.attend(sample["tokens"])
+        terms = [
+            consistency_losses(mean[:1], HorizontalFlip().restore(mean[1:], grid, 1), "l1", 1) for mean in attention
+        ]
+        activation, affinity = (torch.stack([term[k] for term in terms]).mean() for k in (0, 1))
+        targets = sample["targets"][None]
+        classes = sum(torch.nn.functional.multilabel_soft_margin_loss(row[None], targets) for row in logits)
+        weights = [strength(w, grid[0] * grid[1]) for w in (7.0, 3.0)]
+        expected = expected + (classes + weights[0] * activation + weights[1] * affinity) / 4
+    torch.testing.assert_close(losses["loss"], expected)
+
+
+def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tagmask.config import SeedSettings
+    from tagmask.stages.seeds import read_seeds
+
+    train(fixed(tmp_path))
+    options: dict[str, Any] = {"count": 6, "method": "weighted", "affinity_steps": 2}
+    seed_catalog(SeedSettings(out=tmp_path, **options))
+    model = Classifier.load(tmp_path / "1_classifier")
+    scenes = Scenes(6)
+    for i in range(6):
+        seeds = read_seeds(tmp_path / f"2_seeds/{scenes.name(i)}.npz")
+        settings = MapSettings(method="weighted", affinity_steps=2)
+        maps = photo_maps(model, scenes.load_image(i), list(scenes.tags(i)), settings)
+        np.testing.assert_array_equal(seeds["refined"], np.rint(maps.refined * 255).astype(np.uint8))
+    monkeypatch.setattr("tagmask.data.tokens.photo_tokens", lambda *_: pytest.fail("computed again"))
+    trained = [i for i in range(6) if (tmp_path / f"0_tokens/{scenes.name(i)}.safetensors").is_file()]
+    assert len(trained) == 6
+    seed_catalog(SeedSettings(out=tmp_path, restart=True, **options))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"freeze": 0}, {"view": "vflip"}, {"kind": "mct"}, {"drop_path": 0.1}], ids=lambda changes: str(changes)
+)
+def test_fixed_views_that_cannot_be_kept_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert any("--fixed-views needs --freeze" in mistake for mistake in fixed(tmp_path, **changes).mistakes())
+
+
+def test_a_backbone_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:
+    model = Classifier("eva02_tiny_patch14_224", 3) if _has("eva02_tiny_patch14_224") else None
+    if model is None:
+        pytest.skip("this timm has no such backbone")
+    model.fixed_views = (SIZE, FIRST)
+    with pytest.raises(TagmaskError, match="cannot be cut behind its frozen blocks"):
+        store_in(tmp_path, model)
+
+
+def _has(name: str) -> bool:
+    import timm
+
+    try:
+        Classifier(name, 3)
+    except TagmaskError:
+        return False
+    return bool(timm.is_model(name))
