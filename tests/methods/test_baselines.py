@@ -152,12 +152,12 @@ def test_the_registry() -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "mct"])
 @pytest.mark.parametrize("classes", [1, 3])
 def test_an_mctformer_has_its_own_maps_only(name: str, classes: int) -> None:
-    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--model acr"):
+    with pytest.raises(TagmaskError, match=r"need a classifier with one class token.*--kind acr"):
         localize(tiny_mct(classes), torch.rand(1, 3, 32, 40), [[0]], METHODS[name].maps)
 
 
 def test_maps_of_an_mctformer_need_one() -> None:
-    with pytest.raises(TagmaskError, match="needs a class token for each class; train one with --model mct"):
+    with pytest.raises(TagmaskError, match="needs a class token for each class; train one with --kind mct"):
         localize(tiny_classifier(), torch.rand(1, 3, 32, 40), [[0]], mct)
 
 

@@ -102,7 +102,7 @@ def test_a_second_start_does_nothing(finished: tuple[Path, RunSummary], capsys: 
     assert after == before
 
 
-def test_a_change_is_told_and_done_anew_with_all_that_follows(
+def test_a_changed_stage_is_redone_with_all_that_follow(
     finished: tuple[Path, RunSummary], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "copy"
@@ -133,7 +133,7 @@ def test_affinity_net_outlives_a_change_of_what_comes_after_it(tmp_path: Path) -
     assert run(dataclasses.replace(settings, pseudo=walk)).made == STAGES
     trained = net.stat().st_mtime_ns
     done = run(dataclasses.replace(settings, pseudo=dataclasses.replace(walk, background=0.3)))
-    assert done.stages["pseudo"].why == ("background was None and is now 0.3",)
+    assert done.stages["pseudo"].why == ("background was the default and is now 0.3",)
     assert net.stat().st_mtime_ns == trained
     longer = dataclasses.replace(walk, affinity=dataclasses.replace(affinity, steps=3))
     assert "affinity.steps was 2 and is now 3" in run(dataclasses.replace(settings, pseudo=longer)).stages["pseudo"].why
@@ -264,7 +264,7 @@ def test_a_linked_folder_is_let_go(tmp_path: Path) -> None:
 def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
     record = Record(tmp_path, "*.npz")
     record.done.write_text(content)
-    with pytest.raises(TagmaskError, match=r"done\.json is not a file that tagmask wrote; delete it"):
+    with pytest.raises(TagmaskError, match=r"done\.json was not written by tagmask; delete it"):
         record.status({}, {})
 
 
@@ -350,7 +350,7 @@ def test_where_things_are_counts_only_until_a_stage_is_done(tmp_path: Path) -> N
 
 def test_differences_name_inputs_and_settings() -> None:
     before = {"lr": 0.1, "input seeds": "a", "old": 1}
-    told = ("lr was 0.1 and is now 0.2", "seeds changed", "old was 1 and is now None")
+    told = ("lr was 0.1 and is now 0.2", "seeds changed", "old was 1 and is now the default")
     assert differences(before, {"lr": 0.2, "input seeds": "b"}) == told
 
 
@@ -414,5 +414,5 @@ def test_maps_that_an_mctformer_has_not_are_refused_before_it_is_trained(flags: 
 
 def test_one_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(TagmaskError, match="start the stages one by one"):
+    with pytest.raises(TagmaskError, match="run the stages one by one"):
         run(tiny_run(tmp_path))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tagmask.config import DataSettings
 from tagmask.data.catalog import Catalog
+from tagmask.data.open import open_catalog
 from tagmask.files import write_text
 from tagmask.pipeline.record import made_from
 from tagmask.pipeline.stages import Stage
@@ -22,8 +23,9 @@ class ToySettings(DataSettings):
     word: str = "tags"
 
 
-def count_tags(settings: ToySettings, catalog: Catalog) -> Made:
+def count_tags(settings: ToySettings, catalog: Catalog | None = None) -> Made:
     """One text file per image: how many tags it has."""
+    catalog = open_catalog(settings) if catalog is None else catalog
     done = Made("counts", settings.out / "7_counts")
     for i in range(len(catalog)):
         write_text(done.folder / f"{catalog.name(i)}.txt", f"{len(catalog.tags(i))} {settings.word}\n")

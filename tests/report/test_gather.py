@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +174,12 @@ def test_old_scores_and_foreign_weights_are_pointed_out(tmp_path: Path) -> None:
     add_labels(tmp_path, "6_predictions", 1)
     (tmp_path / "6_predictions" / "made_by.json").write_text('{"model": "0123456789abcdef"}')
     (tmp_path / "6_predictions" / f"{SCENES.name(2)}.png").write_bytes(b"")
-    (tmp_path / "scores.json").write_text(json.dumps(scored({})).replace(CLASSES[0], "yak"))
-    os.utime(tmp_path / "scores.json", (1, 1))
+    scores = scored({})
+    scores["predictions"]["files"] = "a hash of other files"
+    (tmp_path / "scores.json").write_text(json.dumps(scores).replace(CLASSES[0], "yak"))
     notes = " ".join(gathered(settings(tmp_path)).notes)
     assert "made by weights (0123456789abcdef) that are not in this run folder" in notes
-    assert "older than files in 6_predictions" in notes
+    assert "older than the files in 6_predictions" in notes
     assert "other classes" in notes
     assert "1 images could not be used in full" in notes
     assert f"{SCENES.name(2)}.png is empty" in notes
@@ -282,7 +282,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         written(settings(tmp_path))
     add_labels(tmp_path, "6_predictions", 0)
     (tmp_path / "scores.json").write_text('{"predictions": {"iou": {}}}')
-    with pytest.raises(TagmaskError, match="not as `tagmask score` writes it"):
+    with pytest.raises(TagmaskError, match="was not written by `tagmask score`"):
         written(settings(tmp_path))
     (tmp_path / "scores.json").write_text(json.dumps(scored({"confusion": [[1, 2]]})))
     with pytest.raises(TagmaskError, match=r"confusion matrix \(1, 2\) for 11 classes"):

@@ -258,7 +258,7 @@ def test_classes_in_another_order_and_fewer(run: Path) -> None:
     (folder / "tags.csv").write_text(f"file,tags\none.png,{first} {second}\n".replace(" ", ";"))
     known = sorted([first, second])
     done = predict_catalog(settings(run, data="folder", images=folder, tags=folder / "tags.csv", flip=False))
-    assert f"{len(CLASSES) - 2} classes of the model are not among those of the images" in done.summary()
+    assert f"{len(CLASSES) - 2} classes of the model are not classes of these images" in done.summary()
     numbers = [CLASSES.index(name) for name in known]
     model = DeepLabV2.load(run / "5_segmenter")
     expected = predict_probabilities(model, PHOTO, flip=False, tags=numbers)[[0, numbers[0] + 1, numbers[1] + 1]]

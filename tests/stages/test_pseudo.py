@@ -157,7 +157,7 @@ def test_names_that_other_tools_cannot_read(format: Any, tmp_path: Path) -> None
     assert "1 masks in" in told
 
 
-def test_a_restart_makes_regions_network_and_labels_anew(run: Path) -> None:
+def test_a_restart_redoes_regions_network_and_labels(run: Path) -> None:
     make_pseudo(settings(run, method="walk"))
     with pytest.raises(TagmaskError, match=r"low was 4.0 and is now 2.0.*--restart"):
         make_pseudo(settings(run, method="walk", alpha_low=2.0))

@@ -121,9 +121,9 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
     """The stages whose images a command works on, the most recent first: its own and those before it."""
     if command == "export":  # masks given by --labels are pseudo labels or the user's own
         command = "pseudo" if _given(arguments, "--labels") else "predict"
-    stages = list(SECTIONS)
     command = "seeds" if command == "score" else command
-    last = stages.index(command) if command in stages else len(stages) - 1  # report, and stages without a section
+    stages = list(SECTIONS)
+    last = stages.index(command) if command in stages else len(stages) - 1  # a stage without a section comes after them
     return stages[last::-1]
 
 

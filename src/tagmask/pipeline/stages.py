@@ -5,7 +5,8 @@
 ``tagmask run``, its plan, the record of what is done, the command line, the demo and the paper's tables are loops over
 this table. To add a stage, write its file and its settings and add a row here. The module of a stage has
 
-    FUNCTION(settings, catalog)     does the stage, resumes or refuses; returns an object with ``summary()``
+    FUNCTION(settings, catalog)     runs the stage, resumes or refuses; opens the catalog if it is None; returns an
+                                    object with ``summary()``
     made_from(settings)             every setting that makes a difference, and a hash of every input
     estimate(probe)                 optional: seconds of one step or image, for the plan
 """
