@@ -19,7 +19,7 @@ from tests.helpers import tiny_classifier
 class Bright:
     """Stands in for a classifier: the map of a class is the mean brightness of each patch."""
 
-    patch_size, crop_size, mean = 8, 64, torch.zeros(3, 1, 1)
+    patch_size, crop_size, mean, fixed_views = 8, 64, torch.zeros(3, 1, 1), None
 
     def normalize(self, images: Tensor) -> Tensor:
         return images

@@ -130,7 +130,7 @@ def test_killed_and_resumed_gives_identical_files(run: Path) -> None:
 
 def test_maps_of_two_models_are_not_mixed(run: Path) -> None:
     seed_catalog(settings(run, count=2))
-    with pytest.raises(TagmaskError, match=r"layers was the default and is now 3.*--restart"):
+    with pytest.raises(TagmaskError, match=r"layers was 2 and is now 3.*--restart"):
         seed_catalog(settings(run, count=2, layers=3))
     other = tiny_classifier(classes=len(CLASSES), seed=1)
     other.classes = CLASSES

@@ -30,12 +30,18 @@ NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
     *NOT_IN_A_RUN,
 }
-ABSENT: Parts = {
-    "kind": "acr",
-    "affinity_steps": 1,
-    "fixed_views": False,
-    "pamr": False,
-}  # settings that older notes do not name
+# what settings stand for that earlier notes do not name
+ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False, "pamr": False}
+UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; their names: names of today
+    "model": (f"{INPUT}classifier", f"{INPUT}segmenter"),
+    "network": (f"{INPUT}network", f"{INPUT}classifier"),
+    "seeds": (f"{INPUT}seeds",),
+    "images": IMAGES[:1],
+    "labels": (f"{INPUT}labels",),
+    "regions": (f"{INPUT}regions",),
+    "low": ("alpha_low",),
+    "high": ("alpha_high",),
+}
 _SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 
 
@@ -73,15 +79,9 @@ def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """A clause for everything that has changed: inputs by name, settings with both values.
-
-    A note of an earlier version names no inputs; then only what both name is compared.
-    """
-    new_names = {old: new for section in RENAMED.values() for old, new in section.items() if new in now}
-    before = {new_names.get(name, name): value for name, value in before.items()}
+    """A clause for everything that has changed: inputs by name, settings with both values."""
+    before = _with_names_of_today(before, now)
     names = [*now, *(name for name in before if name not in now)]
-    if before and not any(name.startswith(INPUT) for name in before):
-        names = [name for name in names if name in before and name in now]
     clauses = []
     for name in names:
         old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
@@ -91,6 +91,21 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
             old, new = ("the default" if value is None else value for value in (old, new))
             clauses.append(f"{name} was {old} and is now {new}")
     return tuple(clauses)
+
+
+def _with_names_of_today(before: Mapping[str, Any], now: Mapping[str, Any]) -> Parts:
+    """A note that an earlier version may have written; what such a note leaves out counts as unchanged."""
+    new_names = {old: new for section in RENAMED.values() for old, new in section.items() if new in now}
+    is_marked = not before or any(name.startswith(INPUT) for name in before)
+    if not is_marked:
+        inputs = {old: new for old, names in UNMARKED.items() for new in reversed(names) if new in now}
+        new_names = inputs | new_names
+    note = {new_names.get(name, name): value for name, value in before.items()}
+    if is_marked:
+        return note
+    if "crf" in note:  # predictions noted the parameters of the CRF
+        note["crf"] = bool(note["crf"])
+    return {name: value for name, value in now.items() if name not in ABSENT} | note
 
 
 def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str) -> None:
@@ -138,7 +153,10 @@ class Record:
         return files_of(self.folder, self.products)
 
     def stamp(self) -> str:
-        """A hash of what made the files and of what is there."""
+        """A hash of what made the files and of what is there; of the content where it is one file of the run."""
+        if self.prefix:
+            file = self.folder / self.products
+            return file_digest(file) if file.is_file() else "none"
         made = read_object(self.done, "made_from")["made_from"] if self.done.is_file() else "unknown"
         return digest([str(made), self.files()])
 
@@ -179,10 +197,8 @@ class Record:
             for path in files:
                 path.unlink(missing_ok=True)
         elif file.exists():
-            before = read_object(file)
-            refuse_changes(before, note, self.folder, what)
-            if before == note:
-                return
+            refuse_changes(read_object(file), note, self.folder, what)
+            return  # the note stays as it is: later stages are made from its content
         write_json(file, note)
 
     def discard(self) -> None:

@@ -100,7 +100,7 @@ class Inputs:
             made_from = row.part("made_from")
             parts: Parts = {**(made_from(row.settings_of(self.settings)) if made_from else {}), **self._images}
             parts |= self._masks if row.scores else {}
-            reads = {stage(name).title: self._stamp(name) for name in row.reads if self._has_files(name)}
+            reads = {stage(name).title: self._stamp(name) for name in row.reads if stage(name).products != layout.MODEL}
             self._parts[row.name] = parts | {f"{INPUT}{title}": stamp for title, stamp in reads.items()}
         return self._parts[row.name]
 
@@ -117,12 +117,8 @@ class Inputs:
     def _masks(self) -> Parts:
         return mask_parts(self.settings, self.catalog)
 
-    def _has_files(self, name: str) -> bool:
-        """Whether a stage is identified by its files: networks are by their content, in ``made_from``."""
-        row = stage(name)
-        return row.products != layout.MODEL and (self.catalog.has_masks or not row.scores)
-
     def _stamp(self, name: str) -> str:
+        """What identifies the files of a stage; networks are identified by their content, in ``made_from``."""
         if name not in self._stamps:
             self._stamps[name] = stage(name).record(self.settings.out).stamp()
         return self._stamps[name]

@@ -52,8 +52,8 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
     shard, indices = share_of(settings, catalog)
     done = Made("seeds", settings.out / layout.SEEDS)
     files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
-    folder = record.Record(done.folder, "**/*.npz")
-    folder.claim(made_from(settings), catalog, "maps", settings.restart, files.values())
+    parts = {**made_from(settings), "layers": settings.layers or model.map_layers}
+    record.Record(done.folder, "**/*.npz").claim(parts, catalog, "maps", settings.restart, files.values())
     if shard[0] == 0:
         write_section(settings.out / layout.CONFIG, "seeds", settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}

@@ -1,6 +1,7 @@
 """Train the segmentation network on pseudo labels."""
 
 import dataclasses
+import hashlib
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
-from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, digest, places
+from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, places
 from tagmask.stages.images import match_classes
 from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.head import HeadTrained, gather_cells, train_head
@@ -86,7 +87,8 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
     missing = [catalog.name(i) for i in range(len(catalog)) if i not in sizes]
     shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
     note = f"{len(missing)} of {len(catalog)} images have no pseudo label in {folder} and are left out: {shown}"
-    return catalog.subset(list(sizes)), (note,) if missing else (), digest(map(str, sizes.values()))
+    fingerprint = hashlib.sha256(str(list(sizes.values())).encode()).hexdigest()[:16]
+    return catalog.subset(list(sizes)), (note,) if missing else (), fingerprint
 
 
 def estimate(probe: Probe) -> float:

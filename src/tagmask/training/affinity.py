@@ -5,6 +5,7 @@ are a ResNet-50, 0.01 and 5 epochs, the last two from the ACR authors' scripts. 
 here labels are read at the centre of each cell. docs/paper-settings.md lists all settings.
 """
 
+import hashlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tagmask.errors import TagmaskError
 from tagmask.masks.pairs import affinity_losses
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.pipeline.layout import label_file
-from tagmask.pipeline.record import IMAGES, INPUT, Parts, digest, made_from, places
+from tagmask.pipeline.record import IMAGES, INPUT, Parts, made_from, places
 from tagmask.training.loop import Loop, Trained
 
 
@@ -96,4 +97,5 @@ def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
             sizes[i] = label_file(regions, catalog.name(i)).stat().st_size
     if not sizes:
         raise TagmaskError(f"{regions} holds no regions of these images, named <image>.png; make them first.")
-    return catalog.subset(list(sizes)), digest(map(str, sizes.values()))
+    joined = b"".join(size.to_bytes(8, "little") for size in sizes.values())
+    return catalog.subset(list(sizes)), hashlib.sha256(joined).hexdigest()[:32]
