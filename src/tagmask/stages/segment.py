@@ -57,6 +57,7 @@ def _train_head(
 ) -> Trained | HeadTrained:
     """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
     folder = settings.out / layout.SEGMENTER
+    torch.manual_seed(settings.seed)
     model = HeadSegmenter(on_device(load_classifier(_classifier(settings))), settings.head_blocks, settings.size)
     match_classes(catalog.classes, model)
     if catalog.classes != model.classes:

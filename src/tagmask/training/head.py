@@ -102,7 +102,6 @@ def gather_cells(
 
 def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path) -> dict[str, float]:
     """Fit the head to the cells, with rounds of self-training; the log goes into ``folder``."""
-    torch.manual_seed(settings.seed)
     sample = cells.features[_draw(settings, -1, len(cells.features), 65_536)].float()
     model.shift.copy_(sample.mean(0))
     model.scale.copy_(sample.std(0).clamp(min=1e-6))
