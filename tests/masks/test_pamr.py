@@ -5,7 +5,7 @@ import numpy as np
 from tagmask.masks.pamr import STEEPNESS, pamr
 
 
-def by_hand(image: np.ndarray, chances: np.ndarray, rounds: int, distances: tuple[int, ...]) -> np.ndarray:  # type: ignore[type-arg]
+def by_hand(image: np.ndarray, chances: np.ndarray, rounds: int, distances: tuple[int, ...]) -> np.ndarray:
     """Every pixel and every neighbour in a loop."""
     height, width = image.shape[:2]
     colours = image.astype(np.float64) / 255

@@ -87,9 +87,9 @@ class TokenStore:
 
     def __post_init__(self) -> None:
         note = self.folder / layout.MADE_BY
-        if self.folder.is_dir() and (not note.is_file() or read_json(note) != self.maker):
-            shutil.rmtree(self.folder)  # of another network or size: nothing in it can be used
-        self.used = sum(file.stat().st_size for file in self.folder.glob("**/*.safetensors"))
+        self.is_current = note.is_file() and read_json(note) == self.maker
+        files = self.folder.glob("**/*.safetensors") if self.is_current else ()
+        self.used = sum(file.stat().st_size for file in files)
 
     @classmethod
     def of(cls, model: Classifier, out: Path, limit: float) -> "TokenStore":
@@ -127,6 +127,8 @@ class TokenStore:
 
     def _read(self, name: str, source: str) -> Tokens | None:
         """What is kept of a photo; None if nothing is, or if it is damaged or of another photo."""
+        if not self.is_current:
+            return None
         try:
             with safe_open(self._file(name), framework="pt") as file:
                 about = json.loads((file.metadata() or {})["about"])
@@ -147,8 +149,10 @@ class TokenStore:
             return
         about = {"photo": source, "grid": tokens.grid, "shape": tokens.shape, "values": list(values.shape)}
         try:
-            if not (self.folder / layout.MADE_BY).is_file():
+            if not self.is_current:
+                shutil.rmtree(self.folder, ignore_errors=True)  # of another network or size: it cannot be used
                 write_json(self.folder / layout.MADE_BY, self.maker)
+                self.is_current = True
             if shutil.disk_usage(self.folder).free < needed + _SPARE:
                 raise OSError(errno.ENOSPC, "less than a gigabyte is free")
             with replacing(self._file(name)) as temporary:

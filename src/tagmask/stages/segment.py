@@ -114,3 +114,15 @@ def _estimate_head(settings: SegmentSettings, probe: Probe) -> float:
     step = timed(lambda: model.logits_of(features).logsumexp(-1).sum().backward())
     steps = total_steps(settings, len(probe.catalog)) * (settings.rounds + 1)
     return step * (settings.rounds + 1) + tokens * len(probe.catalog) / (steps / (settings.rounds + 1))
+
+
+def disk(probe: Probe) -> float:
+    """Bytes that kept tokens take."""
+    from tagmask.training.classifier import build_classifier
+
+    settings: SegmentSettings = probe.run.for_stage("segment")
+    if settings.net != "head":
+        return 0.0
+    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    model = HeadSegmenter(build_classifier(train, probe.catalog), settings.head_blocks, settings.size)
+    return float(photo_features(model, probe.image).values.numel() * 2 * len(probe.catalog))
