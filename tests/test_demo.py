@@ -25,10 +25,10 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr("tagmask.config.presets.PRESETS", {"scenes": {**scenes, **changed}})
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # no further processes to start
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))
-    told = capsys.readouterr().out
-    assert told.count("validation mAP") == 2
+    printed = capsys.readouterr().out
+    assert printed.count("validation mAP") == 2
     for row in ("baseline seeds", "ACR seeds", "pseudo labels  ", "predictions  ", "30 pictures with tags"):
-        assert row in told
+        assert row in printed
     assert Image.open(tmp_path / "demo/seeds.png").size[0] > 400
     scores = json.loads((tmp_path / "demo/scores.json").read_text())
     assert scores["seeds"]["images"] == scores["pseudo"]["images"] == scores["predictions"]["images"] == 30

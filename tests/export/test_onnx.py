@@ -56,8 +56,8 @@ def test_same_probabilities_at_any_size(
 def test_the_file_tells_its_classes(tmp_path: Path) -> None:
     ours.write_onnx(network(), tmp_path / "net.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
-    told = session.get_modelmeta().custom_metadata_map
-    assert json.loads(told["classes"]) == ["cat", "dog", "größer"]
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert json.loads(metadata["classes"]) == ["cat", "dog", "größer"]
     assert session.get_inputs()[0].shape == ["images", 3, "height", "width"]
 
 
