@@ -30,8 +30,8 @@ def tag_notes(catalog: Catalog) -> list[str]:
     """A sentence for everything in the tags that a classifier cannot learn from, with what to do about it."""
     counts, names = catalog.class_counts(), catalog.classes
     notes = [
-        f'every photo is tagged "{names[c]}": there is nothing to tell it from. Add photos without it, tagged with what '
-        "is on them."
+        f'every photo is tagged "{names[c]}": there is nothing to tell it from. Add photos without it, tagged with '
+        "what is on them."
         for c in np.flatnonzero(counts == len(catalog))
     ]
     for group in _always_together(catalog):
@@ -43,8 +43,8 @@ def tag_notes(catalog: Catalog) -> list[str]:
     few = [f'"{names[c]}" ({counts[c]})' for c in np.flatnonzero(counts < FEW)]
     if few:
         notes.append(
-            f"{_first(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEW} photos; their masks will be poor. Add "
-            "photos, or leave the tags out."
+            f"{_first(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEW} photos; their masks will be poor. "
+            "Add photos, or leave the tags out."
         )
     copies = _copies(catalog)
     if copies:

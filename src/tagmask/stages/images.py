@@ -1,6 +1,6 @@
 """Shared by the stages that write one file per image: which images this process has, and what was done."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,15 @@ def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[i
             + f"; it was trained on: {', '.join(model.classes)}."
         )
     return [numbers[name] for name in names]
+
+
+def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:
+    """Whether ``read`` can read the file that an earlier run may have left."""
+    try:
+        read(path, *arguments)
+    except TagmaskError:
+        return False
+    return True
 
 
 def split_tags(tags: str | None) -> list[str] | None:

@@ -27,7 +27,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
+from tagmask.stages.images import Image, Made, is_readable, match_classes, share_of, split_tags
 from tagmask.stages.probabilities import Probabilities, head_probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
@@ -62,14 +62,15 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     shard, indices = share_of(settings, catalog)
     done = Made("masks", settings.out / layout.PREDICTIONS, notes=(*catalog.notes, *_ruled_out(model, numbers)))
     masks = {i: label_file(done.folder, catalog.name(i)) for i in indices}
-    parts = {
-        name: value for name, value in made_from(settings).items() if name != "probabilities"
-    }  # files of their own
-    files = [*masks.values(), *(seed_file(done.folder, catalog.name(i)) for i in indices)]
+    parts = {name: value for name, value in made_from(settings).items() if name != "probabilities"}  # other files
+    chances_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
+    files = [*masks.values(), *chances_files.values()]
     record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
         write_section(settings.out / layout.CONFIG, "predict", settings)
-    todo = [i for i in indices if not _is_whole(done.folder, catalog, i, settings.probabilities)]
+    todo = [i for i, file in masks.items() if not is_readable(read_mask, file, len(catalog.classes))]
+    if settings.probabilities:
+        todo = sorted({*todo, *(i for i in indices if not is_readable(read_probabilities, chances_files[i]))})
     done.kept = len(indices) - len(todo)
     store = None
     if isinstance(model, HeadSegmenter) and settings.photos is None:
@@ -162,19 +163,6 @@ def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
     if keep:
         write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
     write_mask(label_file(folder, name), chances.argmax(0).astype(np.uint8))
-
-
-def _is_whole(folder: Path, catalog: Catalog, i: int, probabilities: bool) -> bool:
-    name = catalog.name(i)
-    if not label_file(folder, name).exists():
-        return False
-    try:
-        read_mask(label_file(folder, name), len(catalog.classes))
-        if probabilities:
-            read_probabilities(seed_file(folder, name))
-    except TagmaskError:
-        return False
-    return True
 
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
