@@ -68,6 +68,7 @@ def test_the_crf_cleans_noisy_maps(run: Path) -> None:
 
 def test_the_background_is_chosen_without_masks_and_kept(run: Path) -> None:
     first = make_pseudo(settings(run, crf=False))
+    assert first.background is not None
     assert 0.3 < first.background < 0.65  # noise up to 0.6, objects from 0.4
     before = labels(run)
     (run / "4_pseudo/scene_000003.png").unlink()

@@ -114,7 +114,7 @@ def assert_gradient_predicts_loss(module: TwoViews, images: torch.Tensor, target
         with torch.no_grad():
             for weight, gradient in zip(weights, gradients, strict=True):
                 if gradient is not None:
-                    weight -= step * gradient
+                    weight.sub_(step * gradient)
         assert (before[name] - losses()[name]).item() == pytest.approx(step * square, rel=1e-3, abs=1e-13)
 
 

@@ -5,6 +5,10 @@
     attention  random walk on the classifier's own affinity, nothing to train
 
 The background's score is constant: as set, or chosen without masks from the histogram of the maps that are labelled.
+With ``background_power`` it is (1 − highest map)^power and walks along with the maps, as in PSA.
+
+Deviations from PSA and from the ACR authors' scripts: maps are stretched after the walk (``stretch``), and a CRF
+corrects the labels (``crf``). docs/paper-settings.md lists all settings.
 """
 
 import dataclasses
@@ -22,7 +26,7 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_object, write_json
-from tagmask.masks.crf import PRESETS
+from tagmask.masks.crf import PRESETS, CrfSettings
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.kinds import load_classifier
@@ -43,11 +47,12 @@ _SAMPLE = 200  # images on which the background's score is chosen
 class Pseudo(Made):
     """What the stage did."""
 
-    background: float = 0.0
+    background: float | None = 0.0  # None: it walks along
 
     def summary(self) -> str:
         *lines, counts = super().summary().splitlines()
-        return "\n".join([*lines, f"score of the background: {self.background:.2f}", counts])
+        note = [] if self.background is None else [f"score of the background: {self.background:.2f}"]
+        return "\n".join([*lines, *note, counts])
 
 
 def made_from(settings: PseudoSettings) -> record.Parts:
@@ -85,15 +90,31 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     return done
 
 
-def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i: int) -> None:
-    """Write the pseudo label of item ``i``."""
+def label_image(catalog: Catalog, settings: PseudoSettings, background: float | None, i: int) -> None:
+    """Write the pseudo label of item ``i``; a ``background`` of None is made from the maps and walks along."""
     image, seeds = _read(catalog, settings, i)
     classes, crf = seeds["classes"].tolist(), PRESETS[settings.crf_preset] if settings.crf else None
-    maps = _route(settings).spread(image, as_float(seeds[settings.source()]))
-    labels = label_pixels(image, classes, maps, background, crf)
+    maps = _behind(as_float(seeds[settings.source()]), settings)
+    labels = _label(image, classes, _route(settings).spread(image, maps), background, crf)
     if settings.unsure:
-        labels = agreement(labels, label_pixels(image, classes, as_float(seeds["plain"]), background, crf))
+        plain = _behind(as_float(seeds["plain"]), settings)
+        labels = agreement(labels, _label(image, classes, plain, background, crf))
     write_mask(label_file(settings.out / layout.PSEUDO, catalog.name(i)), labels)
+
+
+def _label(image: Image, classes: list[int], maps: Any, background: float | None, crf: CrfSettings | None) -> Any:
+    """Labels of maps (k, H, W) against a constant, or of (k + 1, H, W) against the first of them."""
+    if background is not None:
+        return label_pixels(image, classes, maps, background, crf)
+    return label_pixels(image, classes, maps[1:], maps[0], crf)
+
+
+def _behind(maps: Any, settings: PseudoSettings) -> Any:
+    """Maps (k, H, W), with ``background_power`` behind a background of (1 − highest map)^power: (k + 1, H, W)."""
+    if settings.background_power is None:
+        return maps
+    gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
+    return np.concatenate([gap[None] ** settings.background_power, maps]).astype(np.float32)
 
 
 def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
@@ -153,14 +174,16 @@ def _route(settings: PseudoSettings) -> Route:
         return Unchanged()
     if settings.method == "walk":
         net = AffinityNet.load(settings.out / layout.AFFINITY)
-        return NetWalk(net, settings.affinity.radius, settings.beta or 36.0, settings.steps or 64)
+        walk = settings.beta or 36.0, settings.steps or 64, settings.stretches()
+        return NetWalk(net, settings.affinity.radius, *walk)
     model = load_classifier(settings.model or settings.out / layout.CLASSIFIER)
-    return AttentionWalk(model, settings.map_settings(), settings.beta or 1.0, settings.steps or 2)
+    walk = settings.beta or 1.0, settings.steps or 2, settings.stretches()
+    return AttentionWalk(model, settings.map_settings(), *walk)
 
 
-def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float:
-    """The background's score as set, as chosen before, or chosen now on a sample of the images."""
-    if settings.background is not None:
+def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float | None:
+    """The background's score as set, as chosen before, or chosen now on a sample of the images; None if it walks."""
+    if settings.background is not None or settings.background_power is not None:
         return settings.background
     file = folder / layout.BACKGROUND
     if file.is_file() and not settings.restart:

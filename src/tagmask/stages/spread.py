@@ -3,6 +3,9 @@
 ``crf``        the maps as they are: the CRF that labels them does all the work.
 ``walk``       PSA: a random walk on the affinities that AffinityNet learnt from confident regions.
 ``attention``  a random walk on the classifier's own patch affinity: no second network to train.
+
+Deviation: after either walk each map is stretched to 0 … 1, unless ``stretch`` is false; neither PSA nor the ACR
+authors' scripts do this.
 """
 
 from typing import Any, Protocol
@@ -24,7 +27,7 @@ Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 
 
 class Route(Protocol):
-    """Takes an image and its maps, gives maps of the same shape, each from 0 to 1."""
+    """Takes an image and its maps, returns maps of the same shape with values in 0 … 1."""
 
     def spread(self, image: Image, maps: Maps) -> Maps: ...
 
@@ -40,8 +43,8 @@ class Unchanged:
 class NetWalk:
     """A random walk on the affinities of AffinityNet, on its grid of 8-pixel cells."""
 
-    def __init__(self, net: AffinityNet, radius: float, beta: float, steps: int) -> None:
-        self.net, self.radius, self.beta, self.steps = net, radius, beta, steps
+    def __init__(self, net: AffinityNet, radius: float, beta: float, steps: int, stretch: bool = True) -> None:
+        self.net, self.radius, self.beta, self.steps, self.stretch = net, radius, beta, steps, stretch
 
     def spread(self, image: Image, maps: Maps) -> Maps:
         if not len(maps):
@@ -52,14 +55,14 @@ class NetWalk:
         with torch.inference_mode():
             features = self.net(self.net.normalize(picture))[0].numpy()  # (C, h, w)
         walked = random_walk(to_cells(maps, STRIDE), transition(features, self.radius, self.beta), self.steps)
-        return stretch(to_pixels(walked, maps.shape[1:], STRIDE)).astype(np.float32)
+        return _finished(to_pixels(walked, maps.shape[1:], STRIDE), self.stretch)
 
 
 class AttentionWalk:
     """A random walk on the classifier's patch affinity."""
 
-    def __init__(self, model: Classifier, settings: MapSettings, beta: float, steps: int) -> None:
-        self.model, self.settings, self.beta, self.steps = model, settings, beta, steps
+    def __init__(self, model: Classifier, settings: MapSettings, beta: float, steps: int, stretch: bool = True) -> None:
+        self.model, self.settings, self.beta, self.steps, self.stretch = model, settings, beta, steps, stretch
 
     def spread(self, image: Image, maps: Maps) -> Maps:
         if not len(maps):
@@ -75,4 +78,9 @@ class AttentionWalk:
         pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
         inner = pixels[None, :, : first.inner[0], : first.inner[1]]
         whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]
-        return stretch(whole.numpy()).astype(np.float32)
+        return _finished(whole.numpy(), self.stretch)
+
+
+def _finished(walked: Maps, stretched: bool) -> Maps:
+    """Walked maps, stretched to 0 … 1 or only freed of rounding errors beyond it."""
+    return (stretch(walked) if stretched else np.clip(walked, 0, 1)).astype(np.float32)

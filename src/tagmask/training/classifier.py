@@ -39,7 +39,8 @@ class TwoViews(nn.Module):
         settings = self.settings
         view = self.view.draw()
         grid = self.classifier.grid(*images.shape[-2:])
-        alpha, beta = (strength(w, grid[0] * grid[1], settings.alpha_absolute) for w in (settings.alpha, settings.beta))
+        how = grid[0] * grid[1], settings.alpha_absolute, settings.distance
+        alpha, beta = (strength(weight, *how) for weight in (settings.alpha, settings.beta))
         normalize = self.classifier.normalize
         passes = self._two_passes(normalize(images), normalize(view.apply(images)), bool(alpha or beta))
         (logits, attention), (other_logits, other_attention) = passes
@@ -95,7 +96,11 @@ class ClassifierTask:
         self.module: nn.Module = TwoViews(
             self.classifier, parse_view(settings.view, self.classifier.patch_size), settings
         )
-        self.dataset: Dataset[Any] = TagDataset(train, self.size, settings.crop_scale, settings.seed)
+        crops = settings.crop_scale if settings.long_side is None else settings.long_side
+        fill = self.classifier.mean.flatten().tolist()
+        self.dataset: Dataset[Any] = TagDataset(
+            train, self.size, crops, settings.seed, settings.augment is not None, fill
+        )
         self.images = len(train)
         self.val, self.settings = val, settings
 

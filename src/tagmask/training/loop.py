@@ -32,7 +32,7 @@ from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
 from tagmask.training.loading import loader
-from tagmask.training.optim import build_optimizer, poly, set_lr
+from tagmask.training.optim import build_optimizer, decay, set_lr
 from tagmask.training.stream import Stream
 
 Batch = dict[str, Tensor]
@@ -187,7 +187,7 @@ class Loop:
     def _one_step(self, step: int, batches: Any) -> dict[str, float]:
         """Forward and backward of every part of the batch, then one update."""
         settings, accelerator = self.settings, self.accelerator
-        factor = poly(step, self.total, settings.power, settings.warmup)
+        factor = decay(step, self.total, settings)
         set_lr(_bare(self.optimizer), factor)
         self.module.train()
         values: dict[str, float] = {}
