@@ -6,6 +6,7 @@ stream, so a training that is stopped anywhere and resumed ends with the same we
 
 import gc
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -83,7 +84,7 @@ class Trained:
 
 
 def total_steps(settings: LoopSettings, images: int) -> int:
-    return settings.steps or max(1, round(settings.epochs * images / settings.batch))
+    return settings.steps or max(1, math.floor(settings.epochs * images / settings.batch + 0.5))
 
 
 class Loop:
