@@ -55,6 +55,8 @@ def test_strength_keeps_its_effect_on_another_grid() -> None:
     assert strength(100, 576) == 100
     assert strength(100, 144) == 25
     assert strength(100, 144, absolute=True) == 100
+    assert strength(100, 144, distance="l2") == strength(100, 144, distance="smooth_l1") == 100 / 16
+    assert strength(100, 144, absolute=True, distance="l2") == 100
     # the same two rows, each key split into four: the mean L1 shrinks fourfold, the weighted loss stays
     coarse, fine = (
         0.01 * torch.arange(4.0).view(1, 4).softmax(-1),

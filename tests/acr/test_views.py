@@ -217,3 +217,16 @@ def test_unknown_views_are_refused_with_a_sentence(name: str, message: str) -> N
 def test_attention_of_another_grid_is_refused(view: View) -> None:
     with pytest.raises(ValueError, match="was expected"):
         view.restore(torch.rand(9, 9), (3, 5))
+
+
+def test_one_of_several_views_is_drawn() -> None:
+    torch.manual_seed(0)
+    view = parse_view("hflip|vflip+gray|rotate", 8)
+    drawn = [view.draw() for _ in range(60)]
+    names = {type(candidate).__name__ for candidate in drawn}
+    assert names == {"HorizontalFlip", "Compose", "Rotate"}
+    image = torch.rand(1, 3, 8, 8)
+    first = next(candidate for candidate in drawn if type(candidate) is HorizontalFlip)
+    assert torch.equal(first.apply(image), image.flip(-1))
+    with pytest.raises(ValueError, match="no view 'turn'"):
+        parse_view("hflip|turn", 8)

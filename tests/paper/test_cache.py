@@ -52,12 +52,12 @@ def test_once(tmp_path: Path) -> None:
         calls.append(1)
         return {"value": 0.5, "missing": None}
 
-    found = [once(tmp_path / "x" / "done.json", {"a": 1}, work) for _ in range(3)]
-    assert found == [{"value": 0.5, "missing": None}] * 3
+    results = [once(tmp_path / "x" / "done.json", {"a": 1}, work) for _ in range(3)]
+    assert results == [{"value": 0.5, "missing": None}] * 3
     assert len(calls) == 1
     assert seconds_of(tmp_path / "x" / "done.json") < 5
     (tmp_path / "x" / "done.json").write_text("[]")
-    with pytest.raises(TagmaskError, match="delete it, and its work is done again"):
+    with pytest.raises(TagmaskError, match="delete it to redo its part"):
         once(tmp_path / "x" / "done.json", {}, work)
 
 
@@ -147,8 +147,8 @@ def test_deleted_weights_are_trained_again(tmp_path: Path) -> None:
 
 def test_time_left_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Bench(small(tmp_path, "ablation")).trained({"none": {"alpha": 0.0}, "both": {}})
-    told = capsys.readouterr().out
-    assert "training 1 of 2 (none, seed 0)\n" in told
-    assert "training 2 of 2 (both, seed 0), about " in told
+    printed = capsys.readouterr().out
+    assert "training 1 of 2 (none, seed 0)\n" in printed
+    assert "training 2 of 2 (both, seed 0), about " in printed
     Bench(small(tmp_path, "ablation")).trained({"none": {"alpha": 0.0}, "both": {}})
     assert "training 2 of 2 (both, seed 0): done before" in capsys.readouterr().out

@@ -1,6 +1,9 @@
 """The command as a user meets it."""
 
+import csv
 import dataclasses
+import io
+import json
 from pathlib import Path
 
 import pytest
@@ -28,17 +31,17 @@ def test_the_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_table_is_printed_with_its_files(shared_out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("paper", "ablation", *SMALL, "--out", str(shared_out)) == 0
-    told = capsys.readouterr().out
-    assert "none (baseline)" in told
-    assert "67.3" in told
-    assert f"csv: {shared_out / 'ablation.csv'}" in told
+    printed = capsys.readouterr().out
+    assert "none (baseline)" in printed
+    assert "67.3" in printed
+    assert f"csv: {shared_out / 'ablation.csv'}" in printed
 
 
 def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("paper", "--help") == 0
-    told = capsys.readouterr().out
-    assert "tagmask paper --list" in told
-    assert "--random-seeds" in told
+    printed = capsys.readouterr().out
+    assert "tagmask paper --list" in printed
+    assert "--random-seeds" in printed
 
 
 def photos(folder: Path) -> list[str]:
@@ -83,7 +86,8 @@ def test_what_is_scored(tmp_path: Path) -> None:
     scenes = parse_paper(["ablation", "--out", "x", "--scene-seed", "4"]).score_data()
     assert (scenes["count"], scenes["scene_seed"]) == (200, 5)  # none of those trained on
     voc = ["ablation", "--preset", "voc", "--root", str(tmp_path), "--out", "x"]
-    assert parse_paper(voc).score_data()["split"] == "train_aug"
+    assert parse_paper(voc).score_data()["split"] == "train"  # as in the paper
+    assert parse_paper([*voc, "--split", "mine.txt"]).score_data()["split"] == "mine.txt"
     assert parse_paper([*voc, "--score-split", "val"]).score_data()["split"] == "val"
 
 
@@ -96,9 +100,9 @@ def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
     assert _changed(settings, more) == {"table", "out", "train"}
 
 
-def _changed(one: PaperSettings, other: PaperSettings) -> set[str]:
-    names = [field.name for field in dataclasses.fields(one)]
-    return {name for name in names if getattr(one, name) != getattr(other, name)}
+def _changed(first: PaperSettings, second: PaperSettings) -> set[str]:
+    names = [field.name for field in dataclasses.fields(first)]
+    return {name for name in names if getattr(first, name) != getattr(second, name)}
 
 
 @pytest.mark.parametrize(
@@ -119,9 +123,9 @@ def test_maps_that_a_row_has_not_are_refused_before_training(
 
 def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("paper", "ablation", *SMALL, "--out", str(tmp_path), "--rows", "both", "none") == 0
-    told = capsys.readouterr().out
-    assert told.index("none (baseline)") < told.index("activation + affinity (ACR)")  # the table's order
-    assert "SEAM*" not in told
+    printed = capsys.readouterr().out
+    assert printed.index("none (baseline)") < printed.index("activation + affinity (ACR)")  # the table's order
+    assert "SEAM*" not in printed
     assert len(list((tmp_path / "runs").iterdir())) == 2  # and no other training
     config = ["--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path)]
     assert parse_paper(["ablation", *config]).rows == ("both", "none")
@@ -144,3 +148,28 @@ def test_rows_that_are_not(
     assert run("paper", table, *SMALL, "--out", str(tmp_path), "--rows", *rows) == 1
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_finished_run_gives_our_row(shared_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scores = {
+        "seeds": {"plain": {}, "refined": {"thresholds": {"oracle": {"miou_present": 0.4567}}}},
+        "pseudo": {"miou_present": 0.5123},
+        "predictions": {"miou_present": 0.6, "iou": {"background": 0.9, "dog": 0.3}, "images": 7},
+    }
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    rows = {}
+    for table in ("compare-seeds", "compare-voc", "compare-coco", "per-class"):
+        assert run("paper", table, "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 0
+        text = (tmp_path / f"out/{table}.csv").read_text()
+        rows[table] = {row[0]: row[1:] for row in csv.reader(io.StringIO(text))}
+    assert not (tmp_path / "out/runs").exists()  # nothing was trained
+    assert float(rows["compare-seeds"]["tagmask"][0]) == pytest.approx(45.67)
+    assert float(rows["compare-seeds"]["tagmask"][4]) == pytest.approx(51.23)
+    assert float(rows["compare-voc"]["tagmask"][0]) == float(rows["compare-coco"]["tagmask"][0]) == 60
+    assert rows["compare-voc"]["tagmask"][4] == ""  # nobody has the masks of test
+    assert float(rows["per-class"]["dog"][0]) == 30
+    assert rows["per-class"]["dog"][3:] == ["83.5", "83.4", "83.1"]  # the paper's, CPN, Kweon et al.
+    assert rows["per-class"]["horse"][0] == ""
+    (tmp_path / "scores.json").write_text("{}")
+    assert run("paper", "compare-voc", "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    assert "has no scores of predictions" in capsys.readouterr().err

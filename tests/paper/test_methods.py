@@ -11,10 +11,16 @@ import torch.nn.functional as F
 from tagmask.acr.localize import localize, localize_both
 from tagmask.config import MapSettings
 from tagmask.methods import METHODS
+from tagmask.paper.bench import by_method
 from tagmask.paper.computation import map_speeds, mean_classes, per_class
-from tagmask.paper.methods import TITLES, by_method, maps_by
+from tagmask.paper.seed_tables import METHODS as TITLES
+from tagmask.stages.maps import Maps, make_maps
 from tests.helpers import tiny_classifier
 from tests.paper.small import small
+
+
+def maps_by(model: Any, method: str, image: np.ndarray[Any, Any], classes: list[int], settings: MapSettings) -> Maps:
+    return make_maps(model, [image], [classes], by_method(settings, method))[0]
 
 
 def picture(height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -28,8 +34,8 @@ def by_hand(name: str, image: np.ndarray[Any, Any], classes: list[int], affinity
     with torch.no_grad():
         normal = model.normalize(tensor)
     options = {"affinity_blocks": blocks} if affinity else {}
-    found = localize(model, normal, [classes], METHODS[name].maps, affinity=affinity, **options)[0]
-    large = F.interpolate(found[None], image.shape[:2], mode="bilinear", align_corners=False)[0].detach().numpy()
+    maps = localize(model, normal, [classes], METHODS[name].maps, affinity=affinity, **options)[0]
+    large = F.interpolate(maps[None], image.shape[:2], mode="bilinear", align_corners=False)[0].detach().numpy()
     low, high = large.min((1, 2), keepdims=True), large.max((1, 2), keepdims=True)
     return (large - low) / np.maximum(high - low, 1e-30)
 
@@ -39,18 +45,18 @@ def by_hand(name: str, image: np.ndarray[Any, Any], classes: list[int], affinity
 def test_maps_are_those_of_the_method(name: str, blocks: tuple[int, int] | None) -> None:
     image, classes = picture(24, 40), [2, 0]  # 3 × 5 patches
     settings = MapSettings(size=40, flip=False, affinity_blocks=blocks)
-    found = maps_by(tiny_classifier(), name, image, classes, settings)
+    maps = maps_by(tiny_classifier(), name, image, classes, settings)
     chosen = range(blocks[0], blocks[1] + 1) if blocks else None
-    np.testing.assert_allclose(found.plain, by_hand(name, image, classes, False, None), atol=2e-4)
-    np.testing.assert_allclose(found.refined, by_hand(name, image, classes, True, chosen), atol=2e-4)
+    np.testing.assert_allclose(maps.plain, by_hand(name, image, classes, False, None), atol=2e-4)
+    np.testing.assert_allclose(maps.refined, by_hand(name, image, classes, True, chosen), atol=2e-4)
 
 
 def test_mirrored_views_are_added(tmp_path: Path) -> None:
     image = picture(24, 40)
     model = tiny_classifier()
-    both = maps_by(model, "cam", image, [1], MapSettings(size=40))
+    straight = maps_by(model, "cam", image, [1], MapSettings(size=40))
     turned = maps_by(model, "cam", image[:, ::-1].copy(), [1], MapSettings(size=40))
-    np.testing.assert_allclose(turned.plain, both.plain[:, :, ::-1], atol=1e-5)
+    np.testing.assert_allclose(turned.plain, straight.plain[:, :, ::-1], atol=1e-5)
 
 
 def test_settings_of_gradients_are_left_out_with_other_methods() -> None:
@@ -62,9 +68,9 @@ def test_settings_of_gradients_are_left_out_with_other_methods() -> None:
 def test_one_backward_per_class_gives_the_same_maps() -> None:
     model = tiny_classifier().eval()
     images = torch.rand(1, 3, 24, 40)
-    found = per_class(model, images, [0, 2])
+    maps = per_class(model, images, [0, 2])
     _, refined = localize_both(model, images, [[0, 2]])
-    torch.testing.assert_close(found, refined[0].flatten(1), rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(maps, refined[0].flatten(1), rtol=1e-4, atol=1e-7)
     assert all(parameter.grad is None for parameter in model.parameters())  # nothing is left behind
 
 
@@ -73,9 +79,9 @@ def test_speeds_are_of_three_ways(tmp_path: Path) -> None:
 
     settings = small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).for_stage("train")
     threads = torch.get_num_threads()
-    found = map_speeds(settings, Scenes(2), 3)
-    assert found["size"] == 32
-    speeds = found["images_per_second"]
+    measured = map_speeds(settings, Scenes(2), 3)
+    assert measured["size"] == 32
+    speeds = measured["images_per_second"]
     assert speeds["ACR"] > speeds["ACR, one backward per class"] > 0
     assert speeds["MCTformer"] > 0
     assert torch.get_num_threads() == threads

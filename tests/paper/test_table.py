@@ -5,7 +5,6 @@ import io
 import math
 import re
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -67,35 +66,13 @@ def test_the_page_is_whole_and_draws_the_charts() -> None:
     assert "<code>it</code>" in page
 
 
-def test_the_papers_numbers_are_those_written_down() -> None:
-    from tagmask.paper import numbers
-
-    text = " ".join((Path(__file__).parents[2] / "docs/method.md").read_text(encoding="utf-8").split())
-    told = [f"{name} {plain}/{refined}" for name, (plain, refined) in numbers.ABLATION.items()]
-    told += [
-        f"{title} {numbers.METHODS[name][0]}"
-        for name, title in {"cam": "CAM on patch tokens", "ts_cam": "TS-CAM", "grad_cam": "Grad-CAM"}.items()
-    ]
-    told += [
-        f"Generic + affinity {numbers.METHODS['generic'][1]}",
-        f"Generic attention {numbers.METHODS['generic'][0]}",
-    ]
-    told += [f"{numbers.BACKBONES[name][0]}/{numbers.BACKBONES[name][1]}" for name in ("mct", "mct+acr", "acr")]
-    views = {
-        "horizontal flip": "hflip",
-        "hflip + patch hiding": "hflip+hide",
-        "hflip + grey scale": "hflip+gray",
-        "hflip + vflip": "hflip+vflip",
-        "hflip + resize": "hflip+resize0.5",
-        "rotation (90/180/270)": "rotate",
-        "· resize": "resize0.5",
-        "none": "none",
-    }
-    told += [f"{title} {numbers.VIEWS[view]}" for title, view in views.items()]
-    told += [f"l1 (best, {numbers.DISTANCES['l1']})", f"smooth_l1 ({numbers.DISTANCES['l2']} each)"]
-    told += [f"seeds {numbers.SEEDS} → pseudo labels {numbers.PSEUDO}"]
-    told += [f"VOC val {numbers.SEGMENTATION['VOC val']}, test {numbers.SEGMENTATION['VOC test']}"]
-    memory, speed = numbers.TRAINING_MEGABYTES.values(), numbers.MAPS_PER_SECOND.values()
-    told += ["training memory {:,.0f} MB DeiT-S/224, {:,.0f} MB hybrid-B/384".format(*memory)]
-    told += ["maps {} and {} images/s, MCTformer {:.2f}".format(*speed, numbers.MCT_MAPS_PER_SECOND)]
-    assert [one for one in told if one not in text] == []
+def test_columns_of_the_paper_alone() -> None:
+    rows = (Row("dog", (Cell((50.0,), 67.3), Cell((), 61.0))), Row("cat", (Cell((40.0,)), Cell((), 59.5))))
+    table = Table("toy", "A toy", "class", (Column("IoU"), Column("RIB", theirs=True)), rows)
+    assert table.heads() == ["class", "IoU", "paper", "RIB"]
+    assert table.lines() == [["dog", "50.0", "67.3", "61.0"], ["cat", "40.0", "", "59.5"]]
+    first = next(csv.DictReader(io.StringIO(to_csv(table))))
+    assert list(first) == ["class", "IoU mean", "IoU std", "IoU seeds", "IoU paper", "RIB paper"]
+    assert first["RIB paper"] == "61.0"
+    page = table_page(table, "")
+    assert [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")[2:]] == table.lines()

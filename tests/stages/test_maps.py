@@ -138,3 +138,19 @@ def test_predicted_classes() -> None:
     assert predicted_classes(model, image, MapSettings()) == [0, 2]
     assert predicted_classes(model, image, MapSettings(), above=0.95) == [0]
     assert isinstance(model, Classifier)
+
+
+def test_a_square_shape_squeezes_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[tuple[int, ...]] = []
+
+    def keep(model: Any, images: Tensor, classes: Any, **_: Any) -> tuple[list[Tensor], list[Tensor]]:
+        sizes.append(tuple(images.shape[-2:]))
+        return bright_maps(model, images, classes)
+
+    monkeypatch.setattr("tagmask.stages.maps.localize_both", keep)
+    image = square(32, 64, top=0, left=16)
+    for shape in (None, "square"):
+        settings = MapSettings(size=64, flip=False, scales=(1.0, 0.5), shape=shape)
+        made = make_maps(tiny_classifier(), [image], [[0]], settings)[0]
+        assert made.plain.shape == (1, 32, 64)
+    assert sizes == [(32, 64), (16, 32), (64, 64), (32, 32)]

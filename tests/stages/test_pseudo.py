@@ -18,8 +18,9 @@ from tagmask.config import AffinitySettings, ExportSettings, PseudoSettings, Sco
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.masks.grid import to_cells, to_pixels
 from tagmask.masks.labels import label_pixels
-from tagmask.masks.walk import from_attention
+from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
@@ -67,6 +68,7 @@ def test_the_crf_cleans_noisy_maps(run: Path) -> None:
 
 def test_the_background_is_chosen_without_masks_and_kept(run: Path) -> None:
     first = make_pseudo(settings(run, crf=False))
+    assert first.background is not None
     assert 0.3 < first.background < 0.65  # noise up to 0.6, objects from 0.4
     before = labels(run)
     (run / "4_pseudo/scene_000003.png").unlink()
@@ -318,3 +320,49 @@ def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "6_predictions")
     with pytest.raises(TagmaskError, match=r"nothing in .*2_seeds could be scored; the first reason: .*scene_000000"):
         score_run(ScoreSettings(out=tmp_path, count=2))
+
+
+def test_the_background_walks_along_as_in_psa(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against one step of all k + 1 maps by a dense matrix, and the highest of them."""
+    make_pseudo(settings(run, method="walk", background_power=1.15, beta=2.0, steps=1, crf=False))
+    net = AffinityNet.load(run / "3_affinity")
+    scene = draw_scene(1)
+    seeds = np.load(run / "2_seeds/scene_000001.npz")
+    maps = seeds["refined"].astype(np.float32) / 255
+    stacked = np.concatenate([(1 - maps.max(0))[None] ** 1.15, maps])  # (k + 1, H, W)
+    picture = torch.from_numpy(scene.image).permute(2, 0, 1)[None].float() / 255
+    with torch.inference_mode():
+        features = net(net.normalize(picture))[0].numpy()
+    matrix = transition(features, SMALL_NET.radius, 2.0).toarray()
+    cells = to_cells(stacked, 8)
+    walked = (matrix @ cells.reshape(len(cells), -1).T).T.reshape(cells.shape)
+    highest = to_pixels(walked, maps.shape[1:], 8).argmax(0)
+    expected = np.array([0, *(seeds["classes"] + 1)])[highest]
+    written = read_mask(run / "4_pseudo/scene_000001.png", len(CLASSES))
+    assert (written == expected).mean() > 0.999
+    assert 0 < (written > 0).mean() < 1
+    assert not (run / "4_pseudo/background.json").exists()
+
+
+def test_raw_maps_are_lower_than_stretched_ones(run: Path) -> None:
+    image, maps = draw_scene(0).image, np.full((1, *draw_scene(0).mask.shape), 0.2, np.float32)
+    maps[0, :30] = 0.6
+    torch.manual_seed(0)
+    net = AffinityNet("test_resnet")
+    raw, stretched = (
+        net_walk(image, maps, net=net, radius=3.0, beta=1.0, steps=2, stretched=stretched)
+        for stretched in (False, True)
+    )
+    assert (stretched.min(), stretched.max()) == (0, 1)
+    assert 0.2 - 1e-6 < raw.min() < raw.max() < 0.6 + 1e-6
+    np.testing.assert_allclose(stretched, (raw - raw.min()) / (raw.max() - raw.min()), atol=1e-5)
+
+
+def test_settings_of_the_background_exclude_each_other(run: Path) -> None:
+    with pytest.raises(TagmaskError, match="--background and --background-power exclude each other"):
+        make_pseudo(settings(run, background=0.5, background_power=16.0))
+    with pytest.raises(TagmaskError, match="a background that walks along; leave out one"):
+        make_pseudo(settings(run, stretch=True, background_power=16.0))
+    assert settings(run).stretches()
+    assert not settings(run, stretch=False).stretches()
+    assert not settings(run, background_power=16.0).stretches()

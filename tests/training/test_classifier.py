@@ -1,6 +1,8 @@
 """Training a classifier: the loss, resuming, many processes, broken images."""
 
+import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,8 +20,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
+from tagmask.config.presets import MCT_RECIPE
+from tagmask.data.catalog import Catalog
+from tagmask.data.datasets import TagDataset
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.scenes.catalog import Scenes
 from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask, TwoViews
 from tagmask.training.loop import Loop
@@ -374,3 +380,43 @@ def test_diverging_training_stops_with_advice(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_the_backbone(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TagmaskError, match=message):
         train(tiny_settings(tmp_path, **changes))
+
+
+def test_crops_by_the_long_side_keep_proportions(tmp_path: Path) -> None:
+    """A circle stays a circle, at a scale between the two, with the mean colour around it."""
+    size = 40
+    y, x = np.mgrid[:60, :90]
+    disc = np.repeat((((y - 30) ** 2 + (x - 45) ** 2 < 20**2) * 255).astype(np.uint8)[..., None], 3, axis=2)
+    (tmp_path / "disc").mkdir()
+    Image.fromarray(disc).save(tmp_path / "disc/one.png")
+    catalog = Catalog(["disc"], ["one"], [[0]], images=[tmp_path / "disc/one.png"])
+    data = TagDataset(catalog, size, (36, 44), seed=0, fill=(0.5, 0.5, 0.5))
+    samples = [data[(position, 0)]["images"] for position in range(20)]  # (3, 40, 40)
+    heights = [int((sample[0] > 0.75).any(1).sum()) for sample in samples]
+    widths = [int((sample[0] > 0.75).any(0).sum()) for sample in samples]
+    scales = [height / 40 for height in heights]  # the disc is 39 or 40 pixels high
+    assert all(abs(height - width) <= 1 for height, width in zip(heights, widths, strict=True))
+    assert 36 / 90 - 0.03 < min(scales) < max(scales) < 44 / 90 + 0.03
+    assert max(scales) - min(scales) > 0.03
+    padded = samples[0][0].min(1).values  # rows above and below the image have one colour
+    assert ((padded - 0.5).abs() < 0.01).any()
+
+
+def test_random_augmentation_changes_colours_and_depends_on_the_position_alone(tmp_path: Path) -> None:
+    catalog = Scenes(1)
+    plain, augmented, again = (TagDataset(catalog, 32, 1.0, 0, augment) for augment in (False, True, True))
+    different = [not torch.equal(plain[(p, 0)]["images"], augmented[(p, 0)]["images"]) for p in range(12)]
+    assert sum(different) >= 8
+    for position in range(4):
+        assert torch.equal(augmented[(position, 0)]["images"], again[(position, 0)]["images"])
+        assert 0 <= augmented[(position, 0)]["images"].min() <= augmented[(position, 0)]["images"].max() <= 1
+
+
+def test_mctformers_recipe_trains(tmp_path: Path) -> None:
+    recipe = {**MCT_RECIPE, "epochs": 1.0, "batch": 4}
+    base = tiny_settings(tmp_path, kind="mct", steps=None, warmup=0, val_fraction=0.0)
+    trained = train(dataclasses.replace(base, **recipe))
+    rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
+    rates = [row["lr"] for row in rows if "lr" in row]
+    expected = [6.25e-5 * (1 + math.cos(math.pi * step / 6)) / 2 for step in range(6)]
+    assert rates == pytest.approx(expected)

@@ -6,16 +6,25 @@ import pytest
 import torch
 from torch import nn
 
-from tagmask.training.optim import build_optimizer, poly, set_lr
+from tagmask.config import LoopSettings
+from tagmask.training.optim import build_optimizer, decay, set_lr
 from tests.helpers import tiny_settings
 
 
 def test_poly_by_hand() -> None:
-    assert poly(0, 100, 0.9) == 1
-    assert poly(50, 100, 0.9) == pytest.approx(0.5358867)
-    assert poly(99, 100, 1.0) == pytest.approx(0.01)
-    assert poly(0, 100, 1.0, warmup=4) == pytest.approx(0.25)
-    assert poly(1, 100, 1.0, warmup=4) == pytest.approx(0.5 * 0.99)
+    assert decay(0, 100, LoopSettings(power=0.9)) == 1
+    assert decay(50, 100, LoopSettings(power=0.9)) == pytest.approx(0.5358867)
+    assert decay(99, 100, LoopSettings(power=1.0)) == pytest.approx(0.01)
+    assert decay(0, 100, LoopSettings(power=1.0, warmup=4)) == pytest.approx(0.25)
+    assert decay(1, 100, LoopSettings(power=1.0, warmup=4)) == pytest.approx(0.5 * 0.99)
+
+
+def test_cosine_decay() -> None:
+    settings = LoopSettings(schedule="cosine", warmup=4)
+    assert decay(1, 100, settings) == pytest.approx(0.5 * 0.9997533)
+    assert decay(25, 100, settings) == pytest.approx(0.8535534)  # (1 + √½) / 2
+    assert decay(50, 100, settings) == pytest.approx(0.5)
+    assert decay(99, 100, settings) == pytest.approx(0.0002467, abs=1e-7)
 
 
 class Net(nn.Module):

@@ -5,8 +5,9 @@ Both compare the head-mean attention Ā of an image with the restored one of its
 class token is not regularised; both views receive gradient. A model with T class tokens (``class_tokens``) has T rows
 of activation, and what is given to class tokens is compared for neither class tokens nor patches.
 
-Rows of attention sum to one, so a mean over entries shrinks as 1/n. The paper's α = β = 100 belong to its
-24×24 grid; ``strength`` keeps their effect on another grid (``absolute`` gives the paper's plain α).
+Rows of attention sum to one, so a mean of |differences| over entries shrinks as 1/n, and a mean of squares (l2, and
+smooth_l1 below 1) as 1/n². The paper's α = β = 100 were chosen on its 24×24 grid. Deviation: ``strength`` keeps their
+effect on another grid; ``absolute`` gives the paper's plain α.
 """
 
 from collections.abc import Callable
@@ -33,6 +34,6 @@ def consistency_losses(
     return rows[..., :class_tokens].mean(), rows[..., class_tokens:].mean()
 
 
-def strength(weight: float, patches: int, absolute: bool = False) -> float:
+def strength(weight: float, patches: int, absolute: bool = False, distance: str = "l1") -> float:
     """α or β given at the reference grid, for a grid of ``patches`` tokens."""
-    return weight if absolute else weight * patches / REFERENCE_PATCHES
+    return weight if absolute else weight * (patches / REFERENCE_PATCHES) ** (1 if distance == "l1" else 2)

@@ -106,6 +106,16 @@ class AnyRotation(View):
         return Rotate(90 * int(torch.randint(1, 4, ())))
 
 
+class OneOf(View):
+    """One of several views, drawn for every step."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self.views = tuple(views)
+
+    def draw(self) -> View:
+        return self.views[int(torch.randint(len(self.views), ()))].draw()
+
+
 class Resize(View):
     """Smaller or larger image; ``patch`` is the backbone's patch size, which the new size must be a multiple of."""
 
@@ -181,7 +191,9 @@ NAMES = "none, hflip, vflip, rotate90, rotate180, rotate270, rotate, resize0.5, 
 
 
 def parse_view(text: str, patch: int) -> View:
-    """A view from its name, several joined by ``+``: ``hflip``, ``hflip+hide``, ``resize0.5``, ``rotate90``."""
+    """A view from its name: ``hflip``, ``resize0.5``; ``hflip+hide`` is both, ``hflip|rotate`` one of the two."""
+    if "|" in text:
+        return OneOf([parse_view(part, patch) for part in text.split("|")])
     views = [_parse_one(name.strip(), patch) for name in text.split("+")]
     return views[0] if len(views) == 1 else Compose(views)
 
@@ -206,7 +218,7 @@ def _parse_one(name: str, patch: int) -> View:
             return HidePatches(float(name.removeprefix("hide")), patch)
     except ValueError as error:
         raise ValueError(f"view {name!r} cannot be used: {error}") from None
-    raise ValueError(f"there is no view {name!r}; choose from {NAMES}, joined by +")
+    raise ValueError(f"there is no view {name!r}; choose from {NAMES}, joined by + or |")
 
 
 def _check(attention: Tensor, grid: Grid, class_tokens: int) -> None:

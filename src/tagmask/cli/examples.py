@@ -82,10 +82,11 @@ PSEUDO = """\
 Turn the seeds of a run into pixel labels (palette PNG, 255 = unsure). If it is stopped, the same command resumes it.
 
 examples:
-  tagmask pseudo --out run --affinity.pretrained           the paper's way: AffinityNet and random walk
+  tagmask pseudo --out run --affinity.pretrained           AffinityNet and random walk (PSA), as in the paper
   tagmask pseudo --out run --method crf --processes 4      only the dense CRF, nothing to train
   tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
-  tagmask pseudo --out run --background 0.55 --no-crf      the paper's settings
+  tagmask pseudo --preset voc-paper --out run              as in the ACR authors' scripts
+  tagmask pseudo --out run --background-power 16 --steps 256 --beta 8 --no-crf      as PSA was published
 """
 
 REPORT = """\
@@ -138,7 +139,11 @@ examples:
   tagmask paper --list                                     every table and figure, and what it needs
   tagmask paper ablation --out paper                       on built-in scenes
   tagmask paper methods --out paper --random-seeds 3       three random seeds: mean ± standard deviation
-  tagmask paper ablation --preset voc --root VOCdevkit/VOC2012 --score-split train --out paper
+  tagmask paper ablation --preset voc-paper --root VOCdevkit/VOC2012 --out paper
+  accelerate launch --num_processes 4 -m tagmask paper ablation --preset voc-paper --root VOCdevkit/VOC2012 --out paper
+  tagmask paper compare-voc --scores voc-val/scores.json --out paper    our row from a finished run
+  tagmask paper ablation --out paper --rows none both      two of the four rows
+  tagmask paper layers --config paper/ablation.toml --out paper    with the settings of another table
   tagmask paper maps --out paper --train.steps 200 --seeds.size 96 --pictures 6
 
 also: --preset NAME   start from a recipe of `tagmask run`; default: scenes, unless --data is given

@@ -10,6 +10,7 @@ from tagmask.cli.help import ASKED, show_help
 from tagmask.config import RENAMED, preset_of, read_toml, read_values
 from tagmask.config.base import flag
 from tagmask.config.paper import PaperSettings, PaperTop
+from tagmask.config.presets import find_preset
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
 from tagmask.errors import TagmaskError
 from tagmask.pipeline.layout import CONFIG
@@ -68,9 +69,11 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
         preset = "scenes"
     values = run_values(preset, Path(config) if config is not None else None)
     values = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
-    if config is not None:  # what is scored, and the rows if it is the same table
+    if preset is not None:
+        values |= find_preset(preset).get("paper", {})
+    if config is not None:  # what is scored, and the rows if they are of the same table
         earlier = read_values(PaperTop, read_toml(Path(config)).get("paper", {}), f"{config}: paper")
-        left_out = {"table", "out"} if earlier.get("table") == table else {"table", "out", "rows"}
+        left_out = {"table", "out", "shard", "scores"} | ({"rows"} if earlier.get("table") != table else set())
         values |= {key: value for key, value in earlier.items() if key not in left_out}
     return from_flags(PaperSettings, values, rest, "paper", examples.PAPER)
 

@@ -173,6 +173,8 @@ class LoopSettings(Settings):
     """sgd only."""
     head_lr: NonNegative = 1.0
     """Factor on the learning rate of the new layers."""
+    schedule: Literal["poly", "cosine"] | None = None
+    """How the learning rate decays: poly (the default) as --power says, cosine along half a wave."""
     power: NonNegative = 0.9
     """Polynomial decay: lr · (1 − step/steps)^power."""
     warmup: Whole = 0

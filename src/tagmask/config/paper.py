@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config.base import Count, DataSettings, flag
+from tagmask.config.base import Count, DataSettings, ShardSettings, flag
 from tagmask.config.run import RunSettings, Sections, write_config
 from tagmask.config.toml import write_section
 
@@ -23,11 +23,11 @@ SCENES_SCORED = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperTop(DataSettings):
+class PaperTop(ShardSettings, DataSettings):
     """What is set once for a table; the [paper] section of its TOML file."""
 
     section = "paper"
-    basic = "random_seeds only rows pictures masks count score_split score_count"
+    basic = "random_seeds only rows pictures masks count score_split score_count scores shard"
     table: str
     """The table or figure; `--table` may be left out if it comes first. `tagmask paper --list` names them."""
     out: Path
@@ -40,10 +40,15 @@ class PaperTop(DataSettings):
     """ablation, methods, backbones, augmentations, distances: these rows alone, e.g. none both; default: all."""
     pictures: Count = 4
     """Images in a figure."""
+    scores: Path | None = None
+    """compare-coco, compare-seeds, compare-voc, per-class: scores.json of a finished run, instead of training one."""
+    mct_recipe: bool = False
+    """backbones, maps: train MCTformer with its own recipe (that of the preset voc-mct-paper) instead of ACR's."""
     keep_maps: bool = False
     """Keep the maps of every image once they are scored; they may take gigabytes."""
     score_split: str | None = None
-    """voc: the list whose images are scored; default: the training list, as in the paper."""
+    """voc: the list whose images are scored; default: --split; train, as in the paper, where that is train_aug.
+    Pseudo labels exist of images trained on only: this may name a part of them, and the next ones do not matter."""
     score_images: Path | None = None
     """folder, coco: the images that are scored; default: those trained on. So for the next three."""
     score_tags: Path | None = None
@@ -57,6 +62,8 @@ class PaperTop(DataSettings):
     def score_data(self) -> dict[str, Any]:
         """The data settings of the images that are scored."""
         values = self.data_settings()
+        if self.data == "voc" and self.split == "train_aug":
+            values["split"] = "train"
         values |= {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
         if self.data == "scenes":
             values["count"] = SCENES_SCORED if self.score_count is None else self.score_count
@@ -74,6 +81,8 @@ class PaperSettings(Sections, PaperTop):
         for name, kinds in BELONGS.items():
             if getattr(self, name) is not None and self.data not in kinds:
                 mistakes.append(f"--{flag(name)} belongs to --data {' or '.join(kinds)}; leave it out.")
+        if self.scores is not None and not self.scores.exists():
+            mistakes.append(f"--scores {self.scores} does not exist; check the path.")
         scored = DataSettings(**self.score_data()).data_mistakes()
         return mistakes + [mistake.replace("--", "--score-", 1) for mistake in scored if mistake not in mistakes]
 

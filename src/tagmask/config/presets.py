@@ -1,4 +1,9 @@
-"""Named recipes: ``PRESETS[name][section]`` holds values to start from; "run" holds the data settings."""
+"""Named recipes: ``PRESETS[name][section]`` holds values to start from; "run" holds the data settings.
+
+The presets `*-paper` do what the ACR paper says and nothing else; where its text is silent, what its authors' scripts
+do; where both are, what PSA and DeepLab do. `voc`, `voc-deit-s`, `voc-mct` and `coco` are our advice.
+docs/paper-settings.md compares them setting by setting, and a test compares that page with this file.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -90,6 +95,75 @@ _OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are fro
     "segment": {"net": "head", "size": 448, "lr": 1e-3, "weight_decay": 0.01, "steps": 1500},
     "predict": {"scales": (1.0,), "flip": False, "use_tags": True, "crf_size": 256},
 }
+_VOC_PAPER: Preset = {
+    "run": {"data": "voc", "split": "train_aug"},
+    "train": {
+        "backbone": "vit_base_r50_s16_384",
+        "pretrained": True,
+        "size": 384,
+        "long_side": (345, 438),
+        "epochs": 15.0,
+        "batch": 4,
+        "optimizer": "sgd",
+        "lr": 0.01,
+        "weight_decay": 5e-4,
+        "momentum": 0.9,
+        "power": 0.9,
+        "alpha": 100.0,
+        "beta": 100.0,
+        "alpha_absolute": True,
+        "view": "hflip",
+        "distance": "l1",
+        "val_fraction": 0.0,
+    },
+    "seeds": {"layers": 2, "transpose": True, "size": 384, "shape": "square", "scales": (1.0,), "flip": True},
+    "pseudo": {
+        "method": "walk",
+        "maps": "refined",
+        "alpha_low": 1.0,
+        "alpha_high": 12.0,
+        "steps": 64,
+        "beta": 36.0,
+        "background": 0.55,
+        "stretch": False,
+        "crf": False,
+        "affinity": {
+            "backbone": "resnet50",  # theirs is a ResNet-38, of which there are no published weights in timm
+            "pretrained": True,
+            "epochs": 5.0,
+            "batch": 8,
+            "lr": 0.01,
+            "head_lr": 10.0,
+            "size": 448,
+            "radius": 5.0,
+        },
+    },
+    "segment": {
+        "backbone": "resnet101",
+        "pretrained": True,
+        "freeze_norm": True,
+        "multi_scale": True,
+        "size": 321,
+        "scales": (0.5, 1.5),
+        "batch": 10,
+        "lr": 2.5e-4,
+        "head_lr": 10.0,
+        "steps": 20_000,
+        "val_fraction": 0.0,
+    },
+    "predict": {"scales": (0.5, 0.75, 1.0, 1.25, 1.5), "flip": True, "crf": True},
+    "paper": {"mct_recipe": True},
+}
+MCT_RECIPE: Section = {  # MCTformer's own training
+    "optimizer": "adamw",
+    "lr": 5e-4 * 64 / 512,
+    "weight_decay": 0.05,
+    "schedule": "cosine",
+    "epochs": 60.0,
+    "batch": 64,
+    "drop_path": 0.1,
+    "augment": "rand",
+}
 PRESETS: Mapping[str, Preset] = {
     "scenes": _SCENES,
     "voc": _VOC,
@@ -99,6 +173,28 @@ PRESETS: Mapping[str, Preset] = {
     "voc-seam": _with(_VOC, train={"beta": 0.0}),
     "scenes-mct": _with(_SCENES, train={"kind": "mct"}),
     "voc-mct": _with(_VOC, train={"kind": "mct", "backbone": "deit_small_patch16_224"}),
+    "voc-paper": _VOC_PAPER,
+    "voc-deit-s-paper": _with(
+        _VOC_PAPER,
+        train={"backbone": "deit_small_patch16_224", "size": 224, "long_side": (201, 256)},
+        seeds={"size": 224},
+    ),
+    "coco-paper": _with(_VOC_PAPER, run={"data": "coco"}, train={"epochs": 5.0}, segment={"steps": 100_000}),
+    "voc-mct-paper": {
+        **_VOC_PAPER,
+        "train": {
+            "kind": "mct",
+            "backbone": "deit_small_patch16_224",
+            "pretrained": True,
+            "size": 224,
+            "alpha": 0.0,
+            "beta": 0.0,
+            "alpha_absolute": True,
+            "val_fraction": 0.0,
+            **MCT_RECIPE,
+        },
+        "seeds": {"layers": 3, "size": 224, "scales": (1.0,), "flip": True},
+    },
     "own-photos": _OWN_PHOTOS,
     "own-photos-large": _with(
         _OWN_PHOTOS, train={"backbone": "vit_base_patch14_reg4_dinov2", "size": 392}, segment={"size": 518}

@@ -46,7 +46,11 @@ class PseudoSettings(ShardSettings, DataSettings):
     maps: Literal["refined", "plain"] | None = None
     """The seeds that are labelled: with affinity or without; default: without for attention, which adds its own."""
     background: Annotated[float, Limit(least=0, most=1)] | None = None
-    """Score of the background, 0 to 1; the paper's is 0.55; default: chosen by --rule, without masks."""
+    """Score of the background, 0 to 1; the authors' scripts use 0.55; default: chosen by --rule, without masks."""
+    background_power: Positive | None = None
+    """Let a background of (1 − highest map)^POWER walk along with the maps instead of a constant; PSA's POWER is 16."""
+    stretch: bool | None = None
+    """walk, attention: stretch each map to 0 … 1 after the walk; default: yes, unless the background walks along."""
     rule: Literal["cross_entropy", "otsu"] = "cross_entropy"
     """How the background's score is chosen from the histogram of the maps."""
     crf: bool = True
@@ -81,6 +85,10 @@ class PseudoSettings(ShardSettings, DataSettings):
         mistakes = super().mistakes()
         if self.method == "walk":
             mistakes += [f"affinity: {mistake}" for mistake in self.affinity.mistakes()]
+        if self.background is not None and self.background_power is not None:
+            mistakes.append("--background and --background-power exclude each other; choose one.")
+        if self.background_power is not None and self.stretch:
+            mistakes.append("--stretch changes the maps but not a background that walks along; leave out one of them.")
         if not self.alpha_low < self.alpha_high:
             mistakes.append(f"--alpha-low {self.alpha_low} must be below --alpha-high {self.alpha_high}.")
         if self.unsure and self.method == "crf" and self.source() == "plain":
@@ -88,6 +96,10 @@ class PseudoSettings(ShardSettings, DataSettings):
                 "--unsure compares with labels of plain maps, just what --method crf --maps plain makes; leave it out."
             )
         return mistakes
+
+    def stretches(self) -> bool:
+        """Whether maps are stretched after the walk."""
+        return self.background_power is None if self.stretch is None else self.stretch
 
     def source(self) -> str:
         """The kind of maps that are labelled."""

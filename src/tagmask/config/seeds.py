@@ -22,7 +22,7 @@ Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
 
 @dataclass(frozen=True, kw_only=True)
 class MapSettings(Settings):
-    """How localisation maps are made; the defaults are the paper's."""
+    """How localisation maps are made."""
 
     basic = "method affinity_blocks affinity_steps size scales flip batch"
     method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
@@ -44,6 +44,8 @@ class MapSettings(Settings):
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
     size: Count | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
+    shape: Literal["square"] | None = None
+    """square: squeeze images to a square of --size pixels, as the authors' code does; default: keep proportions."""
     scales: Scales = (1.0,)
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True

@@ -19,7 +19,7 @@ from tagmask.config.base import (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings(LoopSettings, TokenSettings, DataSettings):
-    """Train a tag classifier with all-pairs consistency. The defaults are the paper's recipe."""
+    """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper to the letter."""
 
     section = "train"
     basic = "kind backbone freeze fixed_views size alpha beta"
@@ -39,6 +39,10 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     backbone's own."""
     crop_scale: Annotated[float, Limit(above=0, most=1)] = 0.6
     """Smallest share of the image's area in a training crop."""
+    long_side: Annotated[tuple[int, int], Limit(least=1, rising=True)] | None = None
+    """Resize images so that their long side is between these, keep their proportions, and crop (the authors' way)."""
+    augment: Literal["rand"] | None = None
+    """rand: RandAugment on the training crops; default: crops and flips only."""
     drop_path: Share = 0.0
     alpha: NonNegative = 100.0
     """Weight of region activation consistency, at the paper's 24×24 grid. 0 = off."""
@@ -47,7 +51,8 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     alpha_absolute: bool = False
     """Use alpha and beta as they are, not scaled to the grid."""
     view: str = "hflip"
-    """Second view: none, hflip, vflip, rotate90/180/270, rotate, resize0.5, hide, gray; joined by +."""
+    """Second view: none, hflip, vflip, rotate90/180/270, rotate, resize0.5, hide0.25, gray; joined by +; one of several
+    at random: hflip|rotate."""
     distance: Literal["l1", "l2", "smooth_l1"] = "l1"
     consistency_blocks: Blocks | None = None
     """First and last block (from 0) whose attention the consistency compares; default: all."""

@@ -64,17 +64,29 @@ class _RandomSamples(Dataset[dict[str, Tensor]]):
 
 
 class TagDataset(_RandomSamples):
-    """For the classifier: a random square crop, randomly flipped, and its multi-hot tags."""
+    """For the classifier: a random square crop, randomly flipped, and its multi-hot tags.
 
-    def __init__(self, catalog: Catalog, size: int, crop_scale: float, seed: int) -> None:
+    ``crops`` is the smallest share of the area in a crop, whose proportions change by up to 4/3; or the shortest and
+    longest long side of a resized image, which keeps its proportions and is padded with ``fill`` (a colour, 0 … 1).
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        size: int,
+        crops: float | tuple[int, int],
+        seed: int,
+        augment: bool = False,
+        fill: Sequence[float] = (0, 0, 0),
+    ) -> None:
         super().__init__(catalog, seed)
-        self.transform = v2.Compose(
-            [
-                v2.RandomResizedCrop(size, scale=(crop_scale, 1.0), ratio=(3 / 4, 4 / 3), antialias=True),
-                v2.RandomHorizontalFlip(),
-                v2.ToDtype(torch.float32, scale=True),
-            ]
-        )
+        if isinstance(crops, tuple):
+            colour = [round(255 * part) for part in fill]
+            cut = [_LongSide(crops), v2.RandomCrop(size, pad_if_needed=True, fill=colour)]
+        else:
+            cut = [v2.RandomResizedCrop(size, scale=(crops, 1.0), ratio=(3 / 4, 4 / 3), antialias=True)]
+        more = [v2.RandAugment()] if augment else []
+        self.transform = v2.Compose([*cut, v2.RandomHorizontalFlip(), *more, v2.ToDtype(torch.float32, scale=True)])
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
         return to_tensor(self.catalog.load_image(index)), _tags(self.catalog, index)
@@ -104,6 +116,19 @@ class TokenDataset(_RandomSamples):
         names = [name for name in samples[0] if name != "tokens"]
         stacked = {name: torch.stack([sample[name] for sample in samples]) for name in names}
         return {"tokens": [sample["tokens"] for sample in samples], **stacked}
+
+
+class _LongSide:
+    """Resizes an image (3, H, W) so that its long side has a random length, in its proportions."""
+
+    def __init__(self, limits: tuple[int, int]) -> None:
+        self.limits = limits
+
+    def __call__(self, image: Tensor) -> Tensor:
+        length = int(torch.randint(self.limits[0], self.limits[1] + 1, ()))
+        size = [max(1, round(side * length / max(image.shape[-2:]))) for side in image.shape[-2:]]
+        resized: Tensor = v2.functional.resize(image, size, antialias=True)
+        return resized
 
 
 class SquareDataset(Dataset[dict[str, Tensor]]):

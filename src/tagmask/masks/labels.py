@@ -47,17 +47,18 @@ def confident_regions(
 
 
 def label_pixels(
-    image: Image, classes: Sequence[int], maps: Maps, background: float, crf: CrfSettings | None = None
+    image: Image, classes: Sequence[int], maps: Maps, background: float | Maps, crf: CrfSettings | None = None
 ) -> Labels:
     """Labels (H, W): the class of the highest map where it exceeds ``background``, then corrected by the CRF if given.
 
+    ``background`` is a number, or a map (H, W) of its own.
     The CRF starts from the labels, each with the same probability: the values of maps are not probabilities, and a CRF
     on them would assign small objects to their surroundings where maps are flat.
     """
-    if not 0 <= background <= 1:
+    if not 0 <= np.min(background) <= np.max(background) <= 1:
         raise TagmaskError(f"the background's score is {background}; give a number from 0 to 1, as the maps have.")
     check_maps(image, classes, maps)
-    scores = _with_background(maps, np.full(image.shape[:2], background, np.float32))  # (k + 1, H, W)
+    scores = _with_background(maps, np.broadcast_to(np.float32(background), image.shape[:2]))  # (k + 1, H, W)
     return _winners(image, classes, scores if crf is None else _trusted(scores.argmax(axis=0), len(scores)), crf)
 
 

@@ -1,5 +1,8 @@
 """Trainings, seeds, labels and their scores for the tables, each made once by the ordinary stages.
 
+The trainings of a table can be shared out over devices and machines (``shard``): every part begins with its own share;
+part 0 then takes over whatever nobody is training, waits for the rest, and makes the table.
+
 OUT/runs/KEY/                       a training; KEY is a hash of its settings and images
   1_classifier/  trained.json
   maps-KEY/      scored.json        seeds of the scored images by a method, and their score
@@ -18,22 +21,31 @@ from typing import Any, TypeVar
 import torch
 from tqdm import tqdm
 
-from tagmask.config import ScoreSettings, check
+from tagmask.config import MapSettings, ScoreSettings, check
 from tagmask.config.paper import PaperSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.paper.methods import by_method
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import duration
 from tagmask.pipeline.record import IMAGES, key, made_from, once, places, seconds_of
 from tagmask.pipeline.stages import stage
 
-MODEL = Path(layout.CLASSIFIER, layout.MODEL)
 Changes = Mapping[str, Any]
 Row = TypeVar("Row")
+Maps = TypeVar("Maps", bound=MapSettings)
+
+
+class PartDoneError(Exception):
+    """A part other than the first has done its share of the trainings; only the first makes the table."""
+
+
+def by_method(settings: Maps, method: str) -> Maps:
+    """Settings for another map method, without those that only ACR has."""
+    changes: dict[str, Any] = {"method": method}
+    return dataclasses.replace(settings, **changes | ({} if method == "acr" else {"layers": None, "centre": False}))
 
 
 @dataclass(frozen=True)
@@ -49,12 +61,20 @@ class Run:
     def classifier(self) -> Path:
         return self.folder / layout.CLASSIFIER
 
+    @property
+    def note(self) -> Path:
+        return self.folder / "trained.json"
+
+    @property
+    def is_trained(self) -> bool:
+        return self.note.is_file() and (self.classifier / layout.MODEL).is_file()
+
 
 class Bench:
-    """What the tables of one folder share."""
+    """What the tables of one folder share; ``shard`` is the part of the trainings that this process begins with."""
 
-    def __init__(self, settings: PaperSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: PaperSettings, shard: tuple[int, int] = (0, 1)) -> None:
+        self.settings, self.shard = settings, shard
         self.score_data = settings.score_data()
 
     @cached_property
@@ -65,13 +85,27 @@ class Bench:
     def scored_images(self) -> Catalog:
         return open_catalog(self._scoring(Path()))
 
+    @cached_property
+    def labelled_images(self) -> Catalog:
+        """The images whose pseudo labels are scored: of VOC the scored list, else all that were trained on."""
+        if self.settings.data != "voc" or self.score_data["split"] == self.settings.split:
+            return self.training_images
+        names = {self.training_images.name(i) for i in range(len(self.training_images))}
+        unlabelled = [name for i in range(len(self.scored_images)) if (name := self.scored_images.name(i)) not in names]
+        if unlabelled:
+            raise TagmaskError(
+                f"{len(unlabelled)} images of --score-split {self.score_data['split']} have no pseudo label, "
+                f"e.g. {unlabelled[0]}: only images trained on are labelled; choose a part of --split."
+            )
+        return self.scored_images
+
     def check_masks(self, which: str) -> None:
         """Refuse before the first training what could not be scored after the last."""
         if which == "scored" and not self.scored_images.has_masks:
             raise TagmaskError(
                 "the images to score have no masks to compare with; give --masks (--score-masks), or another --data."
             )
-        if which == "trained" and not self.training_images.has_masks:
+        if which == "trained" and not self.labelled_images.has_masks:
             raise TagmaskError("the images trained on have no masks to compare with; give --masks, or another --data.")
         unknown = [name for name in self.settings.only if name not in self.scored_images.classes]
         if unknown:
@@ -93,16 +127,22 @@ class Bench:
         """Every variant trained with every random seed (or the first ``seeds``); what is done is found again."""
         places = range(self.settings.random_seeds if seeds is None else seeds)
         runs = {title: [self._run(place, changes) for place in places] for title, changes in variants.items()}
-        for some in runs.values():
-            check(some[0].settings)
-        jobs = [(f"{title}, seed {run.settings.train.seed}", run) for title, some in runs.items() for run in some]
-        for number, (title, run) in enumerate(jobs, 1):
-            if _is_trained(run):
-                tqdm.write(f"training {number} of {len(jobs)} ({title}): done before")
+        for variant, *_ in runs.values():
+            check(variant.settings)
+        jobs = [(f"{title}, seed {run.settings.train.seed}", run) for title, variant in runs.items() for run in variant]
+        part, parts = self.shard
+        share = list(range(part, len(jobs), parts))
+        rest = [] if part else [place for place in range(len(jobs)) if place not in share]
+        for place in share + rest:
+            title, run = f"training {place + 1} of {len(jobs)} ({jobs[place][0]})", jobs[place][1]
+            if run.is_trained:
+                tqdm.write(f"{title}: done before")
                 continue
-            left = _time_left([one for _, one in jobs])
-            tqdm.write(f"training {number} of {len(jobs)} ({title})" + (f", {left}" if left else ""))
+            left = _time_left([run for _, run in jobs])
+            tqdm.write(f"{title}{left and ', '}{left}")
             self._train(run)
+        if part:
+            raise PartDoneError(f"part {part} of {parts}: {len(share)} of {len(jobs)} trainings are done.")
         return runs
 
     def scored(
@@ -110,14 +150,14 @@ class Bench:
     ) -> dict[str, list[Any]]:
         """The scores of the seeds of every run, as scores.json holds them; ``maps`` change how they are made."""
         total, number = sum(map(len, runs.values())), 0
-        found: dict[str, list[Any]] = {}
-        for title, some in runs.items():
-            for run in some:
+        scores: dict[str, list[Any]] = {title: [] for title in runs}
+        by = f", by {method}" if method else ""
+        for title, variant in runs.items():
+            for run in variant:
                 number += 1
-                by = f", by {method}" if method else ""
-                told = f"maps {number} of {total} ({title}, seed {run.settings.train.seed}{by})"
-                found.setdefault(title, []).append(self._score(run, method, maps or {}, told))
-        return found
+                message = f"maps {number} of {total} ({title}, seed {run.settings.train.seed}{by})"
+                scores[title].append(self._score(run, method, maps or {}, message))
+        return scores
 
     def labelled(self, run: Run) -> Path:
         """The folder of the pseudo labels of the images that were trained on."""
@@ -137,15 +177,17 @@ class Bench:
         return folder
 
     def label_scores(self, run: Run) -> Any:
-        """Scores of the seeds and pseudo labels of the images that were trained on."""
-        folder, settings = self.labelled(run), run.settings
-        options = {"out": folder, "processes": settings.pseudo.processes, **settings.data_settings()}
+        """Scores of the seeds and pseudo labels of images that were trained on."""
+        folder, catalog = self.labelled(run), self.labelled_images
+        data = self.score_data if catalog is self.scored_images else run.settings.data_settings()
+        options = {"out": folder, "processes": run.settings.pseudo.processes, **data}
 
         def work() -> Any:
-            stage("score").run(ScoreSettings(**options), self.training_images)
+            stage("score").run(ScoreSettings(**options), catalog)
             return read_json(folder / layout.SCORES)
 
-        return once(folder / "scored.json", {}, work)
+        name = "scored" if catalog is self.training_images else f"scored-{key(self._scored_parts())}"
+        return once(folder / f"{name}.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
         """The folder of a segmenter trained on the pseudo labels, and of its masks of the scored images."""
@@ -192,17 +234,16 @@ class Bench:
 
     def _train(self, run: Run) -> None:
         settings, threads = run.settings.for_stage("train"), torch.get_num_threads()
-        file = run.folder / "trained.json"
-        if file.is_file():  # the weights were deleted to save space
-            file.unlink()
 
         def work() -> Any:
             trained = stage("train").run(settings, self.training_images)
-            if not (run.folder / MODEL).is_file():  # the resume point is that of a finished training
+            if not (run.classifier / layout.MODEL).is_file():  # deleted, and the resume point is of the last step
                 trained = stage("train").run(dataclasses.replace(settings, restart=True), self.training_images)
             return trained.metrics
 
-        once(file, made_from(settings), work)
+        if not (run.classifier / layout.MODEL).is_file():
+            run.note.unlink(missing_ok=True)  # the weights were deleted to save space
+        once(run.note, made_from(settings), work)
         torch.set_num_threads(threads)  # a training with loading processes takes fewer
 
     def _score(self, run: Run, method: str | None, maps: Changes, title: str) -> Any:
@@ -225,14 +266,10 @@ class Bench:
         return once(folder / "scored.json", parts, work)
 
 
-def _is_trained(run: Run) -> bool:
-    return (run.folder / "trained.json").is_file() and (run.folder / MODEL).is_file()
-
-
 def _time_left(runs: Sequence[Run]) -> str:
     """About how long the trainings that are left will take, from those that are done; empty before the first."""
     unique = {run.key: run for run in runs}.values()
-    spent = [seconds_of(run.folder / "trained.json") for run in unique if _is_trained(run)]
+    spent = [seconds_of(run.note) for run in unique if run.is_trained]
     if not spent:
         return ""
     return f"about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"

@@ -1,55 +1,65 @@
 """One table or figure: check, run what is not done, write."""
 
-from collections.abc import Callable, Mapping
+from pkgutil import resolve_name
+
+import torch
 
 from tagmask import __version__
-from tagmask.config import check
+from tagmask.config import check, parse_shard
 from tagmask.config.paper import PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
-from tagmask.paper import computation, figures, label_tables, seed_tables
-from tagmask.paper.bench import Bench
-from tagmask.paper.names import NAMES, WITH_ROWS
-from tagmask.paper.page import Figure, Written, write
-from tagmask.paper.table import Table
-from tagmask.stages.pool import launched_shard
-
-MAKERS: Mapping[str, Callable[[Bench], Table | Figure]] = {
-    "ablation": seed_tables.ablation,
-    "methods": seed_tables.methods,
-    "backbones": seed_tables.backbones,
-    "augmentations": seed_tables.augmentations,
-    "distances": seed_tables.distances,
-    "layers": seed_tables.layers,
-    "computation": computation.computation,
-    "pseudo": label_tables.pseudo,
-    "segmentation": label_tables.segmentation,
-    "maps": figures.maps,
-    "multi-class": figures.multi_class,
-    "affinity": figures.affinity,
-    "source-pixels": figures.source_pixels,
-    "examples": figures.examples,
-}
+from tagmask.paper.bench import Bench, PartDoneError
+from tagmask.paper.names import NAMES, NO_TRAINING
+from tagmask.paper.page import Written, write
+from tagmask.stages.pool import launched_shard, single_process
 
 
 def run_paper(settings: PaperSettings) -> Written:
-    """Make one table or figure; trainings and scores that are in the folder already are found again."""
+    """Make one table or figure; trainings and scores that are in the folder already are not repeated."""
     check(settings)
     if settings.table not in NAMES:
         raise TagmaskError(f"there is no table or figure {settings.table!r}; choose from {', '.join(NAMES)}.")
-    if settings.rows and settings.table not in WITH_ROWS:
-        raise TagmaskError(f"--rows belongs to {', '.join(WITH_ROWS)}; leave it out for {settings.table}.")
-    if launched_shard()[1] > 1:
-        raise TagmaskError("tagmask paper is one process; start it without accelerate launch.")
-    bench = Bench(settings)
-    bench.check_masks(NAMES[settings.table].masks)
-    write_paper_config(settings.out / f"{settings.table}.toml", settings)
-    return write(MAKERS[settings.table](bench), settings.out, how(bench))
+    _check_options(settings)
+    entry, (part, parts) = NAMES[settings.table], _part(settings)
+    if part and entry.needs == NO_TRAINING:
+        return Written(f"part {part} of {parts}: {settings.table} has no training to share out.")
+    bench = Bench(settings, (part, parts))
+    if settings.scores is None:
+        bench.check_masks(entry.masks)
+    if not part:
+        write_paper_config(settings.out / f"{settings.table}.toml", settings)
+    with single_process():  # each training is one process, also under a launch
+        try:
+            made = resolve_name(f"tagmask.paper.{entry.maker}")(bench)
+        except PartDoneError as done:
+            return Written(f"{done} Part 0 makes the table.")
+    return write(made, settings.out, how(bench))
+
+
+def _check_options(settings: PaperSettings) -> None:
+    """Refuse options that the table would ignore."""
+    for name in ("rows", "scores"):
+        tables = [table for table, entry in NAMES.items() if getattr(entry, name)]
+        if getattr(settings, name) and settings.table not in tables:
+            raise TagmaskError(f"--{name} belongs to {', '.join(tables)}; leave it out for {settings.table}.")
+
+
+def _part(settings: PaperSettings) -> tuple[int, int]:
+    """The part of the trainings that this process begins with, and how many parts there are; selects its device."""
+    if settings.shard is not None:
+        return parse_shard(settings.shard) or (0, 1)
+    part, parts = launched_shard()
+    if parts > 1 and torch.cuda.is_available():
+        torch.cuda.set_device(part % torch.cuda.device_count())
+    return part, parts
 
 
 def how(bench: Bench) -> str:
     """What was run, in a sentence."""
     settings = bench.settings
     train = settings.train
+    if settings.scores is not None:
+        return f"tagmask {__version__}; ours: `{settings.scores}`."
     budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
     return (
         f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, {len(bench.training_images)} "

@@ -1,69 +1,148 @@
-"""Tables of the later stages: pseudo labels and segmentation."""
+"""Tables of the later stages: pseudo labels, segmentation, and the paper's comparisons with other methods."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from tagmask.paper import numbers
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json
 from tagmask.paper.bench import Bench
-from tagmask.paper.measures import KINDS, ORACLE, SCORES, mean_of, value, value_of
+from tagmask.paper.measures import KINDS, ORACLE, SCORES, at, mean_of, only_at, percent
+from tagmask.paper.numbers import ABOUT, NUMBERS, footnotes, stated
 from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.pipeline import layout
 
 MEAN = "mean over the classes present"
+OURS = "tagmask"
+COMPARED = {  # table: title, columns
+    "compare-coco": ("Segmentation of MS COCO by weakly supervised methods", ("val",)),
+    "compare-seeds": ("Seeds and pseudo labels of PASCAL VOC train", ("seeds", "pseudo labels")),
+    "compare-voc": ("Segmentation of PASCAL VOC 2012 by weakly supervised methods", ("val", "test")),
+}
 
 
 def pseudo(bench: Bench) -> Table:
-    """Seeds and the pseudo labels made from them, on the images that were trained on."""
+    """Seeds and the pseudo labels made from them, on images that were trained on."""
     scores = [bench.label_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
-    seeds = [one["seeds"] for one in scores]
-    rows = [
-        Row(f"seeds {title}", _seed_cells(bench, seeds, kind, ORACLE, numbers.SEEDS if kind == "refined" else None))
-        for kind, title in KINDS.items()
-    ]
-    blind, only = bench.settings.pseudo.rule, bench.settings.only
-    rows.append(Row("seeds with affinity, blind threshold", _seed_cells(bench, seeds, "refined", blind, None)))
-    labels = [one["pseudo"] for one in scores]
-    cells = [Cell(tuple(_percent(one[name]) for one in labels)) for name in SCORES]
-    cells += [Cell(tuple(mean_of(one["iou"], only) for one in labels))] if only else []
-    rows.append(Row("pseudo labels", (Cell(cells[0].ours, numbers.PSEUDO), *cells[1:])))
+    seeds, labels = ([seed[name] for seed in scores] for name in ("seeds", "pseudo"))
+    blind, only, paper = bench.settings.pseudo.rule, bench.settings.only, NUMBERS["stages"]
+    rows = []
+    for title, kind, rule, number in (
+        ("seeds without affinity (ACR*)", "plain", ORACLE, paper["seeds_plain"]),
+        ("seeds with affinity (ACR)", "refined", ORACLE, paper["seeds"]),
+        ("seeds with affinity, blind threshold", "refined", blind, None),
+    ):
+        cells = [at(seeds, kind, rule, name, number if name == "miou_present" else None) for name in SCORES]
+        rows.append(Row(title, (*cells, *([only_at(seeds, kind, rule, only)] if only else []))))
+    first, *others = [Cell(tuple(percent(seed[name]) for seed in labels)) for name in SCORES]
+    others += [Cell(tuple(mean_of(seed["iou"], only) for seed in labels))] if only else []
+    rows.append(Row("pseudo labels", (Cell(first.ours, paper["pseudo"]), *others)))
     notes = (
-        f"in per cent, the {labels[0]['images']} images trained on, as in the paper; seeds at the oracle threshold "
-        f"unless blind ({blind}, chosen without masks); labels by {bench.settings.pseudo.method}, from seeds "
+        f"in per cent, {labels[0]['images']} images, all of them trained on (paper: VOC train); seeds at the oracle "
+        f"threshold unless blind ({blind}, chosen without masks); labels by {bench.settings.pseudo.method}, from seeds "
         f"{KINDS[bench.settings.pseudo.source()]}. FP: over-activation, FN: under-activation.",
         *([f"only: mean over background, {', '.join(only)}."] if only else []),
-        numbers.ABOUT,
+        ABOUT,
     )
     titles = [*SCORES.values(), *(["mIoU, only"] if only else [])]
     return Table("pseudo", "From seeds to pseudo labels", "stage", tuple(map(Column, titles)), tuple(rows), notes)
 
 
-def _seed_cells(
-    bench: Bench, seeds: Sequence[Mapping[str, Any]], kind: str, rule: str, paper: float | None
-) -> tuple[Cell, ...]:
-    cells = [Cell(tuple(value(one, kind, rule, name) for one in seeds)) for name in SCORES]
-    only = bench.settings.only
-    cells += [Cell(tuple(value_of(one, kind, rule, only) for one in seeds))] if only else []
-    return (Cell(cells[0].ours, paper), *cells[1:])
-
-
 def segmentation(bench: Bench) -> Table:
     """IoU of the predictions, class by class."""
-    scores = [bench.prediction_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
-    only = bench.settings.only
-    rows = [Row(name, (Cell(tuple(_percent(one["iou"][name]) for one in scores)),)) for name in scores[0]["iou"]]
-    theirs = numbers.SEGMENTATION["COCO val" if bench.settings.data == "coco" else "VOC val"]
+    scores = _prediction_scores(bench)
+    only, data = bench.settings.only, bench.settings.data
+    theirs = NUMBERS[f"per-class-{data}"] if data in ("voc", "coco") else {}
+    rows = [Row(name, (_iou(scores, name, theirs.get(name)),)) for name in scores[0]["iou"]]
     if only:
-        rows.append(Row("mean over background and --only", (Cell(tuple(mean_of(one["iou"], only) for one in scores)),)))
-    rows.append(Row(MEAN, (Cell(tuple(_percent(one["miou_present"]) for one in scores), theirs),)))
-    told = ", ".join(f"{name} {number}" for name, number in numbers.SEGMENTATION.items())
+        rows.append(
+            Row("mean over background and --only", (Cell(tuple(mean_of(seed["iou"], only) for seed in scores)),))
+        )
+    stages = NUMBERS["stages"]
+    rows.append(Row(MEAN, (_mean(scores, stages["coco_val" if data == "coco" else "voc_val"]),)))
     notes = (
         f"IoU in per cent of {bench.settings.segment.backbone}'s masks on {scores[0]['images']} images; it learnt from "
         "pseudo labels of the images trained on.",
-        f"paper: the means are {told}.",
-        numbers.ABOUT,
+        f"paper: mean on VOC val {stages['voc_val']}, VOC test {stages['voc_test']}, COCO val {stages['coco_val']}.",
+        ABOUT,
     )
     return Table("segmentation", "Segmentation", "class", (Column("IoU"),), tuple(rows), notes)
 
 
-def _percent(found: float | None) -> float:
-    return math.nan if found is None else 100 * found
+def per_class(bench: Bench) -> Table:
+    """IoU of each class: ours, and all that the paper prints (of COCO with --data coco, else of VOC)."""
+    scores = _prediction_scores(bench)
+    is_coco = bench.settings.data == "coco" or "motorcycle" in scores[0]["iou"]
+    *others, acr = (theirs := NUMBERS["per-class-coco" if is_coco else "per-class-voc"])["methods"]
+    names = [name for name in theirs if name not in ("methods", "mean")]
+    names += [name for name in scores[0]["iou"] if name not in names]
+
+    def row(title: str, ours: Cell, key: str) -> Row:
+        return Row(
+            title, (ours, *(Cell((), number) for number in theirs.get(key, [None] * len(others))[: len(others)]))
+        )
+
+    rows = [row(name, _iou(scores, name, theirs.get(name)), name) for name in names]
+    rows.append(row(MEAN, _mean(scores, theirs["mean"][-1]), "mean"))
+    columns = (Column("IoU"), *(Column(name, theirs=True) for name in others))
+    notes = (
+        f"IoU in per cent on {'MS COCO' if is_coco else 'PASCAL VOC'} val; the column paper is {acr}, the last ones "
+        f"are the methods it is compared with. Ours: {scores[0]['images']} images.",
+        *footnotes("per-class"),
+        ABOUT,
+    )
+    return Table("per-class", "IoU of each class", "class", columns, tuple(rows), notes)
+
+
+def compare(bench: Bench) -> Table:
+    """A comparison with other methods as the paper prints it, and our row."""
+    name = bench.settings.table
+    title, columns = COMPARED[name]
+    rows = []
+    for method, venue, saliency, *numbers in NUMBERS[name]["rows"]:
+        about = [f" ({venue})" if venue else "", ", with saliency" if saliency else ""]
+        about.append(", seeds too" if numbers[-1] is True else "")
+        cells = [Cell((), stated(number)) for number in numbers[: len(columns)]]
+        rows.append(Row(method + "".join(about), tuple(cells)))
+    rows.append(Row(OURS, _our_cells(bench, name)))
+    notes = ("mIoU in per cent; all rows but the last are the paper's numbers.", *footnotes(name), ABOUT)
+    return Table(name, title, "method", tuple(map(Column, columns)), tuple(rows), notes)
+
+
+def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:
+    if name == "compare-coco":
+        return (_mean(_prediction_scores(bench)),)
+    if name == "compare-voc":  # the masks of test are on the server of the data set
+        return _mean(_prediction_scores(bench)), Cell()
+    scores = _finished(bench, "seeds", "pseudo")
+    scores = scores or [bench.label_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
+    return at([seed["seeds"] for seed in scores], "refined", ORACLE), _mean([seed["pseudo"] for seed in scores])
+
+
+def _prediction_scores(bench: Bench) -> list[Any]:
+    finished = _finished(bench, "predictions")
+    if finished:
+        return [finished[0]["predictions"]]
+    return [bench.prediction_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
+
+
+def _finished(bench: Bench, *needed: str) -> list[Any]:
+    """The scores of the run that --scores names, none where it names none."""
+    path = bench.settings.scores
+    if path is None:
+        return []
+    file = path / layout.SCORES if path.is_dir() else path
+    scores = read_json(file) if file.is_file() else None
+    missing = [name for name in needed if not isinstance(scores, Mapping) or not scores.get(name)]
+    if missing:
+        raise TagmaskError(f"--scores {path} has no scores of {', '.join(missing)}; make them with `tagmask score`.")
+    return [scores]
+
+
+def _iou(scores: list[Any], name: str, paper: list[float] | None = None) -> Cell:
+    """IoU of a class; the paper's own is the last of its numbers."""
+    values = tuple(percent(seed["iou"][name]) for seed in scores if name in seed["iou"])
+    return Cell(values, paper[-1] if paper else None)
+
+
+def _mean(scores: list[Any], paper: float | None = None) -> Cell:
+    return Cell(tuple(percent(seed["miou_present"]) for seed in scores), paper)

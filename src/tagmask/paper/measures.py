@@ -13,54 +13,49 @@ from tagmask.paper.table import Cell, Column, Row
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
 ORACLE = "oracle"
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
+Scores = Sequence[Mapping[str, Any]]  # scores.json of each random seed, or a part of it
 
 
-def value(scores: Mapping[str, Any], kind: str, rule: str, name: str = "miou_present") -> float:
-    """A score of seeds in per cent: of maps of this ``kind``, at the threshold that ``rule`` chose; nan if none."""
-    found = scores[kind]["thresholds"].get(rule, {}).get(name)
-    return math.nan if found is None else 100 * float(found)
-
-
-def value_of(scores: Mapping[str, Any], kind: str, rule: str, only: Sequence[str]) -> float:
-    """Mean IoU of the background and the classes ``only`` in per cent, of those that occur."""
-    return mean_of(scores[kind]["thresholds"].get(rule, {}).get("iou", {}), only)
+def percent(share: float | None) -> float:
+    return math.nan if share is None else 100 * float(share)
 
 
 def mean_of(ious: Mapping[str, float | None], only: Sequence[str]) -> float:
     """Mean IoU in per cent over the background and ``only``, of those that occur; nan if none does."""
-    found = [one for name in ("background", *only) if (one := ious.get(name)) is not None]
-    return 100 * float(np.mean(found)) if found else math.nan
+    present = [iou for name in ("background", *only) if (iou := ious.get(name)) is not None]
+    return 100 * float(np.mean(present)) if present else math.nan
+
+
+def at(scores: Scores, kind: str, rule: str, name: str = "miou_present", paper: float | None = None) -> Cell:
+    """A score of maps of this ``kind`` at the threshold that ``rule`` chose; nan where it chose none."""
+    return Cell(tuple(percent(seed[kind]["thresholds"].get(rule, {}).get(name)) for seed in scores), paper)
+
+
+def only_at(scores: Scores, kind: str, rule: str, only: Sequence[str]) -> Cell:
+    """Mean IoU of the background and the classes ``only``, at the same threshold."""
+    return Cell(tuple(mean_of(seed[kind]["thresholds"].get(rule, {}).get("iou", {}), only) for seed in scores))
 
 
 def seed_columns(bench: Bench) -> tuple[Column, ...]:
-    """Per kind of maps: at the best threshold, at one chosen without masks, and both over --only."""
+    """Per kind of maps: at the best threshold, at one chosen without masks, and each of them over --only."""
     titles = []
     for kind in KINDS.values():
         short = kind.split()[0]  # without, with
         titles += [kind, f"{short}, blind"]
         titles += [f"{short}, only", f"{short}, blind, only"] if bench.settings.only else []
-    return tuple(Column(title) for title in titles)
+    return tuple(map(Column, titles))
 
 
-def seed_cells(bench: Bench, scores: Sequence[Mapping[str, Any]], paper: Pair = (None, None)) -> tuple[Cell, ...]:
-    """The cells of ``seed_columns`` from the scores of each random seed."""
-    only, cells = bench.settings.only, []
+def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None)) -> Row:
+    """The cells of ``seed_columns``."""
+    only, rules, cells = bench.settings.only, (ORACLE, bench.settings.pseudo.rule), list[Cell]()
     for kind, number in zip(KINDS, paper, strict=True):
-        for rule, theirs in ((ORACLE, number), (bench.settings.pseudo.rule, None)):
-            cells.append(Cell(tuple(value(one, kind, rule) for one in scores), theirs))
-        if only:
-            cells += [
-                Cell(tuple(value_of(one, kind, rule, only) for one in scores))
-                for rule in (ORACLE, bench.settings.pseudo.rule)
-            ]
-    return tuple(cells)
+        cells += [at(scores, kind, rule, paper=number if rule == ORACLE else None) for rule in rules]
+        cells += [only_at(scores, kind, rule, only) for rule in rules if only]
+    return Row(title, tuple(cells))
 
 
-def seed_row(bench: Bench, title: str, scores: Sequence[Mapping[str, Any]], paper: Pair = (None, None)) -> Row:
-    return Row(title, seed_cells(bench, scores, paper))
-
-
-def seed_notes(bench: Bench, scores: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def seed_notes(bench: Bench, scores: Scores) -> tuple[str, ...]:
     """How to read a seed table."""
     settings = bench.settings
     notes = [

@@ -1,51 +1,68 @@
-"""Every table and figure by name, and what each needs; light, for the command line."""
+"""Every table and figure by name, where the paper has it, and what it needs; light, for the command line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+NO_TRAINING = "no training"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or figure of the paper."""
+    """A table or figure of the paper; tables and figures are counted in the order of paper and supplement."""
 
-    kind: str  # table, figure
+    where: str
     title: str
-    needs: str
-    masks: str = "scored"  # which images must have masks: scored, trained, none
+    maker: str  # function of a module of this package
+    needs: str = "1 training"
+    masks: Literal["scored", "trained", "none"] = "scored"  # which images must have masks
+    rows: bool = False  # --rows chooses among its rows
+    scores: bool = False  # --scores adds the row of a finished run
 
 
-NAMES: Mapping[str, Entry] = {
-    "ablation": Entry("table", "what each consistency brings", "4 trainings"),
-    "methods": Entry("table", "other methods on the same classifier", "1 training"),
-    "backbones": Entry("table", "MCTformer, MCTformer + ACR and ACR on one backbone", "3 trainings"),
-    "augmentations": Entry("table", "the second view, eight kinds", "8 trainings"),
-    "distances": Entry("table", "the distance between two attentions", "3 trainings"),
-    "layers": Entry("table", "from which block on gradients are fused (with its plot)", "1 training"),
-    "computation": Entry("table", "training memory, and maps per second", "no training", "none"),
-    "pseudo": Entry("table", "from seeds to pseudo labels", "1 training, AffinityNet", "trained"),
-    "segmentation": Entry("table", "predictions, class by class", "1 training, AffinityNet, a segmenter"),
-    "maps": Entry("figure", "maps of each method", "1 training", "none"),
-    "multi-class": Entry("figure", "maps of images with several classes", "1 training", "none"),
-    "affinity": Entry("figure", "affinity matrices: baseline, activation only, ACR", "3 trainings", "none"),
-    "source-pixels": Entry(
-        "figure", "what chosen pixels attend to: baseline, activation only, ACR", "3 trainings", "none"
-    ),
-    "examples": Entry("figure", "segmentation examples", "1 training, AffinityNet, a segmenter", "none"),
+_SEEDS, _LABELS, _FIGURES = "seed_tables:", "label_tables:", "figures:"
+_LABELLED, _SEGMENTED = "1 training, AffinityNet", "1 training, AffinityNet, a segmenter"
+# fmt: off
+TABLES: Mapping[str, Entry] = {
+    "compare-coco": Entry("Table 1", "other methods on MS COCO", f"{_LABELS}compare", _SEGMENTED, scores=True),
+    "compare-seeds": Entry("Table 2", "other methods: seeds, labels", f"{_LABELS}compare", _LABELLED, "trained",
+                           scores=True),
+    "pseudo": Entry("Table 2", "from seeds to pseudo labels", f"{_LABELS}pseudo", _LABELLED, "trained"),
+    "compare-voc": Entry("Table 3", "other methods on VOC val and test", f"{_LABELS}compare", _SEGMENTED, scores=True),
+    "ablation": Entry("Table 4", "what each consistency brings", f"{_SEEDS}ablation", "4 trainings", rows=True),
+    "methods": Entry("Table 5", "other maps from the same classifier", f"{_SEEDS}methods", rows=True),
+    "backbones": Entry("Table 6", "MCTformer, MCTformer + ACR and ACR", f"{_SEEDS}backbones", "3 trainings", rows=True),
+    "augmentations": Entry("Table 7", "eight kinds of second view", f"{_SEEDS}augmentations", "8 trainings", rows=True),
+    "distances": Entry("Table 8", "distance between two attentions", f"{_SEEDS}distances", "3 trainings", rows=True),
+    "computation": Entry("Table 9", "training memory, maps per second", "computation:computation", NO_TRAINING, "none"),
+    "per-class": Entry("Tables 10, 11", "IoU of each class, other methods too", f"{_LABELS}per_class", _SEGMENTED,
+                       scores=True),
+    "segmentation": Entry("Tables 10, 11", "IoU of each class", f"{_LABELS}segmentation", _SEGMENTED),
+    "layers": Entry("Fig. 8", "first block whose gradients are fused (and plot)", f"{_SEEDS}layers"),
 }
-WITH_ROWS = ("ablation", "methods", "backbones", "augmentations", "distances")  # --rows chooses among theirs
+FIGURES: Mapping[str, Entry] = {
+    "affinity": Entry("Figs. 1, 4, 12", "maps and affinity: baseline, SEAM*, ACR", f"{_FIGURES}affinity", "3 trainings",
+                      "none"),
+    "maps": Entry("Figs. 5, 10", "maps of each method, MCTformer included", f"{_FIGURES}maps", "2 trainings", "none"),
+    "multi-class": Entry("Figs. 6, 11", "maps of several classes, a failure", f"{_FIGURES}multi_class", masks="none"),
+    "examples": Entry("Figs. 7, 14", "predicted masks", f"{_FIGURES}examples", _SEGMENTED, "none"),
+    "patch-order": Entry("Fig. 9", "patches of a flipped image", f"{_FIGURES}patch_order", NO_TRAINING, "none"),
+    "source-pixels": Entry("Fig. 13", "what three pixels attend to", f"{_FIGURES}source_pixels", "3 trainings", "none"),
+}
+# fmt: on
+NAMES: Mapping[str, Entry] = {**TABLES, **FIGURES}
+_NOTE = (
+    "trainings are those of one random seed (--random-seeds N: N times as many); the same training is done once for",
+    "all tables in the same --out. masks: the images to score need them. Figs. 2 and 3 of the paper are diagrams.",
+)
 
 
 def listing() -> str:
     """One line for each table and figure."""
-    told = [
-        f"  {name:14} {entry.title:66} {entry.needs}{'' if entry.masks == 'none' else '; masks'}"
-        for name, entry in NAMES.items()
-    ]
-    tables = sum(entry.kind == "table" for entry in NAMES.values())
-    return "\n".join(["tables", *told[:tables], "figures", *told[tables:], *_NOTE])
 
+    def line(name: str, entry: Entry) -> str:
+        masks = "" if entry.masks == "none" else "; masks"
+        return f"  {name:14} {entry.where:14} {entry.title:49} {entry.needs}{masks}"
 
-_NOTE = (
-    "trainings are those of one random seed (--random-seeds N: N times as many); the same training is done once for",
-    "all tables in the same --out. masks: the images to score need them.",
-)
+    tables, figures = ([line(*item) for item in group.items()] for group in (TABLES, FIGURES))
+    return "\n".join(["tables", *tables, "figures", *figures, *_NOTE])

@@ -29,10 +29,12 @@ class Written:
     """A table or figure as text, and its files."""
 
     text: str
-    files: tuple[Path, ...]
+    files: tuple[Path, ...] = ()
 
     def summary(self) -> str:
-        return "\n".join([self.text, "", *(f"{file.suffix[1:]}: {file}" for file in self.files)])
+        return "\n".join(
+            [self.text, *([""] if self.files else []), *(f"{file.suffix[1:]}: {file}" for file in self.files)]
+        )
 
 
 def write(made: Table | Figure, out: Path, how: str) -> Written:

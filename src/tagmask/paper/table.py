@@ -46,6 +46,7 @@ class Column:
 
     title: str
     digits: int = 1
+    theirs: bool = False  # only numbers that the paper prints
 
 
 @dataclass(frozen=True)
@@ -79,26 +80,26 @@ class Table:
     charts: tuple[Chart, ...] = ()
 
     def has_paper(self, place: int) -> bool:
-        """Whether the paper tells anything in this column."""
+        """Whether the paper has a number in this column."""
         return any(row.cells[place].paper is not None for row in self.rows)
 
     def heads(self) -> list[str]:
         """Titles of all columns, the paper's after ours."""
         titles = [self.head]
         for place, column in enumerate(self.columns):
-            titles += [column.title, "paper"] if self.has_paper(place) else [column.title]
+            titles += [column.title, "paper"] if self.has_paper(place) and not column.theirs else [column.title]
         return titles
 
     def lines(self) -> list[list[str]]:
         """The rows as text, one string for each of ``heads``."""
-        found = []
+        lines = []
         for row in self.rows:
             line = [row.title]
             for place, (column, cell) in enumerate(zip(self.columns, row.cells, strict=True)):
-                line.append(cell.shown(column.digits))
-                line += [cell.shown_paper(column.digits)] if self.has_paper(place) else []
-            found.append(line)
-        return found
+                line += [] if column.theirs else [cell.shown(column.digits)]
+                line += [cell.shown_paper(column.digits)] if column.theirs or self.has_paper(place) else []
+            lines.append(line)
+        return lines
 
 
 def to_text(table: Table) -> str:
@@ -107,8 +108,8 @@ def to_text(table: Table) -> str:
     widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
 
     def joined(line: Sequence[str]) -> str:
-        first, *others = [word.rjust(width) if i else word.ljust(width) for i, (word, width) in _sized(line, widths)]
-        return "  ".join([first, *others]).rstrip()
+        words = [word.rjust(width) for word, width in zip(line[1:], widths[1:], strict=True)]
+        return "  ".join([line[0].ljust(widths[0]), *words]).rstrip()
 
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
     return "\n".join([table.title, "", joined(heads), rule, *map(joined, lines), "", *wrapped(table.notes)])
@@ -118,30 +119,29 @@ def wrapped(notes: Sequence[str]) -> list[str]:
     return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
 
 
-def _sized(line: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(zip(line, widths, strict=True)))
-
-
 def to_markdown(table: Table) -> str:
     """As GitHub and most editors show it."""
     heads = table.heads()
     rule = ["---", *["---:"] * (len(heads) - 1)]
-    rows = ["| " + " | ".join(_barred(line)) + " |" for line in [heads, rule, *table.lines()]]
+    escaped = [[word.replace("|", "\\|") for word in line] for line in [heads, rule, *table.lines()]]
+    rows = [f"| {' | '.join(line)} |" for line in escaped]
     return "\n".join([f"## {table.title}", "", *rows, "", *(f"- {note}" for note in table.notes)]) + "\n"
 
 
-def _barred(line: Sequence[str]) -> list[str]:
-    return [word.replace("|", "\\|") for word in line]
-
-
 def to_csv(table: Table) -> str:
-    """With all digits: for each column the mean, the standard deviation, the number of seeds, and the paper's."""
+    """With all digits: for each column the mean, the standard deviation, the number of seeds, and the paper's.
+
+    A column with numbers of the paper alone has only the last of these.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     parts = ("mean", "std", "seeds", "paper")
-    writer.writerow([table.head, *(f"{column.title} {part}" for column in table.columns for part in parts)])
+    first = [len(parts) - 1 if column.theirs else 0 for column in table.columns]
+    heads = [[f"{column.title} {part}" for part in parts] for column in table.columns]
+    writer.writerow([table.head, *(head for start, group in zip(first, heads, strict=True) for head in group[start:])])
     for row in table.rows:
-        writer.writerow([row.title, *(value for cell in row.cells for value in _numbers(cell))])
+        cells = zip(first, map(_numbers, row.cells), strict=True)
+        writer.writerow([row.title, *(value for start, values in cells for value in values[start:])])
     return file.getvalue()
 
 

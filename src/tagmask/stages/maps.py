@@ -1,7 +1,8 @@
 """Maps of whole photos: any size, several test-time views, values in [0, 1] at every pixel.
 
 An image keeps its aspect ratio: it is resized by one factor and padded at the right and at the bottom to whole
-patches; the maps are cut back before they are enlarged, so nothing is shifted.
+patches; the maps are cut back before they are enlarged, so nothing is shifted. Deviation: the authors' code squeezes
+images to a square (``shape="square"``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -115,7 +116,8 @@ def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterato
     long_side = settings.size or whole
     factor = long_side / max(pictures.shape[-2:])
     for scale in settings.scales:
-        inner = tuple(max(1, round(side * factor * scale)) for side in pictures.shape[-2:])
+        sides = (long_side / factor,) * 2 if settings.shape == "square" else pictures.shape[-2:]
+        inner = tuple(max(1, round(side * factor * scale)) for side in sides)
         small = pictures
         if inner != tuple(pictures.shape[-2:]):
             small = F.interpolate(pictures, inner, mode="bilinear", align_corners=False, antialias=True)

@@ -5,6 +5,10 @@
     attention  random walk on the classifier's own affinity, nothing to train
 
 The background's score is constant: as set, or chosen without masks from the histogram of the maps that are labelled.
+With ``background_power`` it is (1 − highest map)^power and walks along with the maps, as in PSA.
+
+Deviations from PSA and from the ACR authors' scripts: maps are stretched after the walk (``stretch``), and a CRF
+corrects the labels (``crf``). docs/paper-settings.md lists all settings.
 """
 
 import dataclasses
@@ -17,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image as Pillow
 from tqdm import tqdm
 
 from tagmask.acr.localize import affinity
@@ -27,7 +32,7 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
-from tagmask.masks.crf import PRESETS
+from tagmask.masks.crf import PRESETS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
 from tagmask.masks.walk import from_attention, random_walk, transition
@@ -40,6 +45,7 @@ from tagmask.scoring.threshold import choosers
 from tagmask.stages.images import Image, Made, is_readable, share_of
 from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import each, launched_shard, single_process
+from tagmask.stages.probabilities import resized
 from tagmask.stages.seeds import as_float, read_seeds
 from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import train_affinity
@@ -52,11 +58,12 @@ _SAMPLE = 200  # images on which the background's score is chosen
 class Pseudo(Made):
     """What the stage has made."""
 
-    background: float = 0.0
+    background: float | None = 0.0  # None: it walks along
 
     def summary(self) -> str:
         *lines, counts = super().summary().splitlines()
-        return "\n".join([*lines, f"score of the background: {self.background:.2f}", counts])
+        note = [] if self.background is None else [f"score of the background: {self.background:.2f}"]
+        return "\n".join([*lines, *note, counts])
 
 
 def made_from(settings: PseudoSettings) -> record.Parts:
@@ -95,15 +102,41 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     return done
 
 
-def label_image(catalog: Catalog, settings: PseudoSettings, background: float, i: int) -> None:
-    """Write the pseudo label of item ``i``."""
+def label_image(catalog: Catalog, settings: PseudoSettings, background: float | None, i: int) -> None:
+    """Write the pseudo label of item ``i``; a ``background`` of None is made from the maps and walks along."""
     image, seeds = _read(catalog, settings, i)
     classes, crf = seeds["classes"].tolist(), PRESETS[settings.crf_preset] if settings.crf else None
-    maps = _route(settings)(image, as_float(seeds[settings.source()]))
-    labels = label_pixels(image, classes, maps, background, crf)
+    maps = _behind(as_float(seeds[settings.source()]), settings)
+    labels = _label(image, classes, _route(settings)(image, maps), background, crf, settings.crf_size)
     if settings.unsure:
-        labels = agreement(labels, label_pixels(image, classes, as_float(seeds["plain"]), background, crf))
+        plain = _behind(as_float(seeds["plain"]), settings)
+        labels = agreement(labels, _label(image, classes, plain, background, crf, settings.crf_size))
     write_mask(label_file(settings.out / layout.PSEUDO, catalog.name(i)), labels)
+
+
+def _label(
+    image: Image, classes: list[int], maps: Any, background: float | None, crf: CrfSettings | None, size: int | None
+) -> Any:
+    """Labels of maps (k, H, W) against a constant, or of (k + 1, H, W) against the first of them.
+
+    With ``size`` the CRF works on a smaller image, and its labels are enlarged.
+    """
+    if crf is not None and len(maps):
+        small, maps = resized(image, maps, size)
+        if small.shape != image.shape:
+            labels = Pillow.fromarray(_label(small, classes, maps, background, crf, None))
+            return np.asarray(labels.resize(image.shape[1::-1], Pillow.Resampling.NEAREST))
+    if background is not None:
+        return label_pixels(image, classes, maps, background, crf)
+    return label_pixels(image, classes, maps[1:], maps[0], crf)
+
+
+def _behind(maps: Any, settings: PseudoSettings) -> Any:
+    """Maps (k, H, W), with ``background_power`` behind a background of (1 − highest map)^power: (k + 1, H, W)."""
+    if settings.background_power is None:
+        return maps
+    gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
+    return np.concatenate([gap[None] ** settings.background_power, maps]).astype(np.float32)
 
 
 def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
@@ -163,12 +196,16 @@ def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
         return lambda image, maps: maps  # the CRF that labels them does all the work
     if settings.method == "walk":
         net, radius = AffinityNet.load(settings.out / layout.AFFINITY), settings.affinity.radius
-        return partial(net_walk, net=net, radius=radius, beta=settings.beta or 36.0, steps=settings.steps or 64)
+        walk: dict[str, Any] = {"beta": settings.beta or 36.0, "steps": settings.steps or 64}
+        return partial(net_walk, net=net, radius=radius, stretched=settings.stretches(), **walk)
     model, how = load_classifier(settings.model or settings.out / layout.CLASSIFIER), settings.map_settings()
-    return partial(attention_walk, model=model, settings=how, beta=settings.beta or 1.0, steps=settings.steps or 2)
+    walk = {"beta": settings.beta or 1.0, "steps": settings.steps or 2}
+    return partial(attention_walk, model=model, settings=how, stretched=settings.stretches(), **walk)
 
 
-def net_walk(image: Image, maps: Maps, *, net: AffinityNet, radius: float, beta: float, steps: int) -> Maps:
+def net_walk(
+    image: Image, maps: Maps, *, net: AffinityNet, radius: float, beta: float, steps: int, stretched: bool = True
+) -> Maps:
     """A random walk on the affinities of AffinityNet, on its grid of 8-pixel cells."""
     if not len(maps):
         return maps
@@ -178,11 +215,18 @@ def net_walk(image: Image, maps: Maps, *, net: AffinityNet, radius: float, beta:
     with torch.inference_mode():
         features = net(net.normalize(picture))[0].numpy()  # (C, h, w)
     walked = random_walk(to_cells(maps, STRIDE), transition(features, radius, beta), steps)
-    return stretch(to_pixels(walked, maps.shape[1:], STRIDE)).astype(np.float32)
+    return _finished(to_pixels(walked, maps.shape[1:], STRIDE), stretched)
 
 
 def attention_walk(
-    image: Image, maps: Maps, *, model: Classifier, settings: MapSettings, beta: float, steps: int
+    image: Image,
+    maps: Maps,
+    *,
+    model: Classifier,
+    settings: MapSettings,
+    beta: float,
+    steps: int,
+    stretched: bool = True,
 ) -> Maps:
     """A random walk on the classifier's own patch affinity."""
     if not len(maps):
@@ -198,12 +242,17 @@ def attention_walk(
     pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
     inner = pixels[None, :, : first.inner[0], : first.inner[1]]
     whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]
-    return stretch(whole.numpy()).astype(np.float32)
+    return _finished(whole.numpy(), stretched)
 
 
-def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float:
-    """The background's score as set, as chosen before, or chosen now on a sample of the images."""
-    if settings.background is not None:
+def _finished(walked: Maps, stretched: bool) -> Maps:
+    """Walked maps, stretched to 0 … 1 or only freed of rounding errors beyond it."""
+    return (stretch(walked) if stretched else np.clip(walked, 0, 1)).astype(np.float32)
+
+
+def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float | None:
+    """The background's score as set, as chosen before, or chosen now on a sample of the images; None if it walks."""
+    if settings.background is not None or settings.background_power is not None:
         return settings.background
     file = folder / layout.BACKGROUND
     if file.is_file() and not settings.restart:

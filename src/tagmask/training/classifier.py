@@ -46,7 +46,8 @@ class TwoViews(nn.Module):
     ) -> dict[str, Tensor]:
         """The losses of an image and its view, both as ``classifier`` takes them."""
         settings, grid = self.settings, classifier.grid(*first.shape[-2:])
-        alpha, beta = (strength(w, grid[0] * grid[1], settings.alpha_absolute) for w in (settings.alpha, settings.beta))
+        how = grid[0] * grid[1], settings.alpha_absolute, settings.distance
+        alpha, beta = (strength(weight, *how) for weight in (settings.alpha, settings.beta))
         passes = self._two_passes(classifier, first, second, bool(alpha or beta))
         (logits, attention), (other_logits, other_attention) = passes
         classes = torch.stack([_class_loss(scores, targets) for scores in (logits, other_logits)]).sum()
@@ -134,7 +135,9 @@ class ClassifierTask:
             self.dataset = TokenDataset(train, self.store)
         else:
             self.module = TwoViews(self.classifier, view, settings)
-            self.dataset = TagDataset(train, self.size, settings.crop_scale, settings.seed)
+            crops = settings.crop_scale if settings.long_side is None else settings.long_side
+            fill = self.classifier.mean.flatten().tolist()
+            self.dataset = TagDataset(train, self.size, crops, settings.seed, settings.augment is not None, fill)
         self.images = len(train)
         self.val, self.settings = val, settings
 

@@ -6,6 +6,7 @@ stream, so a training that is stopped anywhere and resumed ends with the same we
 
 import gc
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +33,7 @@ from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
 from tagmask.training.loading import loader
-from tagmask.training.optim import build_optimizer, poly, set_lr
+from tagmask.training.optim import build_optimizer, decay, set_lr
 from tagmask.training.stream import Stream
 
 Batch = dict[str, Tensor]
@@ -83,7 +84,7 @@ class Trained:
 
 
 def total_steps(settings: LoopSettings, images: int) -> int:
-    return settings.steps or max(1, round(settings.epochs * images / settings.batch))
+    return settings.steps or max(1, math.floor(settings.epochs * images / settings.batch + 0.5))
 
 
 class Loop:
@@ -190,7 +191,7 @@ class Loop:
     def _one_step(self, step: int, batches: Any) -> dict[str, float]:
         """Forward and backward of every part of the batch, then one update."""
         settings, accelerator = self.settings, self.accelerator
-        factor = poly(step, self.total, settings.power, settings.warmup)
+        factor = decay(step, self.total, settings)
         set_lr(_bare(self.optimizer), factor)
         self.module.train()
         values: dict[str, float] = {}

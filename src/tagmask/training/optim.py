@@ -1,5 +1,6 @@
 """Optimiser and learning-rate schedule."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -8,10 +9,12 @@ from torch import nn
 from tagmask.config import LoopSettings
 
 
-def poly(step: int, steps: int, power: float, warmup: int = 0) -> float:
-    """Factor on the learning rate at ``step`` of ``steps``: linear warm-up times polynomial decay."""
-    rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
-    return float(rise * (1 - step / steps) ** power)
+def decay(step: int, steps: int, settings: LoopSettings) -> float:
+    """Factor on the learning rate at ``step`` of ``steps``: linear warm-up times polynomial or cosine decay."""
+    rise = min(1.0, (step + 1) / settings.warmup) if settings.warmup else 1.0
+    if settings.schedule == "cosine":
+        return rise * (1 + math.cos(math.pi * step / steps)) / 2
+    return float(rise * (1 - step / steps) ** settings.power)
 
 
 def build_optimizer(module: nn.Module, settings: LoopSettings, new_layers: Sequence[str] = ()) -> torch.optim.Optimizer:
