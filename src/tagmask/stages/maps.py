@@ -72,7 +72,7 @@ def photo_maps(model: Classifier, image: Image, classes: Sequence[int], settings
 
 def takes_tokens(model: Classifier, settings: MapSettings) -> bool:
     """Whether maps can be made from kept tokens: of a classifier that was trained on them, seen in the same way."""
-    if model.fixed_views is None or settings.scales != (1.0,):
+    if model.fixed_views is None or settings.scales != (1.0,) or settings.shape is not None:
         return False
     size, first = model.fixed_views
     return settings.size in (None, size) and (settings.affinity_blocks is None or settings.affinity_blocks[0] >= first)
