@@ -64,7 +64,7 @@ def by_hooks(model: Classifier, images: Tensor, classes: Tensor) -> tuple[list[T
     return [matrix.detach() for matrix in kept], [torch.stack(one, dim=1) for one in zip(*per_class, strict=True)]
 
 
-def distance(found: Tensor, expected: Tensor) -> float:
+def distance(actual: Tensor, expected: Tensor) -> float:
     """The largest difference relative to the largest value."""
-    assert found.shape == expected.shape
-    return ((found - expected).abs().max() / expected.abs().max()).item()
+    assert actual.shape == expected.shape
+    return ((actual - expected).abs().max() / expected.abs().max()).item()

@@ -48,10 +48,10 @@ def patch_rows(model: Classifier, gradients: list[Tensor], layers: int) -> list[
     return [gradient[..., 0, model.prefix :] for gradient in gradients[-layers:]]
 
 
-def assert_same(found: ClassRows, gradients: list[Tensor], attention: list[Tensor]) -> None:
-    for one, other in zip(found.gradients, gradients, strict=True):
+def assert_same(actual: ClassRows, gradients: list[Tensor], attention: list[Tensor]) -> None:
+    for one, other in zip(actual.gradients, gradients, strict=True):
         assert distance(one, other) < 1e-10
-    for one, other in zip(found.attention, attention, strict=True):
+    for one, other in zip(actual.attention, attention, strict=True):
         assert distance(one, other) < 1e-10
 
 
@@ -67,8 +67,8 @@ def test_shortcut_is_plain_autograd_is_one_backward_per_class(name: str, layers:
     matrices, gradients = by_hooks(model, images, classes)
     means = [model.without_extra_tokens(matrix.mean(1)) for matrix in matrices]
     assert_same(short, patch_rows(model, gradients, layers), means)
-    for found in (short, exact):
-        for row, expected in zip(found.rows, patch_rows(model, matrices, layers), strict=True):
+    for actual in (short, exact):
+        for row, expected in zip(actual.rows, patch_rows(model, matrices, layers), strict=True):
             assert distance(row, expected) < 1e-10
     assert all(gradient[1, 1].abs().max() == 0 for gradient in short.gradients)  # padding
     torch.testing.assert_close(short.logits, model(images))
@@ -98,16 +98,16 @@ def test_affinity_of_chosen_blocks(blocks: range) -> None:
     model = backbone("tagmask_tiny")
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
-    found = class_rows(model, images, classes, 2, blocks)
-    assert_same(found, patch_rows(model, gradients, 2), [matrices[i].mean(1) for i in blocks])
+    actual = class_rows(model, images, classes, 2, blocks)
+    assert_same(actual, patch_rows(model, gradients, 2), [matrices[i].mean(1) for i in blocks])
 
 
 def test_a_single_block() -> None:
     model = lively(around(timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=4, dynamic_img_size=True)))
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
-    found = class_rows(model, images, classes, 1, range(1))
-    assert_same(found, patch_rows(model, gradients, 1), [matrices[0].mean(1)])
+    actual = class_rows(model, images, classes, 1, range(1))
+    assert_same(actual, patch_rows(model, gradients, 1), [matrices[0].mean(1)])
 
 
 def test_unknown_blocks_fall_back_with_one_warning() -> None:
@@ -116,13 +116,13 @@ def test_unknown_blocks_fall_back_with_one_warning() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
-            found = class_rows(model, images, classes, 2, range(12))
+            actual = class_rows(model, images, classes, 2, range(12))
     assert [str(one.message) for one in caught] == [
         "vit_small_patch16_dinov3: the shortcut does not know Eva; plain autograd is used, exact but slower."
     ]
     matrices, gradients = by_hooks(model, images, classes)
     means = [model.without_extra_tokens(matrix.mean(1)) for matrix in matrices]
-    assert_same(found, patch_rows(model, gradients, 2), means)
+    assert_same(actual, patch_rows(model, gradients, 2), means)
 
 
 def test_relu_comes_before_the_head_mean() -> None:
@@ -189,10 +189,10 @@ def test_maps_are_the_formula(transpose: bool) -> None:
     alone = localize(model, images, CLASSES, **options)
     without = localize(model, images, CLASSES, affinity=False)
     for i, classes in enumerate(CLASSES):
-        for found in (plain[i], without[i]):
-            assert distance(found.flatten(1), star[i, : len(classes)]) < 1e-10
-        for found in (both[i], alone[i]):
-            assert distance(found.flatten(1), refined[i, : len(classes)]) < 1e-10
+        for actual in (plain[i], without[i]):
+            assert distance(actual.flatten(1), star[i, : len(classes)]) < 1e-10
+        for actual in (both[i], alone[i]):
+            assert distance(actual.flatten(1), refined[i, : len(classes)]) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["tagmask_tiny", "vit_small_patch14_reg4_dinov2"])
@@ -224,13 +224,13 @@ def test_centred_maps_do_not_change_with_what_all_patches_share() -> None:
 def test_no_graph_is_left_and_none_is_needed(layers: int) -> None:
     model = tiny_classifier().eval()
     images = torch.rand(1, 3, 32, 40)
-    found = class_rows(model, images, pad_classes([[0, 1]]), layers, range(4))
-    for tensor in (found.logits, *found.rows, *found.gradients, *found.attention):
+    actual = class_rows(model, images, pad_classes([[0, 1]]), layers, range(4))
+    for tensor in (actual.logits, *actual.rows, *actual.gradients, *actual.attention):
         assert not tensor.requires_grad
     assert all(parameter.grad is None for parameter in model.parameters())
     with torch.inference_mode():
         again = class_rows(model, images.clone(), pad_classes([[0, 1]]), layers, range(4))
-    torch.testing.assert_close(again.gradients, found.gradients)
+    torch.testing.assert_close(again.gradients, actual.gradients)
 
 
 @pytest.mark.parametrize("layers", [2, 3])
@@ -239,9 +239,9 @@ def test_half_precision_is_added_up_in_single(layers: int) -> None:
     for block in model.blocks:
         block.attn.qkv.weight.data /= 8  # sharp attention would magnify the rounding
     expected = localize(model, images, [[2]], layers=layers)[0]
-    found = localize(model.bfloat16(), images.bfloat16(), [[2]], layers=layers)[0]
-    assert found.dtype == torch.float32
-    assert distance(found, expected) < 0.05
+    actual = localize(model.bfloat16(), images.bfloat16(), [[2]], layers=layers)[0]
+    assert actual.dtype == torch.float32
+    assert distance(actual, expected) < 0.05
 
 
 class Failing(nn.Module):

@@ -76,15 +76,15 @@ def test_kept_tokens_are_fresh_tokens(tmp_path: Path) -> None:
     scenes, model = Scenes(3), cut_classifier()
     store = store_in(tmp_path, model)
     for i in range(3):
-        fresh = photo_tokens(model, scenes.load_image(i), FIRST, SIZE)
+        fresh = photo_tokens(model, FIRST, SIZE, scenes.load_image(i))
         first, second = store.get(scenes, i), store.get(scenes, i)
         assert torch.equal(first.values, fresh.values)
         assert torch.equal(second.values, fresh.values)
         assert first.grid == second.grid == fresh.grid
         assert second.shape == scenes.load_image(i).shape[:2]
-    stored = load_file(tmp_path / f"{scenes.name(1)}.safetensors")["tokens"]
+    stored = load_file(tmp_path / f"0_tokens/train/{scenes.name(1)}.safetensors")["tokens"]
     assert stored.dtype == torch.float16
-    mirrored = photo_tokens(model, scenes.load_image(1)[:, ::-1], FIRST, SIZE)
+    mirrored = photo_tokens(model, FIRST, SIZE, scenes.load_image(1)[:, ::-1])
     torch.testing.assert_close(mirrored.values[0].half(), stored[1], rtol=0, atol=2e-2)  # resized, then mirrored
 
 
@@ -93,10 +93,9 @@ def test_what_is_kept_is_what_the_limit_allows(tmp_path: Path) -> None:
     whole = store_in(tmp_path / "all", model)
     sizes = [whole.get(scenes, i).values.numel() * 2 for i in range(4)]
     assert whole.used == sum(sizes)
-    assert whole.bytes_for(scenes) == pytest.approx(sum(sizes), rel=0.3)
     part = store_in(tmp_path / "part", model, limit=(sizes[0] + sizes[1]) / 1e9)
     values = [part.get(scenes, i).values for i in range(4)]
-    assert len(list((tmp_path / "part").glob("*.safetensors"))) == 2
+    assert len(list((tmp_path / "part").rglob("*.safetensors"))) == 2
     for i in range(4):
         assert torch.equal(values[i], whole.get(scenes, i).values)
     none = store_in(tmp_path / "none", model, limit=0)
@@ -108,7 +107,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     scenes, model = Scenes(1), cut_classifier()
     store = store_in(tmp_path, model)
     fresh = store.get(scenes, 0).values
-    file = tmp_path / f"{scenes.name(0)}.safetensors"
+    file = tmp_path / f"0_tokens/train/{scenes.name(0)}.safetensors"
     whole = file.read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], whole.replace(b'\\"grid\\": [', b'\\"grid\\": [9'), b"no tokens"):
         file.write_bytes(damaged)
@@ -123,15 +122,15 @@ def test_another_photo_backbone_or_size_is_noticed(tmp_path: Path) -> None:
     other = cut_classifier(seed=1)
     assert frozen_digest(other, FIRST) != frozen_digest(model, FIRST)
     store_in(tmp_path, other).get(Scenes(1), 0)
-    assert json.loads((tmp_path / "made_by.json").read_text())["frozen"] == frozen_digest(other, FIRST)
+    assert json.loads((tmp_path / "0_tokens/train/made_by.json").read_text())["frozen"] == frozen_digest(other, FIRST)
     other.fixed_views = (2 * SIZE, FIRST)
     assert store_in(tmp_path, other).get(Scenes(1), 0).values.shape[1] > 2 * before.shape[1]
     with torch.no_grad():  # what is trained makes no difference
         other.blocks[FIRST].attn.qkv.weight.add_(1)
         other.vit.head.weight.add_(1)
-    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 1
     store_in(tmp_path, other)
-    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 1
 
 
 def test_a_full_disk_is_noted_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +140,7 @@ def test_a_full_disk_is_noted_and_nothing_is_lost(tmp_path: Path, monkeypatch: p
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=10**6))
     fresh = store.get(scenes, 1).values
-    assert torch.equal(fresh, photo_tokens(model, scenes.load_image(1), FIRST, SIZE).values)
+    assert torch.equal(fresh, photo_tokens(model, FIRST, SIZE, scenes.load_image(1)).values)
     store.get(scenes, 2)
     assert len(store.notes) == 1
     assert "no more tokens are kept" in store.notes[0]
@@ -163,7 +162,7 @@ def test_maps_from_tokens_are_those_of_the_photo(method: Any, flip: bool) -> Non
     """The photo is a whole number of patches, so that both ways see the same pixels."""
     model, image = cut_classifier(), np.random.default_rng(0).integers(0, 255, (32, SIZE, 3), dtype=np.uint8)
     settings = MapSettings(method=method, flip=flip, affinity_blocks=(FIRST, 3))
-    from_tokens = token_maps(model, photo_tokens(model, image, FIRST, SIZE), [2, 0], settings)
+    from_tokens = token_maps(model, photo_tokens(model, FIRST, SIZE, image), [2, 0], settings)
     again = photo_maps(model, image, [2, 0], settings)
     np.testing.assert_array_equal(again.refined, from_tokens.refined)
     model.fixed_views = None
@@ -233,7 +232,7 @@ def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         maps = photo_maps(model, scenes.load_image(i), list(scenes.tags(i)), settings)
         np.testing.assert_array_equal(seeds["refined"], np.rint(maps.refined * 255).astype(np.uint8))
     monkeypatch.setattr("tagmask.data.tokens.photo_tokens", lambda *_: pytest.fail("computed again"))
-    trained = [i for i in range(6) if (tmp_path / f"0_tokens/{scenes.name(i)}.safetensors").is_file()]
+    trained = [i for i in range(6) if (tmp_path / f"0_tokens/train/{scenes.name(i)}.safetensors").is_file()]
     assert len(trained) == 6
     seed_catalog(SeedSettings(out=tmp_path, restart=True, **options))
 

@@ -24,7 +24,6 @@ from tagmask.data.voc import CLASSES, read_voc
 from tagmask.errors import TagmaskError
 from tagmask.export.coco import write_coco
 from tagmask.export.cvat import write_cvat
-from tagmask.export.formats import FORMATS
 from tagmask.export.items import Labelled, from_folder
 from tagmask.export.label_studio import pack, write_label_studio
 from tagmask.export.overlays import write_overlays
@@ -32,6 +31,7 @@ from tagmask.export.voc import write_voc, write_voc_submission
 from tagmask.files import PARTIAL
 from tagmask.labels import voc_palette
 from tagmask.show.overlay import mask_overlay
+from tagmask.stages.export import FORMATS
 
 NAMES = ("dog", "sofa & chair", "grass")
 FIRST = np.array([[1, 1, 0, 3, 255], [1, 0, 0, 3, 3], [1, 1, 0, 0, 1]], np.uint8)

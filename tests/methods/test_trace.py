@@ -23,15 +23,15 @@ def token_gradients(model: Classifier, images: Tensor) -> tuple[Tensor, Tensor]:
         inputs[0].retain_grad()
         kept.append(inputs[0])
 
-    found = []
+    actual = []
     for column in CLASSES.T:
         hook = model.blocks[-1].register_forward_pre_hook(keep)
         logits = model(images)
         hook.remove()
         sum(logits[image, c] for image, c in enumerate(column) if c >= 0).backward()
-        found.append(kept[-1].grad)
+        actual.append(kept[-1].grad)
     model.zero_grad()
-    return kept[-1].detach(), torch.stack([one for one in found if one is not None], dim=1)
+    return kept[-1].detach(), torch.stack([one for one in actual if one is not None], dim=1)
 
 
 @pytest.mark.parametrize("name", BACKBONES)
@@ -41,9 +41,9 @@ def test_everything_is_there(name: str) -> None:
     images = torch.rand(2, 3, 2 * model.patch_size, 3 * model.patch_size, dtype=torch.float64)
     trace = class_trace(model, images, CLASSES)
     matrices, gradients = by_hooks(model, images, CLASSES)
-    for found, expected in ((trace.attention, matrices), (trace.gradients, gradients)):
-        assert len(found) == len(model.blocks)
-        assert max(distance(one, other) for one, other in zip(found, expected, strict=True)) < 1e-10
+    for actual, expected in ((trace.attention, matrices), (trace.gradients, gradients)):
+        assert len(actual) == len(model.blocks)
+        assert max(distance(one, other) for one, other in zip(actual, expected, strict=True)) < 1e-10
     tokens, of_tokens = token_gradients(model, images)
     assert distance(trace.tokens, tokens) < 1e-10
     assert distance(trace.token_gradients, of_tokens) < 1e-10

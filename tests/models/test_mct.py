@@ -164,9 +164,9 @@ def test_a_norm_whose_weights_are_alike_is_drawn_anew() -> None:
     tokens = torch.randn(5, 96)
     with torch.no_grad():
         assert model.vit.norm(tokens).mean(-1).abs().max() > 0.1
-        told = model.vit.norm.weight - model.vit.norm.weight.mean()  # the token that says most
-        most = model.vit.norm(told).mean() - model.vit.norm.bias.mean()
-    assert most.item() == pytest.approx(told.std(correction=0).item(), rel=1e-3)
+        token = model.vit.norm.weight - model.vit.norm.weight.mean()  # the token that says most
+        most = model.vit.norm(token).mean() - model.vit.norm.bias.mean()
+    assert most.item() == pytest.approx(token.std(correction=0).item(), rel=1e-3)
     assert most.item() > 3
     shipped = Classifier("tagmask_tiny", 3, pretrained=True).vit.norm
     with torch.no_grad():

@@ -85,9 +85,9 @@ def test_a_disk_that_fills_up(command: str, whole: Path, disk: Path, capsys: pyt
     words = begin(whole, out, command)
     ballast = fill(disk, left)
     assert run(*words) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith(f"error: {out}")
-    assert told.endswith(": the disk is full; free some space and type the same command again to resume.")
+    printed = capsys.readouterr().err.splitlines()[-1]
+    assert printed.startswith(f"error: {out}")
+    assert printed.endswith(": the disk is full; free some space and type the same command again to resume.")
     assert half_files(disk) == []
     expected, found = made_by_stages(whole, place), made_by_stages(out, place)
     names = [name for name in found if name.endswith((".npz", ".png", "model.safetensors", ".html"))]
@@ -167,9 +167,9 @@ def test_a_write_that_fails_without_naming_the_file(
     with monkeypatch.context() as patch:
         patch.setattr("tagmask.files.os.replace", refuse)
         assert run(*words) == 1
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told.startswith(f"error: {tmp_path / 'run'}/")
-    assert message in told
+    printed = capsys.readouterr().err.splitlines()[-1]
+    assert printed.startswith(f"error: {tmp_path / 'run'}/")
+    assert message in printed
     assert half_files(tmp_path) == []
 
 
@@ -204,14 +204,14 @@ def test_the_disks_refusal_names_the_file(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def command_line(words: list[str], told: Path) -> None:
+def command_line(words: list[str], printed: Path) -> None:
     """A command in a process of its own, what it says in a file."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
     from tagmask.cli import main
 
     torch.set_num_threads(1)
     os.setsid()
-    with told.open("w") as file:
+    with printed.open("w") as file:
         sys.stdout = sys.stderr = file
         os.dup2(file.fileno(), 2)
         main(words)
@@ -258,36 +258,36 @@ needs_sessions = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason
 @pytest.mark.parametrize("command", LONG)
 def test_ctrl_c(command: str, whole: Path, tmp_path: Path) -> None:
     flags, first = LONG[command]
-    out, told = tmp_path / "run", tmp_path / "told.txt"
+    out, printed = tmp_path / "run", tmp_path / "printed.txt"
     words = [*begin(whole, out, command), *flags]
-    with ended(process_of(command_line, words, told)) as process:
+    with ended(process_of(command_line, words, printed)) as process:
         until(lambda: any(out.glob(first)), process)
         os.killpg(process.pid or 0, signal.SIGINT)  # as a terminal does: to all processes of the command
         process.join(60)
         assert process.exitcode == 130
-        stopped_quietly(told.read_text(), process.pid or 0, out)
+        stopped_quietly(printed.read_text(), process.pid or 0, out)
 
 
-def stopped_quietly(told: str, leader: int, out: Path) -> None:
-    assert told.splitlines()[-1] == "stopped; type the same command again to resume."
-    assert "Traceback" not in told
-    assert "Error" not in told
+def stopped_quietly(printed: str, leader: int, out: Path) -> None:
+    assert printed.splitlines()[-1] == "stopped; type the same command again to resume."
+    assert "Traceback" not in printed
+    assert "Error" not in printed
     assert gone(leader)
     assert half_files(out) == []
 
 
 @needs_sessions
 def test_ctrl_c_with_processes(whole: Path, tmp_path: Path) -> None:
-    out, told = tmp_path / "run", tmp_path / "told.txt"
+    out, printed = tmp_path / "run", tmp_path / "printed.txt"
     words = [*begin(whole, out, "pseudo"), "--processes", "2", "--background", "0.3", "--count", "400"]
     for i in range(IMAGES, 400):  # images beyond the run's: their seeds are those of others
         os.link(out / f"2_seeds/scene_{i % IMAGES:06}.npz", out / f"2_seeds/scene_{i:06}.npz")
-    with started([sys.executable, "-m", "tagmask", *words], told) as process:
+    with started([sys.executable, "-m", "tagmask", *words], printed) as process:
         until(lambda: any(out.glob("4_pseudo/*.png")), process)
         assert len(session(process.pid)) >= 3  # the command and its two processes
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(60) == 130
-        stopped_quietly(told.read_text(), process.pid, out)
+        stopped_quietly(printed.read_text(), process.pid, out)
 
 
 POOL = """
@@ -307,13 +307,13 @@ if __name__ == "__main__":
 @needs_sessions
 def test_processes_of_a_killed_command_end(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(POOL)
-    begun, told = tmp_path / "begun", tmp_path / "told.txt"
-    with started([sys.executable, str(tmp_path / "waiting.py"), str(begun)], told) as process:
+    begun, printed = tmp_path / "begun", tmp_path / "printed.txt"
+    with started([sys.executable, str(tmp_path / "waiting.py"), str(begun)], printed) as process:
         until(begun.exists, process)
         process.kill()
         process.wait(60)
         assert gone(process.pid)
-    assert "Traceback" not in told.read_text()
+    assert "Traceback" not in printed.read_text()
 
 
 def test_a_process_that_is_ended_from_outside() -> None:
@@ -345,9 +345,9 @@ def ended(process: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def started(words: list[str], told: Path) -> Iterator[subprocess.Popen[bytes]]:
+def started(words: list[str], printed: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command in a session of its own, what it says in a file; nothing of it is left afterwards."""
-    with told.open("w") as file:
+    with printed.open("w") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with hearing_ctrl_c():
             process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True, env=environment)

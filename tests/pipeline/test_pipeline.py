@@ -42,15 +42,15 @@ def test_from_images_and_tags_to_masks(finished: tuple[Path, RunSummary]) -> Non
     for folder in ("1_classifier", "5_segmenter"):
         assert (out / folder / "model.safetensors").is_file()
     scores = json.loads((out / "scores.json").read_text())
-    told = done.summary().splitlines()
+    printed = done.summary().splitlines()
     for title, value in (
         ("pseudo labels", scores["pseudo"]["miou_present"]),
         ("predictions", scores["predictions"]["miou_present"]),
         ("seeds with affinity", scores["seeds"]["refined"]["thresholds"]["cross_entropy"]["miou_present"]),
     ):
-        row = next(line for line in told if line.startswith(title))
+        row = next(line for line in printed if line.startswith(title))
         assert row.removeprefix(title).split()[0] == f"{100 * value:.1f}"
-    assert f"masks: {out / '6_predictions'}" in told
+    assert f"masks: {out / '6_predictions'}" in printed
 
 
 def test_a_second_start_does_nothing(finished: tuple[Path, RunSummary], capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,11 +75,11 @@ def test_a_changed_stage_is_redone_with_all_that_follow(
     segment = dataclasses.replace(settings.segment, lr=0.5, log_every=3)
     done = run(dataclasses.replace(settings, segment=segment))
     assert done.made == ("segment", "predict", "score", "report")
-    told = capsys.readouterr().out
-    assert "[4/7] segment: redo (lr was 0.002 and is now 0.5)" in told  # log_every makes no difference
-    assert "[5/7] predict: redo (segmenter changed)" in told
-    assert "train    done, nothing has changed" in told
-    assert "6 steps        about " in told  # the plan
+    printed = capsys.readouterr().out
+    assert "[4/7] segment: redo (lr was 0.002 and is now 0.5)" in printed  # log_every makes no difference
+    assert "[5/7] predict: redo (segmenter changed)" in printed
+    assert "train    done, nothing has changed" in printed
+    assert "6 steps        about " in printed  # the plan
     new = products(out)
     assert new["5_segmenter/model.safetensors"] != old["5_segmenter/model.safetensors"]
     assert new["4_pseudo/scene_000003.png"] == old["4_pseudo/scene_000003.png"]
@@ -307,13 +307,13 @@ def test_where_things_are_counts_only_until_a_stage_is_done(tmp_path: Path) -> N
 
 def test_differences_name_inputs_and_settings() -> None:
     before = {"lr": 0.1, "input seeds": "a", "old": 1}
-    told = ("lr was 0.1 and is now 0.2", "seeds changed", "old was 1 and is now the default")
-    assert differences(before, {"lr": 0.2, "input seeds": "b"}) == told
+    expected = ("lr was 0.1 and is now 0.2", "seeds changed", "old was 1 and is now the default")
+    assert differences(before, {"lr": 0.2, "input seeds": "b"}) == expected
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
-def test_durations(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_rate_from_a_log(tmp_path: Path) -> None:

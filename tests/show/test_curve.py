@@ -1,4 +1,4 @@
-"""The curve plot: values at their place, the oracle marked apart from choices, whole files only."""
+"""The curve plot: values at their place, oracle and other choices distinct, whole files only."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def test_oracle_and_choices_differ_in_shape_and_filling() -> None:
     assert len({str(line.get_marker()) for line in (oracle, otsu, edges)}) == 3
     assert oracle.get_markerfacecolor() == oracle.get_color() == a.get_color()
     assert otsu.get_markerfacecolor() == edges.get_markerfacecolor() == "none"  # hides no star below it
-    assert a.get_linestyle() != b.get_linestyle()  # without colour they still differ
+    assert a.get_linestyle() != b.get_linestyle()  # distinct without colour
     assert a.get_color() != b.get_color()
 
 

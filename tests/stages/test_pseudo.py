@@ -139,9 +139,9 @@ def test_labels_of_other_classes_are_not_used(run: Path, tmp_path: Path) -> None
 def test_a_damaged_mask_is_left_out_of_an_export(run: Path, tmp_path: Path) -> None:
     make_pseudo(settings(run))
     (run / "4_pseudo/scene_000002.png").write_bytes(b"half")
-    told = export_run(ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json"))
-    assert "1 images were skipped:\n  scene_000002: " in told
-    assert "5 masks in" in told
+    printed = export_run(ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json"))
+    assert "1 images were skipped:\n  scene_000002: " in printed
+    assert "5 masks in" in printed
 
 
 @pytest.mark.parametrize("format", ["coco", "label-studio", "cvat", "voc", "overlays"])
@@ -152,9 +152,9 @@ def test_names_that_other_tools_cannot_read(format: Any, tmp_path: Path) -> None
             file.parent.mkdir(parents=True, exist_ok=True)
             Image.new("L", (8, 6), 1).save(file)
     data: Any = {"data": "folder", "images": tmp_path / "photos", "labels": tmp_path / "masks"}
-    told = export_run(ExportSettings(out=tmp_path, format=format, to=tmp_path / "to", **data))
-    assert "file name is not UTF-8" in told
-    assert "1 masks in" in told
+    printed = export_run(ExportSettings(out=tmp_path, format=format, to=tmp_path / "to", **data))
+    assert "file name is not UTF-8" in printed
+    assert "1 masks in" in printed
 
 
 def test_a_restart_redoes_regions_network_and_labels(run: Path) -> None:

@@ -154,9 +154,7 @@ class _Recorder(TorchFunctionMode):
 
 @contextmanager
 def record_attention(
-    blocks: Iterable[nn.Module],
-    rule: Callable[..., tuple[Tensor, Tensor]] = attend,
-    checkpoint: bool = False,
+    blocks: Iterable[nn.Module], rule: Callable[..., tuple[Tensor, Tensor]] = attend, checkpoint: bool = False
 ) -> Iterator[list[Tensor]]:
     """Within the context each block called appends its attention to the list yielded.
 

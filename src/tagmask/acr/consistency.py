@@ -14,11 +14,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-DISTANCES: dict[str, Callable[..., Tensor]] = {
-    "l1": F.l1_loss,
-    "l2": F.mse_loss,
-    "smooth_l1": F.smooth_l1_loss,
-}
+DISTANCES: dict[str, Callable[..., Tensor]] = {"l1": F.l1_loss, "l2": F.mse_loss, "smooth_l1": F.smooth_l1_loss}
 REFERENCE_PATCHES = 24 * 24  # the grid at which the paper chose α and β
 
 

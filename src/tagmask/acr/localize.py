@@ -56,13 +56,7 @@ and ``blocks`` are those whose attention is wanted. Options are keyword-only arg
 
 
 def acr(
-    model: Network,
-    images: Tensor,
-    classes: Tensor,
-    blocks: range,
-    *,
-    layers: int | None = None,
-    centre: bool = False,
+    model: Network, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None, centre: bool = False
 ) -> Maps:
     """ACR's own maps: class gradients of the last ``layers`` blocks, by default two, best and fast."""
     last = class_rows(model, images, classes, model.map_layers if layers is None else layers, blocks)

@@ -40,7 +40,6 @@ examples:
   tagmask run --preset voc --root VOCdevkit/VOC2012 --out run
   tagmask run --preset scenes --out run --train.steps 200 --pseudo.method walk --segment.backbone resnet18
   tagmask run --config run/config.toml                     the same run again: resumes it, or does nothing
-  tagmask run --config run/config.toml --out other         the same settings, another folder
 
 also: --preset NAME   start from a named recipe:
                       {_NAMES}
@@ -56,8 +55,6 @@ examples:
   tagmask train --preset scenes --out run
   tagmask train --data folder --images photos --tags tags.csv --backbone deit_small_patch16_224 --pretrained --out run
   tagmask train --preset voc --root VOCdevkit/VOC2012 --out run
-  tagmask train --preset coco --images train2014 --annotations annotations/instances_train2014.json --out run
-  tagmask train --preset scenes-seam --out seam            SEAM*: activation consistency alone
   tagmask train --preset scenes-mct --out mct              MCTformer with ACR; without: --alpha 0 --beta 0
   accelerate launch --num_processes 8 -m tagmask train --preset voc --root VOCdevkit/VOC2012 --batch 8 --out run
 """
@@ -68,7 +65,6 @@ Make localisation maps ("seeds") of all images of a run, or of one photo. If it 
 examples:
   tagmask seeds --out run                                  the images and the model of the run
   tagmask seeds --out run --data voc --root VOC2012 --split val
-  tagmask seeds --out run --scales 0.75 1 1.25 --shard 0/4
   tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
   tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
 """
@@ -90,7 +86,6 @@ examples:
   tagmask pseudo --out run --method crf --processes 4      only the dense CRF, nothing to train
   tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
   tagmask pseudo --out run --background 0.55 --no-crf      the paper's settings
-  tagmask pseudo --preset scenes --out run
 """
 
 REPORT = """\
@@ -107,8 +102,6 @@ Train a segmentation network (DeepLabV2) on pseudo labels. If it is stopped, the
 examples:
   tagmask segment --preset scenes --out run                the images and the pseudo labels of the run
   tagmask segment --out run --backbone resnet18 --pretrained --size 225 --steps 4000
-  tagmask segment --preset voc --out run
-  tagmask segment --preset voc --out run --no-pretrained --weights resnet101.pth
   tagmask segment --out run --data folder --images photos --tags tags.csv --pseudo masks --pretrained
   accelerate launch --num_processes 2 -m tagmask segment --preset voc --out run
 """
@@ -120,7 +113,6 @@ command resumes it.
 examples:
   tagmask predict --out run                                the images and the segmenter of the run
   tagmask predict --out run --data voc --root VOC2012 --split val
-  tagmask predict --out run --use-tags --probabilities --shard 0/4
   tagmask predict --out run --photos holiday --tile 1024
   tagmask predict photo.jpg --model run/5_segmenter --show out.png
   tagmask predict photo.jpg --model run/5_segmenter --tags dog,sofa --no-crf --mask mask.png
@@ -131,12 +123,9 @@ Write the masks of a run as other tools read them, or the segmentation network a
 
 examples:
   tagmask export --out run --format coco --to masks.json
-  tagmask export --out run --format coco --polygons --pieces --to masks.json
   tagmask export --out run --format voc --to folder
-  tagmask export --out run --format voc-test --to results.tgz
   tagmask export --out run --format label-studio --to tasks.json
   tagmask export --out run --format cvat --pieces --to masks.zip
-  tagmask export --out run --format overlays --to pictures
   tagmask export --out run --labels run/4_pseudo --format voc --to folder
   tagmask export --out run --onnx segmenter.onnx
 """
@@ -150,8 +139,6 @@ examples:
   tagmask paper ablation --out paper                       on built-in scenes
   tagmask paper methods --out paper --random-seeds 3       three random seeds: mean ± standard deviation
   tagmask paper ablation --preset voc --root VOCdevkit/VOC2012 --score-split train --out paper
-  tagmask paper ablation --out paper --rows none both      two of the four rows
-  tagmask paper layers --config paper/ablation.toml --out paper    with the settings of another table
   tagmask paper maps --out paper --train.steps 200 --seeds.size 96 --pictures 6
 
 also: --preset NAME   start from a recipe of `tagmask run`; default: scenes, unless --data is given

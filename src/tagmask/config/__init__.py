@@ -3,8 +3,7 @@
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
 from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import AffinitySettings, PseudoSettings
-from tagmask.config.report import ReportSettings
-from tagmask.config.seeds import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
+from tagmask.config.seeds import MapSettings, PhotoSettings, ReportSettings, ScoreSettings, SeedSettings
 from tagmask.config.segment import (
     HALO,
     ExportSettings,

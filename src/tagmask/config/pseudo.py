@@ -52,6 +52,8 @@ class PseudoSettings(ShardSettings, DataSettings):
     crf: bool = True
     """Sharpen the labels by a dense CRF."""
     crf_preset: Literal["labels", "seeds", "segmentation", "fine"] = "labels"
+    crf_size: Count | None = None
+    """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     unsure: bool = False
     """Leave pixels open (255) where maps without affinity would give another label."""
     alpha_low: Positive = 4.0

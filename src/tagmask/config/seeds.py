@@ -1,13 +1,14 @@
-"""Settings of localisation maps and their score."""
+"""Settings of localisation maps, and of the scores and the report of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from tagmask.config.base import (
     Blocks,
     Count,
     DataSettings,
+    Limit,
     Scales,
     Settings,
     ShardSettings,
@@ -15,6 +16,8 @@ from tagmask.config.base import (
     TokenSettings,
     same_file,
 )
+
+Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +101,8 @@ class PhotoSettings(MapSettings):
     """Write the maps here (.npz)."""
 
     def mistakes(self) -> list[str]:
-        written = {"show": self.show, "show_affinity": self.show_affinity, "out": self.out}
-        return super().mistakes() + same_file(self.photo, **written)
+        same = same_file(self.photo, show=self.show, show_affinity=self.show_affinity, out=self.out)
+        return super().mistakes() + same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +114,14 @@ class ScoreSettings(DataSettings):
     """Folder of the run."""
     processes: Count = 1
     """Read and count with this many processes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(DataSettings):
+    """Write one HTML page about a run: scores, curves, pictures, and how everything was made."""
+
+    basic = "rows"
+    out: Path
+    """Folder of the run; the page is its report.html."""
+    rows: Rows = 12
+    """Images in the gallery: best, median and worst in equal parts."""

@@ -15,6 +15,8 @@ from tagmask.config.base import (
     Settings,
     ShardSettings,
     Share,
+    TokenSettings,
+    Whole,
     same_file,
     within,
 )
@@ -24,17 +26,28 @@ TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger str
 
 
 @dataclass(frozen=True, kw_only=True)
-class SegmentSettings(LoopSettings, DataSettings):
+class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """Train a segmentation network on pseudo labels. The defaults are the community's DeepLabV2 recipe."""
 
     section = "segment"
-    basic = "pseudo backbone freeze_norm size"
+    basic = "net pseudo backbone freeze_norm size rounds"
     out: Path
     """Folder of the run; the segmenter goes into its 5_segmenter."""
     pseudo: Path | None = None
     """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
+    net: Literal["deeplab", "head"] = "deeplab"
+    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
+    seconds. The head has its own --lr (e.g. 1e-3), --weight-decay (0.01) and --steps (1500)."""
+    model: Path | None = None
+    """head: folder of the classifier; default: 1_classifier of the run."""
+    head_blocks: tuple[Whole, ...] = (8, 11)
+    """head: the blocks, counted from 0, whose tokens are read."""
+    rounds: Whole = 1
+    """head: how often it learns again from its own answers, told the tags."""
+    cells: Count = 4096
+    """head: cells per step."""
     backbone: str = "resnet101"
-    """Any convolutional timm encoder."""
+    """deeplab: any convolutional timm encoder."""
     caffe: bool = False
     """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
     multi_scale: bool = False
@@ -42,7 +55,7 @@ class SegmentSettings(LoopSettings, DataSettings):
     freeze_norm: bool = False
     """Do not train the encoder's batch norms; advisable for batches below about 8 per device."""
     size: Annotated[int, Limit(least=9)] = 321
-    """Side of the square training crops in pixels; best one more than a multiple of 8."""
+    """Side of the square training crops in pixels, best one more than a multiple of 8; head: long side."""
     scales: Annotated[tuple[float, float], Limit(above=0, rising=True)] = (0.5, 1.5)
     """Smallest and largest random scale of an image before it is cropped."""
     val_fraction: Share = 0.05
@@ -57,13 +70,17 @@ class SegmentSettings(LoopSettings, DataSettings):
 class MaskSettings(Settings):
     """How masks are predicted; the defaults are the community's."""
 
-    basic = "scales flip crf tile"
+    basic = "scales flip crf crf_size pamr tile"
     scales: Scales = (0.5, 0.75, 1.0, 1.25, 1.5)
     """The image is seen at each of these scales of its size, and the probabilities are averaged."""
     flip: bool = True
     """Also see the mirrored image."""
     crf: bool = True
     """Sharpen the probabilities along the edges of the image by a dense CRF."""
+    crf_size: Count | None = None
+    """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
+    pamr: bool = False
+    """Refine the probabilities by pixel-adaptive refinement, before the CRF or instead of it (--no-crf)."""
     tile: Annotated[int, Limit(above=0, multiple=TILE_STEP, example="1024")] | None = None
     """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
     halo: Annotated[int, Limit(above=0, multiple=TILE_STEP, example=str(HALO))] = HALO
@@ -71,7 +88,7 @@ class MaskSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings(MaskSettings, ShardSettings, DataSettings):
+class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     """Predict the mask of every image of a catalog, or of every photo of a folder."""
 
     section = "predict"

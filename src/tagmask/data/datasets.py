@@ -138,13 +138,7 @@ class PseudoDataset(_RandomSamples):
     stream = 3
 
     def __init__(
-        self,
-        catalog: Catalog,
-        folder: Path,
-        crop: int,
-        scales: tuple[float, float],
-        fill: Sequence[float],
-        seed: int,
+        self, catalog: Catalog, folder: Path, crop: int, scales: tuple[float, float], fill: Sequence[float], seed: int
     ) -> None:
         super().__init__(catalog, seed)
         self.folder, self.crop, self.scales = folder, crop, scales

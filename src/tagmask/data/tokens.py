@@ -1,18 +1,21 @@
-"""Kept tokens: what the frozen blocks of a classifier make of each photo and its mirror image, computed once.
+"""Kept tokens: what networks that stay as they are make of each photo, computed once.
 
-A photo is resized to a long side of ``size`` pixels and to whole patches, seen as it is and mirrored, and the tokens
-that enter the first trained block are rounded to half precision. ``0_tokens/NAME.safetensors`` holds them as ``tokens``
-(2, N, D), with the token grid and a hash of the photo. They are a cache: a file of another photo, backbone or size is
-made again, and what exceeds the limit or the disk is computed whenever it is needed, with the same result to the last
-bit.
+For a classifier that is trained on fixed views: the tokens that enter its first trained block, of the photo and its
+mirror image, resized to a long side of ``size`` pixels and to whole patches. For a head on tokens: what it reads. Both
+are rounded to half precision. A file of ``0_tokens`` holds them as ``tokens`` (views, N, D), with the token grid, the
+photo's size and a hash of the photo. They are a cache: a file of another photo, network or size is made again, and
+what exceeds the limit or the disk is computed whenever it is needed, with the same result to the last bit.
 """
 
 import errno
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +28,7 @@ from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json
 from tagmask.models.classifier import Classifier
+from tagmask.models.head import HeadSegmenter
 from tagmask.models.tail import check_cut, enter, frozen_digest
 from tagmask.pipeline import layout
 
@@ -33,99 +37,126 @@ _SPARE = 1e9  # bytes that are left free on the disk
 
 @dataclass(frozen=True)
 class Tokens:
-    """A photo (first) and its mirror image as they enter the first trained block."""
+    """A photo as a network that stays as it is sees it."""
 
-    values: Tensor  # (2, N, D) float32, rounded to half precision
-    grid: tuple[int, int]  # (h, w), h·w + prefix = N
+    values: Tensor  # (views, N, D) float32, rounded to half precision
+    grid: tuple[int, int]  # (h, w)
     shape: tuple[int, int]  # (H, W) of the photo in pixels
 
 
-def photo_tokens(model: Classifier, image: Picture, first: int, size: int) -> Tokens:
-    """The tokens of one photo (H, W, 3) uint8."""
+def photo_tokens(model: Classifier, first: int, size: int, image: Picture) -> Tokens:
+    """The tokens of one photo (H, W, 3) uint8, and of its mirror image, that enter block ``first``."""
+    picture, grid = _whole_patches(model, size, image)
+    return _half(enter(model, torch.cat([picture, picture.flip(-1)]), first), grid, image)
+
+
+def photo_features(model: HeadSegmenter, image: Picture, scale: float = 1.0) -> Tokens:
+    """The tokens of one photo (H, W, 3) uint8 that a head reads, seen at a scale of the head's size."""
+    picture, grid = _whole_patches(model.classifier, round(scale * model.size), image)
+    return _half(model.features(picture)[0], grid, image)
+
+
+def _whole_patches(model: Classifier, size: int, image: Picture) -> tuple[Tensor, tuple[int, int]]:
+    """A photo resized to a long side and to whole patches, normalised (1, 3, H', W'), and its grid."""
     patch, factor = model.patch_size, size / max(image.shape[:2])
-    sides = [max(1, round(side * factor / patch)) * patch for side in image.shape[:2]]
+    grid = [max(1, round(side * factor / patch)) for side in image.shape[:2]]
+    sides = [count * patch for count in grid]
     picture = torch.from_numpy(image.copy()).permute(2, 0, 1)[None].to(model.mean.device).float() / 255  # (1, 3, H, W)
     if sides != list(image.shape[:2]):
         picture = F.interpolate(picture, sides, mode="bilinear", align_corners=False, antialias=True)
-    picture = model.normalize(picture)
-    values = enter(model, torch.cat([picture, picture.flip(-1)]), first).half()  # (2, N, D)
+    return model.normalize(picture), (grid[0], grid[1])
+
+
+def _half(tokens: Tensor, grid: tuple[int, int], image: Picture) -> Tokens:
+    values = tokens.half()
     if not values.isfinite().all():
-        raise TagmaskError(f"tokens of {model.backbone} exceed half precision; train without --fixed-views.")
-    return Tokens(values.float(), (sides[0] // patch, sides[1] // patch), (image.shape[0], image.shape[1]))
+        raise TagmaskError("the tokens of this backbone exceed half precision; train without --fixed-views.")
+    return Tokens(values.float(), grid, (image.shape[0], image.shape[1]))
 
 
 @dataclass
 class TokenStore:
-    """The kept tokens of a run, for one classifier and size."""
+    """The kept tokens of a run, for one network and size."""
 
     folder: Path
-    model: Classifier  # whose blocks before ``first`` are frozen
-    first: int
-    size: int
+    maker: dict[str, Any]  # what makes them
+    compute: Callable[[Picture], Tokens]
+    device: torch.device
     limit: float  # bytes
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_cut(self.model)
-        self.model.grid(self.model.patch_size, self.model.patch_size)
-        self.maker = {"frozen": frozen_digest(self.model, self.first), "first": self.first, "size": self.size}
         note = self.folder / layout.MADE_BY
-        if self.folder.is_dir() and (not note.is_file() or read_json(note) != self.maker):
-            shutil.rmtree(self.folder)  # of another backbone or size: nothing in it can be used
-        self.used = sum(file.stat().st_size for file in self.folder.glob("**/*.safetensors"))
+        self.is_current = note.is_file() and read_json(note) == self.maker
+        files = self.folder.glob("**/*.safetensors") if self.is_current else ()
+        self.used = sum(file.stat().st_size for file in files)
+
+    @classmethod
+    def of(cls, model: Classifier, out: Path, limit: float) -> "TokenStore":
+        """What a classifier on fixed views is trained on; ``limit`` in gigabytes."""
+        assert model.fixed_views is not None
+        check_cut(model)
+        size, first = model.fixed_views
+        maker = {"frozen": frozen_digest(model, first), "first": first, "size": size}
+        compute = partial(photo_tokens, model, first, size)
+        return cls(out / layout.TOKENS / "train", maker, compute, model.mean.device, limit * 1e9)
+
+    @classmethod
+    def features_of(cls, model: HeadSegmenter, out: Path, limit: float) -> "TokenStore":
+        """What a head reads."""
+        blocks = list(model.blocks)
+        maker = {
+            "frozen": frozen_digest(model.classifier, max(blocks) + 1, norm=True),
+            "blocks": blocks,
+            "size": model.size,
+        }
+        compute = partial(photo_features, model)
+        return cls(out / layout.TOKENS / "head", maker, compute, model.mean.device, limit * 1e9)
 
     def get(self, catalog: Catalog, i: int) -> Tokens:
         """The tokens of item ``i``, kept if there is room; ImageError if the photo cannot be read."""
         source = _fingerprint(catalog, i)
         tokens = self._read(catalog.name(i), source)
         if tokens is None:
-            tokens = photo_tokens(self.model, catalog.load_image(i), self.first, self.size)
+            tokens = self.compute(catalog.load_image(i))
             self._keep(catalog.name(i), tokens, source)
         return tokens
-
-    @classmethod
-    def of(cls, model: Classifier, folder: Path, limit: float) -> "TokenStore":
-        """The store of a classifier that was trained on fixed views; ``limit`` in gigabytes."""
-        assert model.fixed_views is not None
-        size, first = model.fixed_views
-        return cls(folder, model, first, size, limit * 1e9)
-
-    def bytes_for(self, catalog: Catalog) -> float:
-        """About how much all photos take."""
-        cells = (self.size / self.model.patch_size) ** 2 * 0.75  # most photos are 4:3
-        return float(len(catalog) * 2 * (self.model.prefix + cells) * self.model.vit.embed_dim * 2)
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
 
     def _read(self, name: str, source: str) -> Tokens | None:
         """What is kept of a photo; None if nothing is, or if it is damaged or of another photo."""
+        if not self.is_current:
+            return None
         try:
             with safe_open(self._file(name), framework="pt") as file:
                 about = json.loads((file.metadata() or {})["about"])
                 if about["photo"] != source:
                     return None
                 values: Tensor = file.get_tensor("tokens")
-            (height, width), shape = about["grid"], tuple(about["shape"])
+            grid, shape = tuple(about["grid"]), tuple(about["shape"])
         except (SafetensorError, OSError, KeyError, ValueError, TypeError):
             return None
-        if values.dtype != torch.float16 or values.shape[:2] != (2, self.model.prefix + height * width):
+        if values.dtype != torch.float16 or list(values.shape) != about["values"] or len(grid) != 2 or len(shape) != 2:
             return None
-        return Tokens(values.to(self.model.mean.device).float(), (height, width), shape)
+        return Tokens(values.to(self.device).float(), grid, shape)
 
     def _keep(self, name: str, tokens: Tokens, source: str) -> None:
         values = tokens.values.half().cpu().contiguous()
         needed = values.numel() * 2
         if self.used + needed > self.limit or self.notes:
             return
-        about = json.dumps({"photo": source, "grid": tokens.grid, "shape": tokens.shape})
+        about = {"photo": source, "grid": tokens.grid, "shape": tokens.shape, "values": list(values.shape)}
         try:
-            if not (self.folder / layout.MADE_BY).is_file():
+            if not self.is_current:
+                shutil.rmtree(self.folder, ignore_errors=True)  # of another network or size: it cannot be used
                 write_json(self.folder / layout.MADE_BY, self.maker)
+                self.is_current = True
             if shutil.disk_usage(self.folder).free < needed + _SPARE:
                 raise OSError(errno.ENOSPC, "less than a gigabyte is free")
-            with replacing(self._file(name)) as partial:
-                save_file({"tokens": values}, partial, metadata={"about": about})
+            with replacing(self._file(name)) as temporary:
+                save_file({"tokens": values}, temporary, metadata={"about": json.dumps(about)})
         except OSError as error:
             self.notes.append(f"{self.folder}: no more tokens are kept ({error}); the others are computed when needed.")
             return

@@ -7,14 +7,18 @@ from tagmask.files import read_json
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.head import HeadSegmenter
 from tagmask.models.mct import MctClassifier
 from tagmask.pipeline.layout import MODEL_CONFIG
 
 KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
 """Tag classifiers by the name that ``tagmask train --kind`` takes."""
 
-Network = Classifier | DeepLabV2 | AffinityNet
-_NETWORKS: dict[str, type[Network]] = {kind.kind: kind for kind in (Classifier, MctClassifier, DeepLabV2, AffinityNet)}
+Segmenter = DeepLabV2 | HeadSegmenter
+Network = Classifier | Segmenter | AffinityNet
+_NETWORKS: dict[str, type[Network]] = {
+    network.kind: network for network in (Classifier, MctClassifier, DeepLabV2, HeadSegmenter, AffinityNet)
+}
 
 
 def load(path: Path | str) -> Network:
@@ -35,4 +39,12 @@ def load_classifier(path: Path | str) -> Classifier:
     network = load(path)
     if not isinstance(network, Classifier):
         raise TagmaskError(f"{path} does not hold a classifier; give the folder that `tagmask train` wrote.")
+    return network
+
+
+def load_segmenter(path: Path | str) -> Segmenter:
+    """The segmentation network of a folder, of either kind."""
+    network = load(path)
+    if not isinstance(network, DeepLabV2 | HeadSegmenter):
+        raise TagmaskError(f"{path} does not hold a segmenter; give the folder that `tagmask segment` wrote.")
     return network

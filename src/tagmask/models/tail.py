@@ -62,10 +62,11 @@ def tail(model: Classifier, first: int, grid: tuple[int, int]) -> Tail:
     return rest  # type: ignore[no-any-return]
 
 
-def frozen_digest(model: Classifier, first: int) -> str:
-    """A short hash of the weights before block ``first``."""
+def frozen_digest(model: Classifier, first: int, norm: bool = False) -> str:
+    """A short hash of the weights before block ``first``, and of the final norm on request."""
     digest = hashlib.sha256(model.backbone.encode())
     kept = ("patch_embed.", "norm_pre.", "pos_embed", *(f"blocks.{i}." for i in range(first)))
+    kept += ("norm.",) if norm else ()
     for name, value in model.vit.state_dict().items():
         if name.startswith(kept) or "token" in name:
             digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())

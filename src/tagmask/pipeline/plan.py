@@ -11,6 +11,7 @@ import torch
 
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
+from tagmask.data.survey import tag_table
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import Status, read_log
 from tagmask.pipeline.stages import Stage, stage
@@ -25,8 +26,10 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
     """One line per stage: its state, how much is left, how long it will take."""
     waiting = _to_do(statuses)
     amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
-    rates = _rates(settings, catalog, waiting) if settings.estimate else {}
+    example = probe(settings, catalog) if settings.estimate else None
+    rates = _rates(settings, waiting, example) if example else {}
     lines = [f"plan for {settings.out}: {len(catalog)} images, {len(catalog.classes)} classes"]
+    lines += [f"    {row}" for row in tag_table(catalog)] if waiting else []
     for name, status in statuses.items():
         amount = f"{amounts[name]} {stage(name).unit}" if name in waiting else ""
         time = f"about {duration(rates[name] * amounts[name])}" if name in rates else ""
@@ -37,7 +40,7 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
         unknown = [name for name in waiting if name not in rates and stage(name).part("estimate")]
         total = sum(rate * amounts[name] for name, rate in rates.items())
         lines.append(f"  together about {duration(total)}" + (f", without {', '.join(unknown)}" if unknown else ""))
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_disk(settings, waiting, example) if example else [])])
 
 
 def duration(seconds: float) -> str:
@@ -78,11 +81,15 @@ def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -
     return 1 if row.unit == "page" else len(catalog)
 
 
-def _rates(settings: RunSettings, catalog: Catalog, waiting: tuple[str, ...]) -> dict[str, float]:
+def _disk(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> list[str]:
+    """A line on the disk space of kept tokens, if there are any."""
+    needed = sum(part(example) for name in waiting if (part := stage(name).part("disk"))) / 1e9
+    most = "" if needed <= settings.tokens_limit else f"; --tokens-limit keeps {settings.tokens_limit:g} GB of them"
+    return [f"  {layout.TOKENS}: kept tokens take about {needed:.1f} GB{most}"] if needed > 0 else []
+
+
+def _rates(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> dict[str, float]:
     """Seconds per step or image of each stage, as far as they can be measured."""
-    example = probe(settings, catalog)
-    if example is None:
-        return {}
     generator = torch.random.get_rng_state()
     rates = {name: _rate(settings, stage(name), example) for name in waiting}
     torch.random.set_rng_state(generator)

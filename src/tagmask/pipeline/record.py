@@ -20,7 +20,7 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, read_json, read_object, write_json
+from tagmask.files import PARTIAL, alone, read_object, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -30,7 +30,8 @@ NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
     *NOT_IN_A_RUN,
 }
-ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False}  # settings that older notes do not name
+# what settings stand for that earlier notes do not name
+ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False, "pamr": False}
 UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; their names: names of today
     "model": (f"{INPUT}classifier", f"{INPUT}segmenter"),
     "network": (f"{INPUT}network", f"{INPUT}classifier"),
@@ -269,19 +270,12 @@ def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
             result = work()
             seconds = round(time.monotonic() - began, 1)
             write_json(file, {"settings": dict(parts), "seconds": seconds, "result": result})
-        return _kept(file)["result"]
+        return read_object(file, "result", "seconds")["result"]
 
 
 def seconds_of(file: Path) -> float:
     """How long the work that ``once`` keeps in ``file`` took."""
-    return float(_kept(file)["seconds"])
-
-
-def _kept(file: Path) -> dict[str, Any]:
-    content = read_json(file)
-    if not isinstance(content, dict) or not {"result", "seconds"} <= content.keys():
-        raise TagmaskError(f"{file} is not as `tagmask paper` writes it; delete it to redo its part.")
-    return content
+    return float(read_object(file, "result", "seconds")["seconds"])
 
 
 def file_digest(path: Path, digits: int | None = 16) -> str:

@@ -20,6 +20,7 @@ from tagmask.config import check, read_values
 from tagmask.config.run import SECTIONS, RunSettings, RunTop, run_values, write_config
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
+from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.pipeline import layout
@@ -28,12 +29,7 @@ from tagmask.pipeline.record import INPUT, Parts, Record, Status, places, shorte
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
 from tagmask.stages.pool import launched_shard
 
-_FILES = {
-    "masks": layout.PREDICTIONS,
-    "scores": layout.SCORES,
-    "report": layout.REPORT,
-    "settings": layout.CONFIG,
-}
+_FILES = {"masks": layout.PREDICTIONS, "scores": layout.SCORES, "report": layout.REPORT, "settings": layout.CONFIG}
 
 
 @dataclass
@@ -70,7 +66,8 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
     inputs = Inputs(settings, catalog)
     rows = [row for row in STAGES if catalog.has_masks or not row.scores]
     statuses = {row.name: _status(inputs, row) for row in rows}
-    print("\n".join([plan(settings, catalog, statuses), *(f"note: {note}" for note in catalog.notes)]), flush=True)
+    notes = [*catalog.notes, *(tag_notes(catalog) if any(s.state != "done" for s in statuses.values()) else [])]
+    print("\n".join([plan(settings, catalog, statuses), *(f"note: {note}" for note in notes)]), flush=True)
     write_config(settings)
     threads, changed = torch.get_num_threads(), False
     for place, row in enumerate(rows, 1):

@@ -1,17 +1,44 @@
-"""Export: the masks of a run in the formats of other tools, and the segmentation network as ONNX."""
+"""Export: the masks of a run in the formats of other tools, and the segmentation network as ONNX.
 
+To add a format, write its writer and add a row to ``FORMATS``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tagmask.config import ExportSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
-from tagmask.export.formats import FORMATS
+from tagmask.export.coco import write_coco
+from tagmask.export.cvat import write_cvat
 from tagmask.export.items import Exported, from_folder
+from tagmask.export.label_studio import write_label_studio
+from tagmask.export.overlays import write_overlays
+from tagmask.export.voc import write_voc, write_voc_submission
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import check_classes, classes_of
 from tagmask.stages.images import list_skipped
 from tagmask.stages.predict import open_photos
+
+
+@dataclass(frozen=True)
+class Format:
+    """A writer ``(items, classes, path, **options) -> Exported`` and the settings it takes as keywords."""
+
+    write: Callable[..., Exported]
+    options: tuple[str, ...] = ()
+
+
+FORMATS = {  # value of --format: its writer
+    "coco": Format(write_coco, ("polygons", "pieces")),
+    "voc": Format(write_voc, ("split",)),
+    "voc-test": Format(write_voc_submission),
+    "label-studio": Format(write_label_studio, ("image_url", "pieces")),
+    "cvat": Format(write_cvat, ("pieces",)),
+    "overlays": Format(write_overlays),
+}
 
 
 def export_run(settings: ExportSettings) -> str:

@@ -1,6 +1,6 @@
 """Shared by the stages that write one file per image: which images this process has, and what was done."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
-from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.kinds import Segmenter
 from tagmask.pipeline.layout import skipped_file
 from tagmask.stages.pool import launched_shard
 
@@ -52,7 +52,7 @@ def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
     return shard, range(shard[0], len(catalog), shard[1])
 
 
-def match_classes(names: Iterable[str], model: Classifier | DeepLabV2) -> list[int]:
+def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[int]:
     """For each class of a catalog its number in the model, by name."""
     numbers = {name: number for number, name in enumerate(model.classes)}
     unknown = [name for name in names if name not in numbers]
@@ -63,6 +63,15 @@ def match_classes(names: Iterable[str], model: Classifier | DeepLabV2) -> list[i
             + f"; it was trained on: {', '.join(model.classes)}."
         )
     return [numbers[name] for name in names]
+
+
+def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:
+    """Whether ``read`` can read the file that an earlier run may have left."""
+    try:
+        read(path, *arguments)
+    except TagmaskError:
+        return False
+    return True
 
 
 def split_tags(tags: str | None) -> list[str] | None:

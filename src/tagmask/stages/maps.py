@@ -65,7 +65,7 @@ def photo_maps(model: Classifier, image: Image, classes: Sequence[int], settings
     """Maps of one image, as the stage makes them."""
     if takes_tokens(model, settings) and model.fixed_views is not None:
         size, first = model.fixed_views
-        return token_maps(model, photo_tokens(model, image, first, size), classes, settings)
+        return token_maps(model, photo_tokens(model, first, size, image), classes, settings)
     return make_maps(model, [image], [classes], settings)[0]
 
 

@@ -5,6 +5,7 @@ Labels are those of the catalog, 0 for background and c+1 for its class c; for a
 the mask of one photo.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
+from tagmask.data.tokens import Tokens, TokenStore, photo_features
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
-from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
+from tagmask.models.head import HeadSegmenter
+from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
+from tagmask.stages.images import Image, Made, is_readable, match_classes, share_of, split_tags
+from tagmask.stages.probabilities import Probabilities, head_probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
 
@@ -50,7 +53,7 @@ def made_from(settings: PredictSettings) -> record.Parts:
 def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -> Made:
     """Predict the mask of every image that has none yet."""
     check(settings)
-    model = on_device(DeepLabV2.load(_segmenter(settings)))
+    model = on_device(load_segmenter(_segmenter(settings)))
     if settings.photos is not None:
         catalog = open_photos(settings.photos, model.classes)
     elif catalog is None:
@@ -59,23 +62,28 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     shard, indices = share_of(settings, catalog)
     done = Made("masks", settings.out / layout.PREDICTIONS, notes=(*catalog.notes, *_ruled_out(model, numbers)))
     masks = {i: label_file(done.folder, catalog.name(i)) for i in indices}
-    parts = {
-        name: value for name, value in made_from(settings).items() if name != "probabilities"
-    }  # files of their own
-    files = [*masks.values(), *(seed_file(done.folder, catalog.name(i)) for i in indices)]
+    parts = {name: value for name, value in made_from(settings).items() if name != "probabilities"}  # other files
+    chances_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
+    files = [*masks.values(), *chances_files.values()]
     record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
         write_section(settings.out / layout.CONFIG, "predict", settings)
-    todo = [i for i in indices if not _is_whole(done.folder, catalog, i, settings.probabilities)]
+    todo = [i for i, file in masks.items() if not is_readable(read_mask, file, len(catalog.classes))]
+    if settings.probabilities:
+        todo = sorted({*todo, *(i for i in indices if not is_readable(read_probabilities, chances_files[i]))})
     done.kept = len(indices) - len(todo)
+    store = None
+    if isinstance(model, HeadSegmenter) and settings.photos is None:
+        store = TokenStore.features_of(model, settings.out, settings.tokens_limit)
     for i in tqdm(todo, desc="predict", unit="image", disable=shard[0] > 0):
         try:
             image = catalog.load_image(i)
+            tokens = store.get(catalog, i) if store else None
         except ImageError as error:
             done.skipped[catalog.name(i)] = str(error)
             continue
         allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)])
+        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
         _write(done.folder, catalog.name(i), chances, settings.probabilities)
         done.made += 1
     done.write_skipped(shard)
@@ -113,8 +121,15 @@ def estimate(probe: Probe) -> float:
     """Seconds of an image."""
     from tagmask.training.segmenter import build_segmenter
 
-    model = on_device(build_segmenter(probe.run.for_stage("segment"), probe.catalog.classes, fresh=True)).eval()
-    settings = probe.run.for_stage("predict")
+    settings, segment = probe.run.for_stage("predict"), probe.run.for_stage("segment")
+    if segment.net == "head":
+        from tagmask.training.classifier import build_classifier
+
+        train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+        head = HeadSegmenter(build_classifier(train, probe.catalog), segment.head_blocks, segment.size)
+        kept = photo_features(on_device(head), probe.image)  # the stage before keeps them
+        return timed(lambda: _chances(head, probe.image, probe.classes, settings, tokens=kept))
+    model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
     return timed(lambda: _chances(model, probe.image, probe.classes, settings))
 
 
@@ -123,13 +138,24 @@ def _segmenter(settings: PredictSettings) -> Path:
 
 
 def _chances(
-    model: DeepLabV2, image: Image, allowed: list[int] | None, settings: MaskSettings, labels: list[int] | None = None
+    model: Segmenter,
+    image: Image,
+    allowed: list[int] | None,
+    settings: MaskSettings,
+    labels: list[int] | None = None,
+    tokens: Tokens | None = None,
 ) -> Probabilities:
     """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
-    views: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
-    chances = predict_probabilities(model, image, tags=allowed, **views)
+    views: dict[str, Any] = {"scales": settings.scales, "flip": settings.flip, "tags": allowed}
+    if isinstance(model, HeadSegmenter):
+        if settings.tile is not None:
+            raise TagmaskError("--tile is for DeepLabV2; a head sees every photo at the same size, leave it out.")
+        chances = head_probabilities(model, image, tokens=tokens, **views)
+    else:
+        chances = predict_probabilities(model, image, tile=settings.tile, halo=settings.halo, **views)
     chances = chances if labels is None else chances[labels]
-    return sharpen(image, chances) if settings.crf else chances
+    refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr")}
+    return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances
 
 
 def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
@@ -139,20 +165,7 @@ def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
     write_mask(label_file(folder, name), chances.argmax(0).astype(np.uint8))
 
 
-def _is_whole(folder: Path, catalog: Catalog, i: int, probabilities: bool) -> bool:
-    name = catalog.name(i)
-    if not label_file(folder, name).exists():
-        return False
-    try:
-        read_mask(label_file(folder, name), len(catalog.classes))
-        if probabilities:
-            read_probabilities(seed_file(folder, name))
-    except TagmaskError:
-        return False
-    return True
-
-
-def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
+def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
     absent = [name for number, name in enumerate(model.classes) if number not in numbers]
     shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
     note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {shown}"
@@ -160,10 +173,7 @@ def _ruled_out(model: DeepLabV2, numbers: list[int]) -> tuple[str, ...]:
 
 
 def predict(
-    model: DeepLabV2,
-    photo: str | Path | Pillow.Image | Image,
-    tags: Sequence[str] | None = None,
-    **settings: Any,
+    model: Segmenter, photo: str | Path | Pillow.Image | Image, tags: Sequence[str] | None = None, **settings: Any
 ) -> Mask:
     """The mask of one photo at its own size, uint8 (H, W): 0 for background, c+1 for the model's class c.
 
@@ -182,7 +192,7 @@ def predict(
 def predict_photo(settings: PredictPhotoSettings) -> str:
     """The mask of a photo for the command line; returns what to print."""
     check(settings)
-    model = on_device(DeepLabV2.load(settings.model))
+    model = on_device(load_segmenter(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
     mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
@@ -198,7 +208,7 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     return "\n".join(lines)
 
 
-def describe(mask: Mask, model: DeepLabV2) -> str:
+def describe(mask: Mask, model: Segmenter) -> str:
     """The classes in the mask, the largest first, and their share of the photo."""
     labels, counts = np.unique(mask[mask > 0], return_counts=True)
     if not len(labels):
@@ -208,7 +218,7 @@ def describe(mask: Mask, model: DeepLabV2) -> str:
     return f"classes: {', '.join(shares)} of the photo"
 
 
-def _show(path: Path, image: Image, mask: Mask, model: DeepLabV2) -> None:
+def _show(path: Path, image: Image, mask: Mask, model: Segmenter) -> None:
     """The photo and, beside it, the mask over it, captioned with its classes."""
     from tagmask.show.overlay import mask_overlay
     from tagmask.show.sheet import save_picture, sheet

@@ -10,8 +10,11 @@ from torch import Tensor
 
 from tagmask.config import HALO
 from tagmask.data.datasets import to_tensor
+from tagmask.data.tokens import Tokens, photo_features
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.head import HeadSegmenter
+from tagmask.models.kinds import Segmenter
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
@@ -60,14 +63,63 @@ def predict_probabilities(
     return (total / count).numpy()
 
 
-def sharpen(image: Image, chances: Probabilities) -> Probabilities:
-    """Probabilities that follow the edges of the image, by a dense CRF over the classes that are possible in it."""
+@torch.inference_mode()
+def head_probabilities(
+    model: HeadSegmenter,
+    image: Image,
+    *,
+    scales: Sequence[float] = (1.0,),
+    flip: bool = True,
+    tags: Sequence[int] | None = None,
+    tokens: Tokens | None = None,
+) -> Probabilities:
+    """As ``predict_probabilities``, of a head on tokens; ``tokens`` are those of the image, where they are kept."""
+    allowed = _allowed(model, tags)  # (K,)
+    total, count = torch.zeros(model.num_classes, *image.shape[:2]), 0
+    for scale in scales:
+        for mirrored in (False, True) if flip else (False,):
+            if tokens is None or scale != 1 or mirrored:
+                view = photo_features(model, image[:, ::-1] if mirrored else image, scale)
+            else:
+                view = tokens
+            cells = model.logits_of(view.values[0]).T.unflatten(-1, view.grid).cpu()  # (K, h, w)
+            logits = F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0]
+            chances = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0)
+            total += chances.flip(-1) if mirrored else chances
+            count += 1
+    return (total / count).numpy()
+
+
+def sharpen(
+    image: Image, chances: Probabilities, *, crf: bool = True, crf_size: int | None = None, pamr: bool = False
+) -> Probabilities:
+    """Probabilities that follow the edges of the image, refined over the classes that are possible in it."""
     from tagmask.masks.crf import SEGMENTATION, dense_crf
+    from tagmask.masks.pamr import pamr as refine
 
     labels = np.flatnonzero(chances.max(axis=(1, 2)) >= POSSIBLE)
+    possible = chances[labels]
+    if pamr:
+        possible = refine(image, possible)
+    if crf:
+        small, shape = resized(image, possible, crf_size), image.shape[:2]
+        possible = dense_crf(*small, SEGMENTATION)
+        if possible.shape[1:] != shape:
+            possible = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")[0].numpy()
     sharpened = np.zeros_like(chances)
-    sharpened[labels] = dense_crf(image, chances[labels], SEGMENTATION)
+    sharpened[labels] = possible
     return sharpened
+
+
+def resized(image: Image, maps: Probabilities, size: int | None) -> tuple[Image, Probabilities]:
+    """An image (H, W, 3) and maps (K, H, W) with a long side of at most ``size`` pixels."""
+    factor = min(1.0, (size or max(image.shape[:2])) / max(image.shape[:2]))
+    if factor == 1:
+        return image, maps
+    shape = [max(1, round(side * factor)) for side in image.shape[:2]]
+    small = F.interpolate(to_tensor(image).float()[None], shape, mode="bilinear", antialias=True)[0]
+    fewer = F.interpolate(torch.from_numpy(maps)[None], shape, mode="bilinear", antialias=True)[0]
+    return small.round().clamp(0, 255).byte().permute(1, 2, 0).numpy(), fewer.numpy()
 
 
 def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, stride: int) -> None:
@@ -82,7 +134,7 @@ def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, s
         )
 
 
-def _allowed(model: DeepLabV2, tags: Sequence[int] | None) -> Tensor:
+def _allowed(model: Segmenter, tags: Sequence[int] | None) -> Tensor:
     """Which labels may occur, shape (K,); the background always may."""
     if tags is None:
         return torch.ones(model.num_classes, dtype=torch.bool)

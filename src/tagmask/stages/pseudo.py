@@ -25,7 +25,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
-from tagmask.errors import ImageError, TagmaskError
+from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.masks.crf import PRESETS
 from tagmask.masks.grid import stretch, to_cells, to_pixels
@@ -37,7 +37,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring.threshold import choosers
-from tagmask.stages.images import Image, Made, share_of
+from tagmask.stages.images import Image, Made, is_readable, share_of
 from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import each, launched_shard, single_process
 from tagmask.stages.seeds import as_float, read_seeds
@@ -82,10 +82,11 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     if settings.method == "walk":
         notes += _prepare_walk(catalog, settings, shard)
         parts["input network"] = record.file_digest(settings.out / layout.AFFINITY / layout.MODEL)
-    files = [folder / layout.BACKGROUND, *(label_file(folder, catalog.name(i)) for i in indices)]
+    labels = {i: label_file(folder, catalog.name(i)) for i in indices}
+    files = [folder / layout.BACKGROUND, *labels.values()]
     record.Record(folder, "**/*.png").claim(parts, catalog, "pseudo labels", settings.restart, files)
     background = _background(catalog, settings, folder)
-    todo = [i for i in indices if not _is_whole(folder, catalog, i)]
+    todo = [i for i, file in labels.items() if not is_readable(read_mask, file, len(catalog.classes))]
     done = Pseudo("pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background)
     work = partial(label_image, catalog, settings, background)
     done.skipped = _each(work, catalog, todo, settings.processes, "pseudo", shard[0] > 0)
@@ -245,11 +246,3 @@ def _attempt(work: Any, i: int) -> str:
     except TagmaskError as error:
         return str(error)
     return ""
-
-
-def _is_whole(folder: Path, catalog: Catalog, i: int) -> bool:
-    try:
-        read_mask(label_file(folder, catalog.name(i)), len(catalog.classes))
-    except ImageError:
-        return False
-    return True

@@ -31,7 +31,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import seed_file
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.maps import Maps, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
+from tagmask.stages.maps import Maps, block_range, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
 from tagmask.stages.timing import Probe, timed
 
 _UNTAGGED = "it has no tags; add tags to make maps."
@@ -84,7 +84,7 @@ def _all_maps(
             made = make_maps(model, [image for _, image in group], classes, settings)
             yield from zip([i for i, _ in group], made, strict=True)
         return
-    store = TokenStore.of(model, settings.out / layout.TOKENS, settings.tokens_limit)
+    store = TokenStore.of(model, settings.out, settings.tokens_limit)
     for i in sorted(todo):
         try:
             if not catalog.tags(i):
@@ -236,13 +236,14 @@ def patch_affinity(
     model: Classifier, image: Image, settings: MapSettings
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int]]:
     """The affinity (n, n) that refines maps, and its grid; the image is squeezed to whole patches."""
-    patch, blocks = model.patch_size, settings.affinity_blocks
+    patch = model.patch_size
     factor = (settings.size or model.crop_size) / max(image.shape[:2])
     size = [max(1, round(side * factor / patch)) * patch for side in image.shape[:2]]
     picture = F.interpolate(to_tensor(image).float()[None] / 255, size, mode="bilinear", antialias=True)
     with torch.no_grad():
-        chosen = range(blocks[0], blocks[1] + 1) if blocks else None
-        _, attention = model.attend(model.normalize(picture.to(model.mean.device)), chosen)
+        _, attention = model.attend(
+            model.normalize(picture.to(model.mean.device)), block_range(settings.affinity_blocks)
+        )
     return sum_affinity(attention, model.class_tokens)[0].cpu().numpy(), model.grid(size[0], size[1])
 
 

@@ -1,6 +1,8 @@
 """Train the segmentation network on pseudo labels."""
 
+import dataclasses
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -8,23 +10,39 @@ import torch
 from tagmask.config import SegmentSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
+from tagmask.data.tokens import TokenStore, photo_features
 from tagmask.errors import TagmaskError
-from tagmask.pipeline import layout
-from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, made_from, places
-from tagmask.stages.timing import Probe, time_step
-from tagmask.training.loop import Loop, Trained
+from tagmask.models.device import on_device
+from tagmask.models.head import HeadSegmenter
+from tagmask.models.kinds import load_classifier
+from tagmask.pipeline import layout, record
+from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, places
+from tagmask.stages.images import match_classes
+from tagmask.stages.timing import Probe, time_step, timed
+from tagmask.training.head import HeadTrained, gather_cells, train_head
+from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
 
-__all__ = ["estimate", "made_from", "train_segmenter"]
+_HEAD_ONLY = ("net", "head_blocks", "rounds", "cells")  # settings
+_DEEPLAB_ONLY = ("backbone", "caffe", "multi_scale", "freeze_norm", "scales", "val_", "batch", "accumulate", "epochs")
 
 
-def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -> Trained:
+def made_from(settings: SegmentSettings) -> Parts:
+    """What the segmenter is made from, besides the pseudo labels."""
+    if settings.net == "deeplab":
+        return record.made_from(settings, unused=_HEAD_ONLY)
+    return record.made_from(settings, {"classifier": _classifier(settings)}, unused=_DEEPLAB_ONLY)
+
+
+def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -> Trained | HeadTrained:
     """Train a segmenter, or resume a training that was stopped."""
     check(settings)
     labels = settings.pseudo or settings.out / layout.PSEUDO
     whole = open_catalog(settings) if catalog is None else catalog
     check_classes(labels, whole.classes, "pseudo labels")
     labelled, notes, sizes = labelled_part(whole, labels)
+    if settings.net == "head":
+        return _train_head(settings, labelled, labels, (*whole.notes, *notes))
     training, val = labelled.split(settings.val_fraction, settings.seed)
     identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
     task = SegmenterTask(training, val, labels, settings)
@@ -32,6 +50,28 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     if loop.is_main:
         write_section(settings.out / layout.CONFIG, "segment", settings)
     return loop.train(training, (*whole.notes, *notes, *task.model.notes))
+
+
+def _train_head(
+    settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]
+) -> Trained | HeadTrained:
+    """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
+    folder = settings.out / layout.SEGMENTER
+    torch.manual_seed(settings.seed)
+    model = HeadSegmenter(on_device(load_classifier(_classifier(settings))), settings.head_blocks, settings.size)
+    match_classes(catalog.classes, model)
+    if catalog.classes != model.classes:
+        raise TagmaskError("the classifier has other classes than the images; train it on these images first.")
+    write_section(settings.out / layout.CONFIG, "segment", settings)
+    store = TokenStore.features_of(on_device(model), settings.out, settings.tokens_limit)
+    cells, broken = gather_cells(partial(store.get, catalog), catalog, labels, model, settings.seed)
+    metrics = train_head(model, cells, settings, folder)
+    model.eval().save(folder)
+    return HeadTrained(folder, broken, (*notes, *store.notes), metrics)
+
+
+def _classifier(settings: SegmentSettings) -> Path:
+    return settings.model or settings.out / layout.CLASSIFIER
 
 
 def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, ...], str]:
@@ -55,7 +95,34 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
 def estimate(probe: Probe) -> float:
     """Seconds per training step."""
     settings: SegmentSettings = probe.run.for_stage("segment")
+    if settings.net == "head":
+        return _estimate_head(settings, probe)
     part, size = settings.batch // settings.accumulate, settings.size
     batch = {"images": torch.rand(part, 3, size, size), "labels": torch.zeros(part, size, size, dtype=torch.long)}
     module = PixelLoss(build_segmenter(settings, probe.catalog.classes, fresh=True))
     return time_step(module, batch) * settings.accumulate
+
+
+def _estimate_head(settings: SegmentSettings, probe: Probe) -> float:
+    """Seconds per training step, with the tokens of all photos shared out over the steps."""
+    from tagmask.training.classifier import build_classifier
+
+    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    model = on_device(HeadSegmenter(build_classifier(train, probe.catalog), settings.head_blocks, settings.size))
+    tokens = timed(lambda: photo_features(model, probe.image))
+    features = torch.rand(settings.cells, len(model.shift), device=model.shift.device)
+    step = timed(lambda: model.logits_of(features).logsumexp(-1).sum().backward())
+    steps = total_steps(settings, len(probe.catalog)) * (settings.rounds + 1)
+    return step * (settings.rounds + 1) + tokens * len(probe.catalog) / (steps / (settings.rounds + 1))
+
+
+def disk(probe: Probe) -> float:
+    """Bytes that kept tokens take."""
+    from tagmask.training.classifier import build_classifier
+
+    settings: SegmentSettings = probe.run.for_stage("segment")
+    if settings.net != "head":
+        return 0.0
+    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    model = HeadSegmenter(build_classifier(train, probe.catalog), settings.head_blocks, settings.size)
+    return float(photo_features(model, probe.image).values.numel() * 2 * len(probe.catalog))

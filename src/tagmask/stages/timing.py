@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import ImageError
+from tagmask.training.loop import to_device
 
 _SLOW = 5.0  # seconds after which a first, slower, measurement is good enough
 
@@ -47,7 +48,7 @@ def time_step(module: nn.Module, batch: Mapping[str, Tensor]) -> float:
     device = next(module.parameters()).device
 
     def step() -> None:
-        losses = module(**{name: value.to(device) for name, value in batch.items()})
+        losses = module(**{name: to_device(value, device) for name, value in batch.items()})
         losses["loss"].backward()
         float(losses["loss"].detach())  # waits for the GPU
         module.zero_grad()

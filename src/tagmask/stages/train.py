@@ -10,9 +10,9 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import IMAGES, Parts, made_from, places
-from tagmask.stages.timing import Probe, time_step
+from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.classifier import ClassifierTask
-from tagmask.training.loop import Loop, Trained
+from tagmask.training.loop import Loop, Trained, total_steps
 
 __all__ = ["estimate", "made_from", "train"]
 
@@ -37,9 +37,32 @@ def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
 
 def estimate(probe: Probe) -> float:
     """Seconds per training step."""
-    settings: TrainSettings = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
+    settings = fresh_settings(probe)
     task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
     part = settings.batch // settings.accumulate
-    batch = default_collate([task.dataset[(k, k % len(probe.catalog))] for k in range(part)])
+    samples = [task.dataset[(k, k % len(probe.catalog))] for k in range(part)]
+    batch = getattr(task.dataset, "collate", default_collate)(samples)
     batch.pop("broken")
-    return time_step(task.module, batch) * settings.accumulate
+    seconds = time_step(task.module, batch) * settings.accumulate
+    if settings.fixed_views:  # the tokens of every photo are computed once
+        tokens = timed(lambda: task.dataset[(0, 0)])
+        seconds += tokens * len(probe.catalog) / total_steps(settings, len(probe.catalog))
+    return seconds
+
+
+def disk(probe: Probe) -> float:
+    """Bytes that kept tokens take."""
+    settings = fresh_settings(probe)
+    if not settings.fixed_views:
+        return 0.0
+    task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
+    return float(task.dataset[(0, 0)]["tokens"].numel() * 2 * len(probe.catalog))
+
+
+def fresh_settings(probe: Probe) -> TrainSettings:
+    """The training's settings for a measurement: random weights, nothing kept."""
+    nowhere = probe.run.out / ".probe"
+    settings: TrainSettings = dataclasses.replace(
+        probe.run.for_stage("train"), pretrained=False, weights=None, out=nowhere, tokens_limit=0.0
+    )
+    return settings

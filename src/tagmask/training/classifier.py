@@ -24,7 +24,6 @@ from tagmask.errors import ImageError, TagmaskError
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS
 from tagmask.models.tail import tail
-from tagmask.pipeline import layout
 from tagmask.scoring.average_precision import mean_average_precision
 from tagmask.training.loading import loader
 
@@ -130,7 +129,7 @@ class ClassifierTask:
         self.dataset: Dataset[Any]
         if settings.fixed_views:
             self.classifier.fixed_views = (self.size, settings.freeze)
-            self.store = TokenStore.of(self.classifier, settings.out / layout.TOKENS, settings.tokens_limit)
+            self.store = TokenStore.of(self.classifier, settings.out, settings.tokens_limit)
             self.module = TokenViews(self.classifier, view, settings)
             self.dataset = TokenDataset(train, self.store)
         else:
@@ -145,7 +144,7 @@ class ClassifierTask:
             return {}
         share = range(accelerator.process_index, len(self.val), accelerator.num_processes)
         if self.settings.fixed_views:
-            logits, targets = _predict_tokens(self.classifier, self.store, self.val, share)
+            logits, targets = _predict_tokens(self.classifier, self.settings.freeze, self.store, self.val, share)
         else:
             images = Subset(SquareDataset(self.val, self.size), share)
             logits, targets = _predict(self.classifier, images, accelerator, self.settings)
@@ -180,7 +179,7 @@ def _predict(
 
 @torch.inference_mode()
 def _predict_tokens(
-    classifier: Classifier, store: TokenStore, catalog: Catalog, indices: range
+    classifier: Classifier, first: int, store: TokenStore, catalog: Catalog, indices: range
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Logits and targets (N, C) of the readable images, from kept tokens."""
     classifier.eval()
@@ -190,7 +189,7 @@ def _predict_tokens(
             tokens = store.get(catalog, i)
         except ImageError:
             continue
-        rest = tail(classifier, store.first, tokens.grid)
+        rest = tail(classifier, first, tokens.grid)
         logits.append(rest(tokens.values[:1]).float().cpu().numpy())
         readable.append(i)
     return np.concatenate(logits), catalog.targets(readable)

@@ -195,7 +195,7 @@ class Loop:
         self.module.train()
         values: dict[str, float] = {}
         for part in range(settings.accumulate):
-            batch = {name: _to(value, accelerator.device) for name, value in next(batches).items()}
+            batch = {name: to_device(value, accelerator.device) for name, value in next(batches).items()}
             self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
             torch.manual_seed(step_seed(settings.seed, step, part, accelerator.process_index))
             with self._sync(part == settings.accumulate - 1):
@@ -308,7 +308,7 @@ def step_seed(seed: int, step: int, part: int, process: int) -> int:
     return int(np.random.SeedSequence([seed, step, part, process]).generate_state(1)[0])
 
 
-def _to(value: Any, device: torch.device) -> Any:
+def to_device(value: Any, device: torch.device) -> Any:
     """A tensor, or each of a list of tensors, on a device."""
     return [tensor.to(device) for tensor in value] if isinstance(value, list) else value.to(device)
 

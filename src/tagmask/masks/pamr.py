@@ -1,0 +1,44 @@
+"""Pixel-adaptive refinement of probabilities (PAMR, Araslanov & Roth 2020): they follow the colours of the image.
+
+Every pixel takes the average of its 8 neighbours at six distances, again and again; neighbours of a similar colour
+weigh more: softmax over all 48 of −mean_rgb |ΔI| / (0.1 σ), σ the deviation of the colours around the pixel. Array
+operations only; far cheaper than a dense CRF, which reaches farther.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+DISTANCES = (1, 2, 4, 8, 12, 24)
+ROUNDS = 10
+STEEPNESS = 0.1
+Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
+
+
+def pamr(
+    image: np.ndarray[Any, np.dtype[np.uint8]],
+    chances: Probabilities,
+    rounds: int = ROUNDS,
+    distances: tuple[int, ...] = DISTANCES,
+) -> Probabilities:
+    """Refine probabilities (K, H, W) of an image (H, W, 3) uint8; they still add up to what they did."""
+    picture = torch.from_numpy(image.copy()).permute(2, 0, 1).float() / 255  # (3, H, W)
+    around = _neighbours(picture, distances)  # (48, 3, H, W)
+    deviation = around.std(0, unbiased=False).clamp(min=1e-4)  # (3, H, W)
+    distance = ((around - picture).abs() / (STEEPNESS * deviation)).mean(1)  # (48, H, W)
+    weights = (-distance).softmax(0)
+    refined = torch.from_numpy(chances)  # (K, H, W)
+    for _ in range(rounds):
+        refined = torch.stack([(_neighbours(label[None], distances)[:, 0] * weights).sum(0) for label in refined])
+    return refined.numpy()
+
+
+def _neighbours(values: Tensor, distances: tuple[int, ...]) -> Tensor:
+    """The 8 neighbours at each distance, (8·d, C, H, W) of (C, H, W); beyond the border its pixels are repeated."""
+    reach, (height, width) = max(distances), values.shape[-2:]
+    padded = F.pad(values[None], (reach, reach, reach, reach), mode="replicate")[0]
+    shifts = [(y * d, x * d) for d in distances for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
+    return torch.stack([padded[:, reach + y : reach + y + height, reach + x : reach + x + width] for y, x in shifts])

@@ -1,0 +1,160 @@
+"""Training a linear head on kept tokens: soft labels per cell, then rounds of learning from its own answers.
+
+The soft label of a cell is the share of each label among its pixels; cells that are mostly unsure are left out. In a
+round of self-training the head is asked again for every photo, told its tags, and learns from those probabilities.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+
+from tagmask.config import SegmentSettings
+from tagmask.data.catalog import Catalog
+from tagmask.data.datasets import read_pair
+from tagmask.data.tokens import Tokens
+from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import write_text
+from tagmask.labels import UNSURE, Mask
+from tagmask.models.head import HeadSegmenter
+from tagmask.pipeline import layout
+
+MOST_BYTES = 3e9  # of tokens held in memory; of more photos a random part of the cells is taken
+UNKNOWN = 0.5  # cells with a larger share of unsure pixels are left out
+
+
+@dataclass
+class Cells:
+    """What the head learns from."""
+
+    features: Tensor  # (M, F) float16
+    labels: Tensor  # (M, K) float16, soft
+    allowed: Tensor  # (M, K) bool: background and the tags of the cell's photo
+
+
+@dataclass
+class HeadTrained:
+    """What the training left behind."""
+
+    folder: Path
+    broken: dict[str, str]
+    notes: tuple[str, ...]
+    metrics: dict[str, float] = field(default_factory=dict)
+    is_main: bool = True
+
+    def summary(self) -> str:
+        from tagmask.stages.images import list_skipped
+
+        loss = f"cross entropy {self.metrics['loss']:.3f} per cell"
+        return "\n".join([*self.notes, *list_skipped(self.broken), loss, f"segmenter: {self.folder / layout.MODEL}"])
+
+
+def soft_labels(mask: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:
+    """The share of each label (n, K) among the labelled pixels of every cell, and how much of it is labelled (n,)."""
+    shares = torch.zeros(classes, *grid)
+    known = _share(mask != UNSURE, grid)
+    for label in np.unique(mask[mask != UNSURE]).tolist():
+        shares[label] = _share(mask == label, grid)
+    return (shares / known.clamp(min=1e-6)).flatten(1).T, known.flatten()
+
+
+def _share(pixels: np.ndarray[Any, Any], grid: tuple[int, int]) -> Tensor:
+    """The share of true pixels (H, W) in every cell of a grid (h, w)."""
+    return F.interpolate(torch.from_numpy(pixels.astype(np.float32))[None, None], grid, mode="area")[0, 0]
+
+
+def gather_cells(
+    tokens_of: Callable[[int], Tokens], catalog: Catalog, labels: Path, model: HeadSegmenter, seed: int
+) -> tuple[Cells, dict[str, str]]:
+    """Tokens and soft labels of every photo; photos that cannot be used are returned with the reason."""
+    features, targets, allowed, broken = list[Tensor](), list[Tensor](), list[Tensor](), dict[str, str]()
+    most = None
+    for i in tqdm(range(len(catalog)), desc="tokens", unit="image"):
+        try:
+            _, mask = read_pair(catalog, i, labels)
+            tokens = tokens_of(i)
+        except ImageError as error:
+            broken[catalog.name(i)] = str(error)
+            continue
+        shares, known = soft_labels(mask, tokens.grid, model.num_classes)
+        cells = torch.nonzero(known >= UNKNOWN).flatten()
+        most = most or max(16, int(MOST_BYTES / (2 * tokens.values.shape[-1] * len(catalog))))
+        if len(cells) > most:
+            order = torch.from_numpy(np.random.default_rng([seed, i]).permutation(len(cells))[:most])
+            cells = cells[order.sort().values]
+        tags = torch.zeros(model.num_classes, dtype=torch.bool)
+        tags[[0, *(tag + 1 for tag in catalog.tags(i))]] = True
+        features.append(tokens.values[0, cells].half())
+        targets.append(shares[cells].half())
+        allowed.append(tags.expand(len(cells), -1))
+    if not features:
+        raise TagmaskError(f"no photo can be learnt from; the first because: {next(iter(broken.values()), 'none')}")
+    return Cells(torch.cat(features), torch.cat(targets), torch.cat(allowed)), broken
+
+
+def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path) -> dict[str, float]:
+    """Fit the head to the cells, with rounds of self-training; the log goes into ``folder``."""
+    sample = cells.features[_draw(settings, -1, len(cells.features), 65_536)].float()
+    model.shift.copy_(sample.mean(0))
+    model.scale.copy_(sample.std(0).clamp(min=1e-6))
+    labels, rows, began = cells.labels, list[str](), time.monotonic()
+    steps = settings.steps or 1500
+    bar = tqdm(total=steps * (settings.rounds + 1), desc="segment", unit="step")
+    loss = 0.0
+    for turn in range(settings.rounds + 1):
+        if turn:
+            labels = _answers(model, cells)
+        for step, loss in _fit(model, cells.features, labels, settings, steps, turn):
+            bar.update()
+            if step % settings.log_every == 0 or step == steps:
+                seconds = round(time.monotonic() - began, 2)
+                rows.append(json.dumps({"step": turn * steps + step, "loss": loss, "seconds": seconds}))
+                bar.set_postfix_str(f"loss {loss:.4g}")
+    bar.close()
+    if not np.isfinite(loss):
+        raise TagmaskError(f"the loss is {loss}; lower --lr (now {settings.lr}).")
+    write_text(folder / layout.LOG, "".join(f"{row}\n" for row in rows))
+    return {"loss": loss}
+
+
+def _fit(
+    model: HeadSegmenter, features: Tensor, labels: Tensor, settings: SegmentSettings, steps: int, turn: int
+) -> Iterator[tuple[int, float]]:
+    """One training of the head, from where it is; yields the step and its loss."""
+    optimizer = torch.optim.AdamW(model.linear.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.lr * (1 - step / steps)
+        chosen = _draw(settings, turn * steps + step, len(features), settings.cells)
+        scores = model.logits_of(features[chosen].to(model.shift.device).float()).log_softmax(-1)  # (B, K)
+        loss = -(labels[chosen].to(scores) * scores).sum(-1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield step + 1, float(loss.detach())
+
+
+@torch.no_grad()
+def _answers(model: HeadSegmenter, cells: Cells) -> Tensor:
+    """Soft labels (M, K) of the head itself, told the tags of each photo."""
+    parts = []
+    for start in range(0, len(cells.features), 65_536):
+        part = slice(start, start + 65_536)
+        logits = model.logits_of(cells.features[part].to(model.shift.device).float())
+        told = logits.masked_fill(~cells.allowed[part].to(logits.device), -torch.inf).softmax(-1)
+        parts.append(told.half().cpu())
+    return torch.cat(parts)
+
+
+def _draw(settings: SegmentSettings, step: int, total: int, count: int) -> Tensor:
+    """Random cells of a step, a function of the seed and the step alone."""
+    generator = np.random.default_rng([settings.seed, step + 1, 7])
+    return torch.from_numpy(generator.integers(0, total, min(count, total)))
