@@ -17,10 +17,9 @@ import torch
 
 from tagmask.errors import TagmaskError
 from tagmask.files import PARTIAL, replacing
-from tagmask.pipeline.run import run as run_all
 from tagmask.stages.pool import pool
 from tests.helpers import process_of
-from tests.pipeline.test_pipeline import IMAGES, products, tiny_run
+from tests.pipeline.tiny import IMAGES, products
 from tests.test_cli import run
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -35,14 +34,6 @@ STAGES = {  # command: the folders it reads, what it makes, bytes left on the di
 }
 PER_IMAGE = ("2_seeds", "4_pseudo", "6_predictions")
 EXPORTS = {"coco": "a.json", "label-studio": "b.json", "cvat": "c.zip", "voc": "folder", "overlays": "pictures"}
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    run_all(tiny_run(out))
-    return out
 
 
 @pytest.fixture

@@ -28,47 +28,10 @@ from tagmask.pipeline.run import RunSummary, run
 from tagmask.pipeline.stages import STAGES as TABLE
 from tagmask.pipeline.stages import stage as row_of
 from tests.helpers import process_of
+from tests.pipeline.tiny import IMAGES, STEPS, products, tiny_run
 from tests.pipeline.toy import ROW
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
-IMAGES, STEPS = 12, 6
-TOLD = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors"}  # hold paths or times
-
-
-def tiny_run(out: Path, **changes: Any) -> RunSettings:
-    """A run of a few steps on a few scenes."""
-    loop: dict[str, Any] = {
-        "steps": STEPS,
-        "batch": 2,
-        "warmup": 1,
-        "log_every": 1,
-        "save_every": 2,
-        "workers": 0,
-        "val_every": 100.0,
-    }
-    values = run_values("scenes", None)
-    sections: dict[str, dict[str, Any]] = {
-        "train": {**loop, "size": 32},
-        "seeds": {"size": 32},
-        "segment": {**loop, "backbone": "test_resnet", "size": 33, "lr": 0.002},
-        "pseudo": {"method": "crf"},
-        "predict": {"crf": False, "flip": False},
-    }
-    for name, small in sections.items():
-        values[name] = dataclasses.replace(values[name], **small)
-    return RunSettings(**{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes})
-
-
-def products(out: Path) -> dict[str, bytes]:
-    files = [file for file in out.rglob("*") if file.is_file() and file.name not in TOLD]
-    return {file.relative_to(out).as_posix(): file.read_bytes() for file in files}
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSummary]:
-    """An undisturbed run."""
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    return out, run(tiny_run(out))
 
 
 def test_from_images_and_tags_to_masks(finished: tuple[Path, RunSummary]) -> None:
@@ -278,12 +241,6 @@ def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
     assert differences({**noted, "input images": 1}, {**usual, "input images": 1}) == ()
     older = {**noted, "model": "mct", "input images": 1}
     assert differences(older, {**usual, "input images": 1}) == ("kind was mct and is now acr",)
-
-
-def test_notes_of_an_earlier_version_are_compared_in_what_both_name() -> None:
-    older = {"model": "0123", "layers": 2, "size": 32, "scene_seed": 0}  # a made_by.json without inputs
-    assert differences(older, {"size": 32, "input classifier": "4567"}) == ()
-    assert differences(older, {"size": 64, "input classifier": "4567"}) == ("size was 32 and is now 64",)
 
 
 @pytest.fixture

@@ -1,0 +1,39 @@
+"""A whole run of a few steps on a few scenes, and the files it makes."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from tagmask.config.run import RunSettings, run_values
+
+IMAGES, STEPS = 12, 6
+CHANGING = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors"}  # hold paths or times
+
+
+def tiny_run(out: Path, **changes: Any) -> RunSettings:
+    loop: dict[str, Any] = {
+        "steps": STEPS,
+        "batch": 2,
+        "warmup": 1,
+        "log_every": 1,
+        "save_every": 2,
+        "workers": 0,
+        "val_every": 100.0,
+    }
+    values = run_values("scenes", None)
+    sections: dict[str, dict[str, Any]] = {
+        "train": {**loop, "size": 32},
+        "seeds": {"size": 32},
+        "segment": {**loop, "backbone": "test_resnet", "size": 33, "lr": 0.002},
+        "pseudo": {"method": "crf"},
+        "predict": {"crf": False, "flip": False},
+    }
+    for name, small in sections.items():
+        values[name] = dataclasses.replace(values[name], **small)
+    return RunSettings(**{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes})
+
+
+def products(out: Path) -> dict[str, bytes]:
+    """The files of a run that are the same whenever and wherever it is made."""
+    files = [file for file in out.rglob("*") if file.is_file() and file.name not in CHANGING]
+    return {file.relative_to(out).as_posix(): file.read_bytes() for file in files}
