@@ -136,7 +136,7 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_hold_known_settings(name: str, tmp_path: Path) -> None:
-    assert PRESETS[name].keys() <= {"run", *SECTIONS}
+    assert PRESETS[name].keys() <= {"run", "paper", *SECTIONS}
     for section, kind in SECTIONS.items():
         values = preset_of(name, section)
         plain = to_plain(kind(out=tmp_path, **read_values(kind, values, name)))

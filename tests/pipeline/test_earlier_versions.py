@@ -237,7 +237,7 @@ def test_a_stopped_training_resumes(
     out, row = tmp_path / "run", stage(name)
     shutil.copytree(finished[0] / "4_pseudo", out / "4_pseudo")
     settings = row.settings_of(tiny_run(out))
-    work = {"train": train, "segment": train_segmenter}[name]
+    work: Any = {"train": train, "segment": train_segmenter}[name]
     save = Loop._save
 
     def save_and_stop(self: Loop, last: bool) -> None:

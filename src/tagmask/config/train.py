@@ -32,11 +32,10 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     freeze: Whole = 0
     """Do not train the stem and this many first blocks."""
     fixed_views: bool = False
-    """Train on whole photos and their mirror images instead of random crops (not the paper's). What the frozen blocks
-    make of them is the same in every epoch: it is computed once, kept in 0_tokens, and used by later stages too."""
+    """Train on whole photos and their mirror images, not on random crops; what the frozen blocks make of them is
+    computed once and kept in 0_tokens."""
     size: Count | None = None
-    """Side of the square training crops in pixels, with --fixed-views long side of the photos; default: the
-    backbone's own."""
+    """Side of the training crops in pixels, with --fixed-views long side of the photos; default: the backbone's."""
     crop_scale: Annotated[float, Limit(above=0, most=1)] = 0.6
     """Smallest share of the image's area in a training crop."""
     long_side: Annotated[tuple[int, int], Limit(least=1, rising=True)] | None = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,14 +18,29 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, places
-from tagmask.stages.images import match_classes
+from tagmask.stages.images import list_skipped, match_classes
 from tagmask.stages.timing import Probe, time_step, timed
-from tagmask.training.head import HeadTrained, gather_cells, train_head
+from tagmask.training.head import gather_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
 
 _HEAD_ONLY = ("net", "head_blocks", "rounds", "cells")  # settings
 _DEEPLAB_ONLY = ("backbone", "caffe", "multi_scale", "freeze_norm", "scales", "val_", "batch", "accumulate", "epochs")
+
+
+@dataclass
+class HeadTrained:
+    """What the training of a head left behind."""
+
+    folder: Path
+    broken: dict[str, str]  # photo: why it could not be used
+    notes: tuple[str, ...]
+    metrics: dict[str, float]
+
+    def summary(self) -> str:
+        loss = f"cross entropy {self.metrics['loss']:.3f} per cell"
+        lines = [*self.notes, *list_skipped(self.broken), loss, f"segmenter: {self.folder / layout.MODEL}"]
+        return "\n".join(lines)
 
 
 def made_from(settings: SegmentSettings) -> Parts:

@@ -7,7 +7,7 @@ round of self-training the head is asked again for every photo, told its tags, a
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +38,6 @@ class Cells:
     features: Tensor  # (M, F) float16
     labels: Tensor  # (M, K) float16, soft
     allowed: Tensor  # (M, K) bool: background and the tags of the cell's photo
-
-
-@dataclass
-class HeadTrained:
-    """What the training left behind."""
-
-    folder: Path
-    broken: dict[str, str]
-    notes: tuple[str, ...]
-    metrics: dict[str, float] = field(default_factory=dict)
-    is_main: bool = True
-
-    def summary(self) -> str:
-        from tagmask.stages.images import list_skipped
-
-        loss = f"cross entropy {self.metrics['loss']:.3f} per cell"
-        return "\n".join([*self.notes, *list_skipped(self.broken), loss, f"segmenter: {self.folder / layout.MODEL}"])
 
 
 def soft_labels(mask: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:
