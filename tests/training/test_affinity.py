@@ -219,7 +219,7 @@ def test_other_regions_do_not_mix_with_an_earlier_training(tmp_path: Path) -> No
     catalog = photos(tmp_path, 4)
     train_affinity(catalog, tmp_path / "regions", small(steps=1, size=24), tmp_path / "net")
     write_mask(tmp_path / "regions/0.png", np.zeros((40, 56), np.uint8))
-    with pytest.raises(TagmaskError, match=r"regions was .*--restart"):
+    with pytest.raises(TagmaskError, match=r"regions changed.*--restart"):
         train_affinity(catalog, tmp_path / "regions", small(steps=1, size=24), tmp_path / "net")
 
 

@@ -195,7 +195,7 @@ def test_a_training_of_an_earlier_version_is_resumed(run: Path, monkeypatch: pyt
 def test_other_pseudo_labels_do_not_mix_with_an_earlier_training(run: Path) -> None:
     train_segmenter(settings(run, steps=1))
     write_mask(run / "4_pseudo/scene_000000.png", np.zeros(Scenes(1, 0).load_image(0).shape[:2], np.uint8))
-    with pytest.raises(TagmaskError, match=r"labels was .*--restart"):
+    with pytest.raises(TagmaskError, match=r"labels changed.*--restart"):
         train_segmenter(settings(run, steps=1))
 
 
