@@ -57,7 +57,7 @@ def test_once(tmp_path: Path) -> None:
     assert len(calls) == 1
     assert seconds_of(tmp_path / "x" / "done.json") < 5
     (tmp_path / "x" / "done.json").write_text("[]")
-    with pytest.raises(TagmaskError, match="delete it to redo its part"):
+    with pytest.raises(TagmaskError, match="delete it, and its part is redone"):
         once(tmp_path / "x" / "done.json", {}, work)
 
 

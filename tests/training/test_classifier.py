@@ -272,7 +272,7 @@ def test_other_settings_do_not_mix_with_an_earlier_training(tmp_path: Path) -> N
 
 def test_a_setting_that_is_left_out_is_another(tmp_path: Path) -> None:
     train(tiny_settings(tmp_path, steps=2))
-    with pytest.raises(TagmaskError, match=r"steps was 2 and is now None.*--restart"):
+    with pytest.raises(TagmaskError, match=r"steps was 2 and is now the default.*--restart"):
         train(tiny_settings(tmp_path, steps=None, epochs=1))
 
 
