@@ -61,9 +61,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["export", "--out", "x"], "--to is missing; name the file or folder to write, or --onnx FILE"),
         (["export", "--out", "x", "--to", "y.json"], "x/6_predictions holds no mask of these images; make some with"),
         (["export", "--out", "x", "--onnx", "y.onnx"], "x/5_segmenter/config.json does not exist"),
-        (["paper"], "name a table or figure first: ablation, methods"),
+        (["paper"], "name a table or figure first: compare-coco, compare-seeds"),
         (["paper", "ablaton", "--out", "x"], "no table or figure 'ablaton'; did you mean 'ablation'?"),
-        (["paper", "zebra", "--out", "x"], "choose from ablation, methods"),
+        (["paper", "zebra", "--out", "x"], "choose from compare-coco, compare-seeds"),
         (["paper", "ablation", "--preset", "photos", "--out", "x"], "there is no preset 'photos'"),
         (
             ["paper", "ablation", "--out", "x", "--score-split", "val"],
