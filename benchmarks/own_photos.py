@@ -3,7 +3,7 @@
 Both routes run as a user types them, each in a process of its own: train, seeds, pseudo, segment, predict, report. The
 DeepLab route is the former preset: random crops, generic maps, a ResNet-18 trained for 4,000 steps. Only
 ``--deeplab-steps`` of them are run, and its segment time is scaled up. Photos are scenes enlarged to 512 pixels, unless
-a folder and a table are given; without --weights backbones start from random weights: times are the same, masks are not.
+a folder and a table are given; without --weights backbones start from random weights: the times are the same.
 
     python benchmarks/own_photos.py --photos 24
     python benchmarks/own_photos.py --images photos --tags tags.csv --weights vit_small.safetensors

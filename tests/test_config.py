@@ -28,6 +28,7 @@ from tagmask.config import (
     write_section,
 )
 from tagmask.config.base import Limit
+from tagmask.config.paper import PaperTop
 from tagmask.config.run import SECTIONS, RunSettings, run_values
 from tagmask.errors import TagmaskError
 
@@ -137,6 +138,7 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_hold_known_settings(name: str, tmp_path: Path) -> None:
     assert PRESETS[name].keys() <= {"run", "paper", *SECTIONS}
+    read_values(PaperTop, PRESETS[name].get("paper", {}), name)
     for section, kind in SECTIONS.items():
         values = preset_of(name, section)
         plain = to_plain(kind(out=tmp_path, **read_values(kind, values, name)))
