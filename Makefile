@@ -16,7 +16,7 @@ demo: $(VENV)/.ready
 	$(BIN)/tagmask demo --out demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

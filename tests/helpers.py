@@ -1,12 +1,17 @@
 """Tiny data and models for the tests."""
 
 import multiprocessing
-from collections.abc import Callable
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tagmask.cli import main
 from tagmask.config import TrainSettings, preset_of
 from tagmask.models.classifier import Classifier
 
@@ -31,8 +36,31 @@ def tiny_settings(out: Path, **changes: Any) -> TrainSettings:
     return TrainSettings(out=out, **{**preset_of("scenes", "train"), **small, **changes})
 
 
-def process_of(work: Callable[..., None], *arguments: Any) -> Any:
-    """A process for some work, not yet started; the libraries are imported once for all of them."""
+def forkserver(_method: str = "") -> Any:
+    """Starts processes that have the libraries already; in place of ``get_context``, for pools of processes too."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"])
-    return context.Process(target=work, args=arguments)
+    return context
+
+
+def process_of(work: Callable[..., None], *arguments: Any) -> Any:
+    """A process for some work, not yet started."""
+    return forkserver().Process(target=work, args=arguments)
+
+
+def silent_command(words: Sequence[str]) -> None:
+    """A command as a user types it, with one thread and without output."""
+    torch.set_num_threads(1)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    main(words)
+
+
+def kill_once(is_time: Callable[[], bool], work: Callable[..., None], *arguments: Any, seconds: float = 120) -> None:
+    """Start some work in a process of its own and kill it as soon as ``is_time`` says so."""
+    process, end = process_of(work, *arguments), time.monotonic() + seconds
+    process.start()
+    while process.is_alive() and not is_time() and time.monotonic() < end:
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, "it ended before it was killed"

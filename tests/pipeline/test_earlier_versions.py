@@ -7,6 +7,7 @@ and in resume points, and some settings had other names or did not exist.
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ def test_a_stopped_training_resumes(
     out, row = tmp_path / "run", stage(name)
     shutil.copytree(finished[0] / "4_pseudo", out / "4_pseudo")
     settings = row.settings_of(tiny_run(out))
-    work: Any = {"train": train, "segment": train_segmenter}[name]
+    work: Callable[[Any], Any] = train if name == "train" else train_segmenter
     save = Loop._save
 
     def save_and_stop(self: Loop, last: bool) -> None:

@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,15 +21,15 @@ from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
+from tagmask.stages import pseudo as stage
 from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
 from tagmask.stages.pseudo import attention_walk, label_image, make_pseudo, net_walk
 from tagmask.stages.score import score_run
 from tagmask.stages.seeds import write_seeds
 from tagmask.stages.segment import train_segmenter
-from tests.helpers import tiny_classifier
+from tests.helpers import forkserver, kill_once, tiny_classifier
 
-ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL_NET = AffinitySettings(backbone="test_resnet", size=48, batch=2, steps=2, lr=1e-3, head_lr=1.0, log_every=1)
 
 
@@ -86,7 +83,8 @@ def test_labels_equal_the_pure_function(run: Path) -> None:
     assert (found == label_pixels(scene.image, scene.tags, maps, 0.4)).all()
 
 
-def test_processes_and_shards_change_nothing(run: Path) -> None:
+def test_processes_and_shards_change_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
     make_pseudo(settings(run, background=0.5))
     whole = labels(run)
     make_pseudo(settings(run, background=0.5, processes=2, restart=True))
@@ -228,24 +226,24 @@ def test_small_images_walk(size: tuple[int, int]) -> None:
     assert np.isfinite(walked).all()
 
 
+def label_slowly(settings: PseudoSettings) -> None:
+    """In a process of its own that is killed in between."""
+
+    def write_slowly(*arguments: Any) -> None:
+        time.sleep(0.1)
+        write_mask(*arguments)
+
+    pytest.MonkeyPatch().setattr(stage, "write_mask", write_slowly)
+    torch.set_num_threads(1)
+    make_pseudo(settings)
+
+
 def test_a_kill_and_a_second_start_end_alike(run: Path) -> None:
     make_pseudo(settings(run, background=0.5))
     whole = labels(run)
     for file in (run / "4_pseudo").glob("*"):
         file.unlink()
-    command = f"""
-import time
-from pathlib import Path
-from tagmask.config import PseudoSettings
-import tagmask.stages.pseudo as stage
-slow, stage.write_mask = stage.write_mask, lambda *a: (time.sleep(0.3), slow(*a))
-stage.make_pseudo(PseudoSettings(out=Path({str(run)!r}), count=6, method="crf", background=0.5))
-"""
-    process = subprocess.Popen([sys.executable, "-c", command], env=ENV, stderr=subprocess.DEVNULL)
-    while len(labels(run)) < 2 and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_once(lambda: len(labels(run)) >= 2, label_slowly, settings(run, background=0.5))
     assert 2 <= len(labels(run)) < 6
     again = make_pseudo(settings(run, background=0.5))
     assert again.kept >= 2

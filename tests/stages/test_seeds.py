@@ -3,10 +3,6 @@
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +23,7 @@ from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
 from tagmask.stages.score import SeedTally, count_piece, score_seeds
 from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
-from tests.helpers import tiny_classifier
-
-ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
+from tests.helpers import forkserver, kill_once, silent_command, tiny_classifier
 
 
 @pytest.fixture
@@ -115,16 +109,11 @@ def test_finished_files_are_kept_and_damaged_ones_made_again(run: Path) -> None:
 
 def test_killed_and_resumed_gives_identical_files(run: Path) -> None:
     twin = _twin(run)
-    command = [sys.executable, "-m", "tagmask", "seeds", "--count", "40", "--batch", "1", "--out"]
-    subprocess.run([*command, str(run)], env=ENV, check=True, capture_output=True)
-    process = subprocess.Popen([*command, str(twin)], env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while len(list(twin.glob("2_seeds/*.npz"))) < 5 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert len(list(twin.glob("2_seeds/*.npz"))) < 40
-    subprocess.run([*command, str(twin)], env=ENV, check=True, capture_output=True)
+    seed_catalog(settings(run, count=40, batch=1))
+    words = ["seeds", "--count", "40", "--batch", "1", "--no-flip", "--out", str(twin)]
+    kill_once(lambda: len(list(twin.glob("2_seeds/*.npz"))) >= 5, silent_command, words)
+    assert 5 <= len(list(twin.glob("2_seeds/*.npz"))) < 40
+    seed_catalog(settings(twin, count=40, batch=1))
     assert contents(run / "2_seeds") == contents(twin / "2_seeds")
 
 
@@ -292,6 +281,7 @@ def test_score_reads_each_file_once_and_writes_its_files(run: Path, monkeypatch:
     table = scores.table()
     assert "oracle" in table
     assert f"{100 * best['miou_present']:6.1f}" in table
+    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
     two = score_seeds(ScoreSettings(out=run, count=8, processes=2))
     np.testing.assert_array_equal(two.curves["plain"].miou_present, scores.curves["plain"].miou_present)
     assert two.chosen == scores.chosen

@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +26,7 @@ from tagmask.scenes.catalog import Scenes
 from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask, TwoViews
 from tagmask.training.loop import Loop
-from tests.helpers import tiny_classifier, tiny_settings
+from tests.helpers import kill_once, process_of, silent_command, tiny_classifier, tiny_settings
 
 FLAGS = [
     "--preset",
@@ -47,7 +44,6 @@ FLAGS = [
     "--val-every",
     "1",
 ]
-ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def final(out: Path) -> dict[str, torch.Tensor]:
@@ -180,18 +176,17 @@ def test_stopped_after_any_step_and_resumed_is_bit_identical(
 
 
 def test_sigkill_and_resume_is_bit_identical(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tagmask", "train", *FLAGS, "--steps", "12", "--save-every", "2", "--out"]
-    subprocess.run([*command, str(tmp_path / "whole")], env=ENV, check=True, capture_output=True)
+    words = ["train", *FLAGS, "--steps", "12", "--save-every", "2", "--out"]
+    whole = process_of(silent_command, [*words, str(tmp_path / "whole")])
+    whole.start()
     log = tmp_path / "killed/1_classifier/log.jsonl"
-    process = subprocess.Popen(
-        [*command, str(tmp_path / "killed")], env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 120
-    while not (log.exists() and log.read_text().count('"lr"') >= 5) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    subprocess.run([*command, str(tmp_path / "killed")], env=ENV, check=True, capture_output=True)
+    is_amid = lambda: log.exists() and log.read_text().count('"lr"') >= 5  # noqa: E731
+    kill_once(is_amid, silent_command, [*words, str(tmp_path / "killed")])
+    resumed = process_of(silent_command, [*words, str(tmp_path / "killed")])
+    resumed.start()
+    for process in (whole, resumed):
+        process.join()
+        assert process.exitcode == 0
     assert_identical(tmp_path / "whole", tmp_path / "killed")
 
 
@@ -199,13 +194,16 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     # one step of plain SGD with lr 1: the change of the weights is the gradient
     flags = "--steps 1 --optimizer sgd --lr 1 --momentum 0 --weight-decay 0 --clip 0 --warmup 0 --alpha 100 --beta 100"
     command = ["tagmask", "train", *FLAGS, *flags.split(), "--out"]
-    subprocess.run([sys.executable, "-m", *command, str(tmp_path / "one")], env=ENV, check=True, capture_output=True)
+    one = process_of(silent_command, [*command[1:], str(tmp_path / "one")])
+    one.start()
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     launch += ["-m", *command, str(tmp_path / "two")]
-    done = subprocess.run(launch, env=ENV, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("classifier:") == 1  # one of the processes speaks
+    one.join()
+    assert one.exitcode == 0
     single, pair = final(tmp_path / "one"), final(tmp_path / "two")
     torch.manual_seed(0)
     start = initial_weights(tmp_path)
