@@ -55,8 +55,13 @@ def test_exif_orientation_is_undone(tmp_path: Path, orientation: int, suffix: st
 def test_exif_orientation_of_a_jpeg(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.new("RGB", (40, 20), (200, 10, 10)).save(tmp_path / "a.jpg", exif=exif)
-    assert read_image(tmp_path / "a.jpg").shape == (40, 20, 3)
+    stored = np.zeros((20, 40, 3), np.uint8)
+    stored[:, :20] = 200  # left half; turned clockwise it is the upper half
+    Image.fromarray(stored).save(tmp_path / "a.jpg", exif=exif)
+    image = read_image(tmp_path / "a.jpg").astype(int)
+    assert image.shape == (40, 20, 3)
+    assert (abs(image[:16] - 200) < 9).all()
+    assert (image[24:] < 9).all()
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

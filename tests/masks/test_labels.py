@@ -59,7 +59,10 @@ def test_confident_regions_follow_their_definition() -> None:
 
 
 def test_greyscale_and_thin_images() -> None:
-    assert label_pixels(GREY[:1, :, 0], [0], MAPS[:1, :1], 0.3, SEEDS).shape == (1, 3)
+    for rows in (1, 2):
+        coloured = label_pixels(GREY[:rows], [0, 1], MAPS[:, :rows], 0.3, SEEDS)
+        assert label_pixels(GREY[:rows, :, 0], [0, 1], MAPS[:, :rows], 0.3, SEEDS).tolist() == coloured.tolist()
+    assert label_pixels(GREY[:1, :, 0], [0, 1], MAPS[:, :1], 0.3).tolist() == [[1, 2, 0]]
 
 
 def test_agreement() -> None:

@@ -146,9 +146,16 @@ def test_the_small_backbone_brings_its_weights() -> None:
 
 
 def test_local_weights_at_another_size_resample_positions(tmp_path: Path) -> None:
-    save_file(tiny_classifier(size=32).vit.state_dict(), tmp_path / "w.safetensors")
+    weights = tiny_classifier(size=32).vit.state_dict()
+    columns = torch.arange(4.0).repeat(4)  # of a grid of 4 × 4 patches
+    weights["pos_embed"] = torch.cat([torch.tensor([9.0]), columns])[None, :, None].repeat(1, 1, 96)
+    save_file(weights, tmp_path / "w.safetensors")
     model = Classifier("tagmask_tiny", 3, img_size=64, weights=tmp_path / "w.safetensors")
-    assert model.vit.pos_embed.shape == (1, 65, 96)
+    token, grid = model.vit.pos_embed[0, 0], model.vit.pos_embed[0, 1:].unflatten(0, (8, 8))
+    assert (token == 9).all()
+    torch.testing.assert_close(grid, grid[:1, :, :1].expand(8, 8, 96))  # the same in all rows
+    middle = (torch.arange(8.0) - 0.5) / 2  # centres of the finer cells
+    torch.testing.assert_close(grid[0, 2:6, 0], middle[2:6], rtol=0, atol=0.05)
 
 
 def test_weights_that_do_not_fit(tmp_path: Path) -> None:

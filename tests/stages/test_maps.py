@@ -1,5 +1,6 @@
 """Maps of whole photos: nothing is shifted, views are undone, values are stretched."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 
 import tagmask.stages.maps as module
 from tagmask.acr.localize import Maps as ToyMaps
+from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
 from tagmask.methods import METHODS, Method
 from tagmask.models.classifier import Classifier
@@ -154,3 +156,38 @@ def test_a_square_shape_squeezes_the_image(monkeypatch: pytest.MonkeyPatch) -> N
         made = make_maps(tiny_classifier(), [image], [[0]], settings)[0]
         assert made.plain.shape == (1, 32, 64)
     assert sizes == [(32, 64), (16, 32), (64, 64), (32, 32)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layers": 1},
+        {"centre": True},
+        {"transpose": True},
+        {"affinity_steps": 2},
+        {"compete": True},
+        {"propagation": 0.5},
+        {"affinity_blocks": (1, 2)},
+        {"method": "generic"},
+    ],
+    ids=str,
+)
+def test_every_setting_reaches_the_localisation(changes: dict[str, Any]) -> None:
+    """Maps of an image of whole patches are those of the localisation, stretched; and the setting changes them."""
+    model = tiny_classifier()
+    image = np.random.default_rng(0).integers(0, 256, (32, 40, 3), np.uint8)
+    tensor = model.normalize(torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255)
+    options: dict[str, Any] = dict(changes)
+    if "affinity_blocks" in options:
+        options["affinity_blocks"] = range(1, 3)
+    if "method" in options:
+        options["method"] = METHODS["generic"].maps
+    settings = MapSettings(size=40, flip=False)
+    default = make_maps(model, [image], [[0, 2]], settings)[0].refined
+    made = make_maps(model, [image], [[0, 2]], dataclasses.replace(settings, **changes))[0]
+    for maps, expected in zip(
+        (made.plain, made.refined), localize_both(model, tensor, [[0, 2]], **options), strict=True
+    ):
+        pixels = torch.nn.functional.interpolate(expected[0][None].detach(), (32, 40), mode="bilinear")[0]
+        np.testing.assert_allclose(maps, stretch(pixels).numpy(), atol=1e-5)
+    assert np.abs(made.refined - default).max() > 0.01
