@@ -4,8 +4,8 @@
 ``walk``       PSA: a random walk on the affinities that AffinityNet learnt from confident regions.
 ``attention``  a random walk on the classifier's own patch affinity: no second network to train.
 
-Deviation: after either walk each map is stretched to 0 … 1, unless ``stretch`` is false; neither PSA nor the ACR
-authors' scripts do this.
+Deviation: after either walk each map is stretched to 0 … 1, unless ``stretch`` is false; neither PSA nor
+MCTformer's copy of it does this.
 """
 
 from typing import Any, Protocol
