@@ -10,7 +10,7 @@ Ratios are against plain; goal: tagmask at most 1.1× the time and 1.1× the mem
 
 Time: the ways take turns, each in its own process, and the fastest step counts; processor time with one thread, which
 other programs hardly disturb, else wall time. Memory: the largest resident size of one more process per way, beyond its
-size before the model was made: weights, gradients, activations and work space. There malloc is told to give freed
+size before the model was made: weights, gradients, activations and work space. There malloc is set to give freed
 tensors back at once, so that the number does not depend on how the heap happens to break up.
 
 The default takes about two minutes, `--backbones vit_base_r50_s16_384 --repeats 5` (384 px) about twenty.

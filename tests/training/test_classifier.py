@@ -411,7 +411,7 @@ def test_random_augmentation_changes_colours_and_depends_on_the_position_alone(t
 
 
 def test_mctformers_recipe_trains(tmp_path: Path) -> None:
-    recipe = {**MCT_RECIPE, "epochs": 1.0, "batch": 4}
+    recipe = {**MCT_RECIPE, "epochs": 1.0, "batch": 4, "warmup": 0}
     base = tiny_settings(tmp_path, kind="mct", steps=None, warmup=0, val_fraction=0.0)
     trained = train(dataclasses.replace(base, **recipe))
     rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]

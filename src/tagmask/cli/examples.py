@@ -85,7 +85,7 @@ examples:
   tagmask pseudo --out run --affinity.pretrained           AffinityNet and random walk (PSA), as in the paper
   tagmask pseudo --out run --method crf --processes 4      only the dense CRF, nothing to train
   tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
-  tagmask pseudo --preset voc-paper --out run              as in the ACR authors' scripts
+  tagmask pseudo --preset voc-paper --out run              as the ACR authors do it
   tagmask pseudo --out run --background-power 16 --steps 256 --beta 8 --no-crf      as PSA was published
 """
 

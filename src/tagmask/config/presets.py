@@ -159,8 +159,10 @@ MCT_RECIPE: Section = {  # MCTformer's own training
     "lr": 5e-4 * 64 / 512,
     "weight_decay": 0.05,
     "schedule": "cosine",
+    "warmup": 827,  # five epochs of VOC
     "epochs": 60.0,
     "batch": 64,
+    "crop_scale": 0.08,
     "drop_path": 0.1,
     "augment": "rand",
 }

@@ -46,7 +46,7 @@ class PseudoSettings(ShardSettings, DataSettings):
     maps: Literal["refined", "plain"] | None = None
     """The seeds that are labelled: with affinity or without; default: without for attention, which adds its own."""
     background: Annotated[float, Limit(least=0, most=1)] | None = None
-    """Score of the background, 0 to 1; the authors' scripts use 0.55; default: chosen by --rule, without masks."""
+    """Score of the background, 0 to 1; the ACR authors' is 0.55; default: chosen by --rule, without masks."""
     background_power: Positive | None = None
     """Let a background of (1 − highest map)^POWER walk along with the maps instead of a constant; PSA's POWER is 16."""
     stretch: bool | None = None

@@ -6,7 +6,7 @@ T = row-normalised a^β, maps ← T^t · maps.
 
 Deviations: T is applied step by step as a sparse matrix instead of being squared as a dense one (same result);
 every pair inside the grid is connected, also at the borders and corners that PSA's index table leaves out.
-``beta`` is 36, as in the ACR authors' scripts; PSA's is 8.
+``beta`` is 36, the ACR authors'; PSA's is 8.
 """
 
 from typing import Any

@@ -7,7 +7,7 @@
 The background's score is constant: as set, or chosen without masks from the histogram of the maps that are labelled.
 With ``background_power`` it is (1 − highest map)^power and walks along with the maps, as in PSA.
 
-Deviations from PSA and from the ACR authors' scripts: maps are stretched after the walk (``stretch``), and a CRF
+Deviations from PSA and MCTformer's copy of it: maps are stretched after the walk (``stretch``), and a CRF
 corrects the labels (``crf``). docs/paper-settings.md lists all settings.
 """
 
