@@ -74,7 +74,7 @@ def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None
     """The preset `scenes`; predictions are restricted to the tags of a picture."""
     values = run_values("scenes", None)
     values["train"] = dataclasses.replace(values["train"], steps=settings.steps, seed=settings.seed, **(changes or {}))
-    values["pseudo"] = dataclasses.replace(values["pseudo"], rule=RULE, processes=min(4, os.cpu_count() or 1))
+    values["pseudo"] = dataclasses.replace(values["pseudo"], rule=RULE)
     values["segment"] = dataclasses.replace(values["segment"], seed=settings.seed)
     values["predict"] = dataclasses.replace(values["predict"], use_tags=True)
     return RunSettings(**{**values, "out": out})

@@ -76,8 +76,8 @@ class PseudoSettings(ShardSettings, DataSettings):
     """attention: long side of the image in pixels; default: as for seeds."""
     affinity: AffinitySettings = field(default_factory=AffinitySettings)
     """walk: how AffinityNet is trained."""
-    processes: Count = 1
-    """Label with this many processes, one thread each."""
+    processes: Count | None = None
+    """Label with this many processes, one thread each; default: one for each core."""
     restart: bool = False
     """Discard earlier labels and make all of them; walk: the regions and the network too."""
 

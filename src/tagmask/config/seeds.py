@@ -114,8 +114,8 @@ class ScoreSettings(DataSettings):
     basic = "masks processes"
     out: Path
     """Folder of the run."""
-    processes: Count = 1
-    """Read and count with this many processes."""
+    processes: Count | None = None
+    """Read and count with this many processes; default: one for each core."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,8 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     """Folder of a trained segmenter; default: 5_segmenter of the run."""
     photos: Path | None = None
     """A folder of photos without tags, instead of --data; sub-folders are read too."""
+    processes: Count | None = None
+    """Predict with this many processes, one thread each; default: one for each core with a head, otherwise one."""
     use_tags: bool = False
     """Rule out the classes that an image is not tagged with."""
     probabilities: bool = False

@@ -1,11 +1,13 @@
 """Shared by the stages that write one file per image: which images this process has, and what was done."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from tagmask.config import parse_shard
 from tagmask.data.catalog import Catalog
@@ -14,7 +16,7 @@ from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import Segmenter
 from tagmask.pipeline.layout import skipped_file
-from tagmask.stages.pool import launched_shard
+from tagmask.stages.pool import count_processes, each, launched_shard
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 
@@ -80,3 +82,24 @@ def split_tags(tags: str | None) -> list[str] | None:
     if names is not None and not all(names):
         raise TagmaskError(f"--tags {tags!r} contains an empty tag; write, for example, dog,sofa.")
     return names
+
+
+def each_image(
+    work: Callable[[int], None], catalog: Catalog, todo: Sequence[int], processes: int | None, title: str, quiet: bool
+) -> dict[str, str]:
+    """Do ``work`` for each image; returns those that failed, with the reason."""
+    skipped: dict[str, str] = {}
+    results = each(partial(_attempt, work), todo, count_processes(processes, len(todo)), chunksize=8)
+    for i, why in zip(todo, tqdm(results, title, len(todo), unit="image", disable=quiet), strict=True):
+        if why:
+            skipped[catalog.name(i)] = why
+    return skipped
+
+
+def _attempt(work: Callable[[int], None], i: int) -> str:
+    """Why item ``i`` failed; empty if it did not."""
+    try:
+        work(i)
+    except TagmaskError as error:
+        return str(error)
+    return ""

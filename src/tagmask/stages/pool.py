@@ -14,8 +14,14 @@ from tagmask.errors import TagmaskError
 
 Each = Callable[..., Iterator[Any]]  # (items, chunksize=1) -> the results in order
 _LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_WORTH = 48  # images from which on starting processes, a few seconds, is worth it
 _stopped: Any = None  # in the processes of the pool an event: no further item
 _work: Any = None  # and what they do
+
+
+def count_processes(asked: int | None, images: int) -> int:
+    """As many processes as asked for; otherwise one for each core, or a single one for few images."""
+    return asked or (os.cpu_count() or 1 if images >= _WORTH else 1)
 
 
 def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunksize: int = 1) -> Iterator[Any]:

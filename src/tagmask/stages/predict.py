@@ -7,19 +7,19 @@ the mask of one photo.
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image as Pillow
-from tqdm import tqdm
 
 from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.tokens import Tokens, TokenStore, photo_features
-from tagmask.errors import ImageError, TagmaskError
+from tagmask.errors import TagmaskError
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
@@ -27,7 +27,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.stages.images import Image, Made, is_readable, match_classes, share_of, split_tags
+from tagmask.stages.images import Image, Made, each_image, is_readable, match_classes, share_of, split_tags
 from tagmask.stages.probabilities import Probabilities, head_probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
@@ -53,7 +53,7 @@ def made_from(settings: PredictSettings) -> record.Parts:
 def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -> Made:
     """Predict the mask of every image that has none yet."""
     check(settings)
-    model = on_device(load_segmenter(_segmenter(settings)))
+    model = _load(_segmenter(settings), settings)
     if settings.photos is not None:
         catalog = open_photos(settings.photos, model.classes)
     elif catalog is None:
@@ -75,19 +75,29 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     store = None
     if isinstance(model, HeadSegmenter) and settings.photos is None:
         store = TokenStore.features_of(model, settings.out, settings.tokens_limit)
-    for i in tqdm(todo, desc="predict", unit="image", disable=shard[0] > 0):
-        try:
-            image = catalog.load_image(i)
-            tokens = store.get(catalog, i) if store else None
-        except ImageError as error:
-            done.skipped[catalog.name(i)] = str(error)
-            continue
-        allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
-        _write(done.folder, catalog.name(i), chances, settings.probabilities)
-        done.made += 1
+    work = partial(_predict_image, catalog, model, numbers, settings, store)
+    alone = store is None or model.mean.device.type != "cpu"  # a network on many threads, or on a GPU
+    processes = settings.processes or (1 if alone else None)
+    done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
+    done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
     return done
+
+
+def _predict_image(
+    catalog: Catalog,
+    model: Segmenter,
+    numbers: list[int],
+    settings: PredictSettings,
+    store: TokenStore | None,
+    i: int,
+) -> None:
+    """Write the mask of item ``i``."""
+    image = catalog.load_image(i)
+    tokens = store.get(catalog, i) if store else None
+    allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
+    chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
+    _write(settings.out / layout.PREDICTIONS, catalog.name(i), chances, settings.probabilities)
 
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
@@ -133,6 +143,14 @@ def estimate(probe: Probe) -> float:
     return timed(lambda: _chances(model, probe.image, probe.classes, settings))
 
 
+def _load(folder: Path, settings: MaskSettings) -> Segmenter:
+    """The segmenter of a folder, if it can do what is asked for."""
+    model = on_device(load_segmenter(folder))
+    if isinstance(model, HeadSegmenter) and settings.tile is not None:
+        raise TagmaskError("--tile is for DeepLabV2; a head sees every photo at the same size, leave it out.")
+    return model
+
+
 def _segmenter(settings: PredictSettings) -> Path:
     return settings.model or settings.out / layout.SEGMENTER
 
@@ -148,8 +166,6 @@ def _chances(
     """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
     views: dict[str, Any] = {"scales": settings.scales, "flip": settings.flip, "tags": allowed}
     if isinstance(model, HeadSegmenter):
-        if settings.tile is not None:
-            raise TagmaskError("--tile is for DeepLabV2; a head sees every photo at the same size, leave it out.")
         chances = head_probabilities(model, image, tokens=tokens, **views)
     else:
         chances = predict_probabilities(model, image, tile=settings.tile, halo=settings.halo, **views)
@@ -192,7 +208,7 @@ def predict(
 def predict_photo(settings: PredictPhotoSettings) -> str:
     """The mask of a photo for the command line; returns what to print."""
     check(settings)
-    model = on_device(load_segmenter(settings.model))
+    model = _load(settings.model, settings)
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
     mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)

@@ -42,9 +42,9 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring.threshold import choosers
-from tagmask.stages.images import Image, Made, is_readable, share_of
+from tagmask.stages.images import Image, Made, each_image, is_readable, share_of
 from tagmask.stages.maps import block_range, views
-from tagmask.stages.pool import each, launched_shard, single_process
+from tagmask.stages.pool import count_processes, launched_shard, single_process
 from tagmask.stages.probabilities import resized
 from tagmask.stages.seeds import as_float, read_seeds
 from tagmask.stages.timing import Probe, timed
@@ -96,7 +96,7 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     todo = [i for i, file in labels.items() if not is_readable(read_mask, file, len(catalog.classes))]
     done = Pseudo("pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background)
     work = partial(label_image, catalog, settings, background)
-    done.skipped = _each(work, catalog, todo, settings.processes, "pseudo", shard[0] > 0)
+    done.skipped = each_image(work, catalog, todo, settings.processes, "pseudo", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
     return done
@@ -156,7 +156,7 @@ def estimate(probe: Probe) -> float | None:
     maps = np.broadcast_to(ramp, (len(probe.classes), *probe.image.shape[:2])).copy()
     crf = PRESETS[settings.crf_preset] if settings.crf else None
     seconds = timed(lambda: label_pixels(probe.image, probe.classes, maps, 0.5, crf))
-    return seconds * (2 if settings.unsure else 1) / settings.processes
+    return seconds * (2 if settings.unsure else 1) / count_processes(settings.processes, len(probe.catalog))
 
 
 def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
     parts = {name: value for name, value in made_from(settings).items() if name.startswith(("alpha_", record.INPUT))}
     record.Record(regions, "**/*.png").claim(parts, catalog, "confident regions", settings.restart, files)
     todo = [i for i, file in enumerate(files) if not file.is_file()]
-    skipped = _each(partial(write_regions, catalog, settings), catalog, todo, settings.processes, "regions", False)
+    skipped = each_image(partial(write_regions, catalog, settings), catalog, todo, settings.processes, "regions", False)
     if todo:
         from tagmask.show.seeds import show_regions
 
@@ -276,22 +276,3 @@ def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, di
     image = catalog.load_image(i)
     check_maps(image, seeds["classes"].tolist(), seeds["plain"])
     return image, seeds
-
-
-def _each(work: Any, catalog: Catalog, todo: list[int], processes: int, name: str, quiet: bool) -> dict[str, str]:
-    """Do ``work`` for each image; returns those that failed, with the reason."""
-    skipped: dict[str, str] = {}
-    results = each(partial(_attempt, work), todo, processes, chunksize=8)
-    for i, why in zip(todo, tqdm(results, name, len(todo), unit="image", disable=quiet), strict=True):
-        if why:
-            skipped[catalog.name(i)] = why
-    return skipped
-
-
-def _attempt(work: Any, i: int) -> str:
-    """Why item ``i`` failed; empty if it did not."""
-    try:
-        work(i)
-    except TagmaskError as error:
-        return str(error)
-    return ""

@@ -24,7 +24,7 @@ from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring import Curve, Sweep, choosers
 from tagmask.scoring.confusion import Scores, confusion, iou
-from tagmask.stages.pool import each
+from tagmask.stages.pool import count_processes, each
 from tagmask.stages.seeds import read_seeds
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
@@ -222,7 +222,7 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
     return scores
 
 
-def score_labels(catalog: Catalog, folder: Path, processes: int = 1) -> LabelScores:
+def score_labels(catalog: Catalog, folder: Path, processes: int | None = 1) -> LabelScores:
     """Compare every mask of a folder with the truth."""
     return _count(LabelScores, catalog, folder, processes)
 
@@ -241,12 +241,13 @@ def list_missing(missing: dict[str, str]) -> list[str]:
 Tally = TypeVar("Tally", SeedTally, LabelScores)
 
 
-def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int) -> Tally:
+def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int | None) -> Tally:
     """Counts over the whole catalog, shared out over processes in small pieces."""
     pieces = [range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)]
     total = kind(catalog.classes)
     with tqdm(total=len(catalog), desc=f"score {folder.name}", unit="image") as bar:
-        for tally in each(partial(count_piece, kind, catalog, folder), pieces, processes):
+        work, count = partial(count_piece, kind, catalog, folder), count_processes(processes, len(catalog))
+        for tally in each(work, pieces, count):
             total.merge(tally)
             total.missing |= tally.missing
             total.images += tally.images
