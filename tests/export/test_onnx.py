@@ -13,6 +13,8 @@ from torch import nn
 from tagmask.errors import TagmaskError
 from tagmask.export import onnx as ours
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.head import HeadSegmenter
+from tests.helpers import tiny_classifier
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -85,3 +87,19 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(TagmaskError, match=rf"needs the package {package}; install it with: .*tagmask\[onnx\]"):
         ours.write_onnx(network(), tmp_path / "net.onnx")
+
+
+def test_a_head_on_tokens(tmp_path: Path) -> None:
+    """An image of any size, seen as a square; against the network and a second size."""
+    model = HeadSegmenter(tiny_classifier(), (1, 3), 40).eval()
+    with torch.no_grad():
+        model.linear.weight.normal_()
+    ours.write_onnx(model, tmp_path / "head.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "head.onnx"), providers=["CPUExecutionProvider"])
+    image = torch.rand(1, 3, 30, 50)
+    (probabilities,) = session.run(None, {"image": image.numpy()})
+    square = torch.nn.functional.interpolate(image, (40, 40), mode="bilinear")
+    with torch.no_grad():
+        cells = model(model.normalize(square))
+    expected = torch.nn.functional.interpolate(cells, (30, 50), mode="bilinear").softmax(1)
+    np.testing.assert_allclose(probabilities, expected, atol=1e-4)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.files import replacing
-from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.head import HeadSegmenter
+from tagmask.models.kinds import Segmenter
 
 TOLERANCE = 1e-4  # of a probability
 _OPSET = 17
@@ -27,19 +29,24 @@ _SIZES = ((97, 129), (80, 66))  # heights and widths for the check: odd, even, a
 
 
 class WholeNetwork(nn.Module):
-    """From an image to probabilities."""
+    """From an image to probabilities. A head on tokens sees every image as a square of its size in whole patches."""
 
-    def __init__(self, model: DeepLabV2) -> None:
+    def __init__(self, model: Segmenter) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, image: Tensor) -> Tensor:
         """(N, 3, H, W) in [0, 1] to (N, K, H, W)."""
-        logits = self.model(self.model.normalize(image))
-        return self.model.upsample(logits, (image.shape[2], image.shape[3])).softmax(1)
+        size = (image.shape[2], image.shape[3])
+        if isinstance(self.model, HeadSegmenter):
+            side = max(1, round(self.model.size / self.model.stride)) * self.model.stride
+            square = F.interpolate(image, (side, side), mode="bilinear", align_corners=False)
+            cells = self.model(self.model.normalize(square))  # (N, K, h, w)
+            return F.interpolate(cells, size, mode="bilinear", align_corners=False).softmax(1)
+        return self.model.upsample(self.model(self.model.normalize(image)), size).softmax(1)
 
 
-def write_onnx(model: DeepLabV2, path: Path) -> None:
+def write_onnx(model: Segmenter, path: Path) -> None:
     """Write ``model`` to ``path``; the file appears only if it computes the same as the model."""
     onnx, runtime = _package("onnx"), _package("onnxruntime")
     network = WholeNetwork(model.cpu().eval()).eval()

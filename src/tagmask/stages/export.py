@@ -75,9 +75,9 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
 def export_network(settings: ExportSettings, to: Path) -> str:
     """Write the run's segmentation network as ONNX."""
     from tagmask.export.onnx import write_onnx  # its packages are optional
-    from tagmask.models.deeplab import DeepLabV2
+    from tagmask.models.kinds import load_segmenter
 
-    model = DeepLabV2.load(settings.model or settings.out / layout.SEGMENTER)
+    model = load_segmenter(settings.model or settings.out / layout.SEGMENTER)
     write_onnx(model, to)
     return f"network: {to} (images (N, 3, H, W) in [0, 1] in, probabilities (N, {model.num_classes}, H, W) out)"
 
