@@ -7,6 +7,7 @@ Normalisation, upsampling and softmax are inside. The names of the classes are i
 ``classes``, a JSON list without the background.
 """
 
+import copy
 import importlib
 import json
 import logging
@@ -34,13 +35,17 @@ class WholeNetwork(nn.Module):
     def __init__(self, model: Segmenter) -> None:
         super().__init__()
         self.model = model
+        self.side = 0
+        if isinstance(model, HeadSegmenter):
+            self.model = copy.deepcopy(model)
+            self.side = max(1, round(model.size / model.stride)) * model.stride
+            self.model.classifier.vit.set_input_size((self.side, self.side))  # ONNX cannot resample positions
 
     def forward(self, image: Tensor) -> Tensor:
         """(N, 3, H, W) in [0, 1] to (N, K, H, W)."""
         size = (image.shape[2], image.shape[3])
         if isinstance(self.model, HeadSegmenter):
-            side = max(1, round(self.model.size / self.model.stride)) * self.model.stride
-            square = F.interpolate(image, (side, side), mode="bilinear", align_corners=False)
+            square = F.interpolate(image, (self.side, self.side), mode="bilinear", align_corners=False)
             cells = self.model(self.model.normalize(square))  # (N, K, h, w)
             return F.interpolate(cells, size, mode="bilinear", align_corners=False).softmax(1)
         return self.model.upsample(self.model(self.model.normalize(image)), size).softmax(1)

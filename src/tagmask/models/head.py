@@ -81,8 +81,9 @@ class HeadSegmenter(StoredNetwork):
     def features(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Tokens (B, n, F) of normalised images (B, 3, H, W), padded to whole patches, and their grid."""
         patch, vit = self.stride, self.classifier.vit
-        images = F.pad(images, (0, -images.shape[-1] % patch, 0, -images.shape[-2] % patch))
-        grid = (images.shape[-2] // patch, images.shape[-1] // patch)
+        height, width = (int(side) for side in images.shape[-2:])
+        images = F.pad(images, (0, -width % patch, 0, -height % patch))
+        grid = (-(-height // patch), -(-width // patch))
         kept: dict[int, Tensor] = {}
         hooks = [
             vit.blocks[i].register_forward_hook(lambda _m, _i, output, i=i: kept.__setitem__(i, output))
@@ -104,8 +105,7 @@ class HeadSegmenter(StoredNetwork):
     def forward(self, images: Tensor) -> Tensor:
         """Normalised images (B, 3, H, W) to logits (B, K, h, w) at the patches."""
         features, grid = self.features(images)
-        logits: Tensor = self.logits_of(features).transpose(1, 2).unflatten(-1, grid)
-        return logits
+        return self.logits_of(features).transpose(1, 2).reshape(features.shape[0], -1, *grid)
 
     def upsample(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
         """Logits (B, K, h, w) to pixels (B, K, H, W), bilinearly; what was padded is cut off."""
