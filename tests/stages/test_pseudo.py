@@ -16,7 +16,7 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.masks.grid import to_cells, to_pixels
-from tagmask.masks.labels import label_pixels
+from tagmask.masks.labels import confident_regions, label_pixels
 from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.pipeline.layout import label_file, seed_file
@@ -26,7 +26,7 @@ from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps
 from tagmask.stages.pseudo import attention_walk, label_image, make_pseudo, net_walk
 from tagmask.stages.score import score_run
-from tagmask.stages.seeds import write_seeds
+from tagmask.stages.seeds import as_float, read_seeds, write_seeds
 from tagmask.stages.segment import train_segmenter
 from tests.helpers import forkserver, kill_once, tiny_classifier
 
@@ -101,6 +101,28 @@ def test_unsure_where_the_maps_differ(run: Path) -> None:
     assert b"".join(labels(run).values())
     found = [read_mask(file, len(CLASSES)) for file in sorted((run / "4_pseudo").glob("*.png"))]
     assert any((mask == 255).any() for mask in found)
+
+
+def test_regions_and_walk_follow_their_settings(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = []
+
+    def note(*arguments: Any, **options: Any) -> Any:
+        walks.append({name: options[name] for name in ("radius", "beta", "steps")})
+        return net_walk(*arguments, **options)
+
+    monkeypatch.setattr(stage, "net_walk", note)
+    changes: dict[str, Any] = {"alpha_low": 1.5, "alpha_high": 20.0, "beta": 5.0, "steps": 3}
+    make_pseudo(settings(run, method="walk", **changes))
+    assert walks
+    assert all(walk == {"radius": settings(run).affinity.radius, "beta": 5.0, "steps": 3} for walk in walks)
+    differing = 0
+    for i in range(6):
+        seeds, image = read_seeds(seed_file(run / "2_seeds", f"scene_{i:06}")), draw_scene(i).image
+        maps, classes = as_float(seeds["plain"]), seeds["classes"].tolist()
+        regions = read_mask(label_file(run / "3_affinity/regions", f"scene_{i:06}"), len(CLASSES))
+        np.testing.assert_array_equal(regions, confident_regions(image, classes, maps, 1.5, 20.0))
+        differing += int((regions != confident_regions(image, classes, maps, 4.0, 32.0)).sum())
+    assert differing > 100
 
 
 def test_walk_trains_a_network_once_and_labels(run: Path) -> None:

@@ -133,7 +133,7 @@ def test_from_tags_to_labels_and_scores(tmp_path: Path) -> None:
     for name in ("plain", "refined"):
         np.testing.assert_allclose(seeds[name] / 255, getattr(expected, name), atol=0.01)
     note = json.loads((tmp_path / "2_seeds/made_by.json").read_text())
-    assert "layers" not in note  # the default: three for an MCTformer, as the maps above show
+    assert note["layers"] == 3  # the default of an MCTformer
     assert len(note["input classifier"]) == 16
     done = make_pseudo(PseudoSettings(**data, method="attention", size=40, crf=False))
     assert done.made == 4
