@@ -93,7 +93,7 @@ def test_a_head_on_tokens(tmp_path: Path) -> None:
     """An image of any size, seen as a square; against the network and a second size."""
     model = HeadSegmenter(tiny_classifier(), (1, 3), 40).eval()
     with torch.no_grad():
-        model.linear.weight.normal_()
+        model.linear.weight.normal_(std=0.1)
     ours.write_onnx(model, tmp_path / "head.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "head.onnx"), providers=["CPUExecutionProvider"])
     image = torch.rand(1, 3, 30, 50)
