@@ -35,6 +35,7 @@ class TwoViews(nn.Module):
         super().__init__()
         self.classifier, self.view, self.settings = classifier, view, settings
         self.blocks = _block_range(settings.consistency_blocks, len(classifier.blocks))
+        self.count = len(self.blocks)  # the losses are means over blocks
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Images (B, 3, H, W) in [0, 1], targets (B, C) to the total loss and its parts."""
@@ -55,7 +56,7 @@ class TwoViews(nn.Module):
         for original, transformed in zip(attention, other_attention, strict=True):
             restored = view.restore(transformed, grid, classifier.class_tokens)  # (B, T+n, T+n)
             losses = consistency_losses(original, restored, settings.distance, classifier.class_tokens)
-            activation, affinity = activation + losses[0] / len(attention), affinity + losses[1] / len(attention)
+            activation, affinity = activation + losses[0] / self.count, affinity + losses[1] / self.count
         loss = classes + alpha * activation + beta * affinity
         return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
 
@@ -76,7 +77,11 @@ class TwoViews(nn.Module):
 
 
 class TokenViews(TwoViews):
-    """The loss of a batch of kept tokens: photos and their mirror images, through the blocks that are trained."""
+    """The loss of a batch of kept tokens: photos and their mirror images, through the blocks that are trained.
+
+    The terms of frozen blocks have no gradient and are left out; they count in the mean over blocks all the same, so
+    that α and β mean what they mean without kept tokens.
+    """
 
     def __init__(self, classifier: Classifier, view: View, settings: TrainSettings) -> None:
         super().__init__(classifier, view, settings)
