@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import stat
 import struct
 import tokenize
 import zipfile
@@ -15,6 +16,8 @@ from typing import Any
 from tagmask.errors import TagmaskError
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
+_TEMPORARY = re.compile(r"[0-9a-f]{8}\.\d+\.partial")  # the names that ``replacing`` writes under
+_SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # those that safetensors writes under
 _DAMAGED = (  # what reading a damaged .npz may raise
     *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
@@ -41,6 +44,22 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_temporaries(folder: Path, below: bool = True) -> None:
+    """Remove what a kill has left half-written in a folder, and below it; files of other names are the user's."""
+    for file in folder.rglob("*") if below else folder.iterdir() if folder.is_dir() else ():
+        is_ours = _TEMPORARY.fullmatch(file.name) or (below and _SAFETENSORS.fullmatch(file.name))
+        if is_ours and file.is_file() and not file.is_symlink():
+            file.unlink(missing_ok=True)
+
+
+def is_regular(path: Path | str) -> bool:
+    """Whether a path leads to a file with content; reading a pipe, socket or device may never end."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):  # not there, a link to itself, or no name of a file
+        return False
 
 
 def _umask() -> int:

@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+import os
 import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from tagmask.errors import TagmaskError
+from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,54 @@ class Settings:
     """Settings of a stage."""
 
     section: ClassVar[str] = ""  # their table in config.toml
+    written: ClassVar[tuple[str, ...]] = ()  # settings that name a file to write; all other paths are inputs
+    makes: ClassVar[tuple[str, ...]] = ()  # what the stage makes in the folder --out
     basic: ClassVar[str] = ""  # names of the settings that --help shows, with those of the base classes
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""
         hints = typing.get_type_hints(type(self), include_extras=True)
         names = [field.name for field in dataclasses.fields(self)]
-        return [sentence for name in names if (sentence := _beyond_limit(name, getattr(self, name), hints[name]))]
+        beyond = [sentence for name in names if (sentence := _beyond_limit(name, getattr(self, name), hints[name]))]
+        return beyond + self._overwritten()
+
+    def inputs(self) -> dict[str, Path]:
+        """Every path that is read, under its flag; the folder of the run is not among them."""
+        paths: dict[str, Path] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Settings):
+                paths |= {f"--{flag(field.name)}.{name[2:]}": path for name, path in value.inputs().items()}
+            elif isinstance(value, Path) and field.name not in (*self.written, "out"):
+                paths[f"--{flag(field.name)}"] = value
+        return paths
+
+    def _overwritten(self) -> list[str]:
+        """A sentence for every input that the command would write over."""
+        out: Path | None = getattr(self, "out", None)
+        targets = {name: path for name in self.written if (path := getattr(self, name)) is not None}
+        mistakes = [sentence for name, path in targets.items() if (sentence := self.over_an_input(name, path))]
+        twice = {path.resolve(): flag(name) for name, path in targets.items()}
+        if len(twice) < len(targets):
+            mistakes.append(f"--{' and --'.join(map(flag, targets))} must be different files.")
+        for name, path in self.inputs().items():
+            if out is not None and "out" not in self.written and any(within(path, out / made) for made in self.makes):
+                mistakes.append(f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it.")
+        foreign = layout.foreign_files(out, self.makes) if out is not None else []
+        mistakes += [f"--out {out} is no run, but holds {foreign[0].name}; choose another folder."] if foreign else []
+        return mistakes
+
+    def over_an_input(self, name: str, target: Path) -> str:
+        """A sentence if writing to ``target``, the value of setting ``name``, would replace an input."""
+        for source, path in self.inputs().items():
+            if _same(target, path):
+                return f"--{flag(name)} {target} is read itself ({source}); choose another place."
+            if path.is_dir() and target.exists() and not target.is_dir() and within(target, path):
+                return (
+                    f"--{flag(name)} {target} exists and lies in {path}, which is read ({source}); choose another "
+                    "place, or delete it first if it is an earlier output."
+                )
+        return ""
 
 
 def _beyond_limit(name: str, value: Any, hint: Any) -> str:
@@ -243,13 +286,15 @@ def flag(name: str) -> str:
 
 def within(path: Path | None, folder: Path) -> bool:
     """Whether a path is a folder, or lies in it."""
-    return path is not None and path.resolve().is_relative_to(folder.resolve())
+    try:
+        return path is not None and path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a link to itself
+        return False
 
 
-def same_file(photo: Path, **written: Path | None) -> list[str]:
-    """A sentence for every file that would overwrite the photo."""
-    return [
-        f"--{flag(name)} {path} is the photo itself; choose another name."
-        for name, path in written.items()
-        if path is not None and path.resolve() == photo.resolve()
-    ]
+def _same(path: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file or folder, by whatever name."""
+    try:
+        return path.resolve() == other.resolve() or os.path.samefile(path, other)
+    except (OSError, ValueError, RuntimeError):  # one of them does not exist, or is a link to itself
+        return False

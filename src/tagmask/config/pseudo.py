@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from tagmask.config.base import Blocks, Count, DataSettings, Limit, LoopSettings, NonNegative, Positive, ShardSettings
 from tagmask.config.seeds import MapSettings
+from tagmask.pipeline import layout
 
 STRIDE = 8  # of AffinityNet, in pixels
 
@@ -38,6 +39,7 @@ class PseudoSettings(ShardSettings, DataSettings):
     """Turn seeds into pixel labels, ready to train a segmentation network on."""
 
     section = "pseudo"
+    makes = (layout.CONFIG, layout.AFFINITY, layout.PSEUDO)
     basic = "method maps background crf unsure processes shard restart"
     out: Path
     """Folder of the run; the labels go into its 4_pseudo."""

@@ -14,8 +14,8 @@ from tagmask.config.base import (
     ShardSettings,
     Share,
     TokenSettings,
-    same_file,
 )
+from tagmask.pipeline import layout
 
 Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
 
@@ -73,6 +73,7 @@ class SeedSettings(MapSettings, ShardSettings, TokenSettings, DataSettings):
     """Make localisation maps for every image of a catalog."""
 
     section = "seeds"
+    makes = (layout.CONFIG, layout.SEEDS)
     basic = "model shard restart"
     out: Path
     """Folder of the run; the maps go into its 2_seeds."""
@@ -89,6 +90,7 @@ class PhotoSettings(MapSettings):
     """Localisation maps of one photo."""
 
     basic = "photo model tags show show_affinity out"
+    written = ("show", "show_affinity", "out")
     photo: Path
     """The photo; `--photo` may be left out if it comes first."""
     model: Path
@@ -102,16 +104,13 @@ class PhotoSettings(MapSettings):
     out: Path | None = None
     """Write the maps here (.npz)."""
 
-    def mistakes(self) -> list[str]:
-        same = same_file(self.photo, show=self.show, show_affinity=self.show_affinity, out=self.out)
-        return super().mistakes() + same
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(DataSettings):
     """Compare maps, labels and predictions with true masks."""
 
     basic = "masks processes"
+    makes = (layout.SCORES, layout.CURVE)
     out: Path
     """Folder of the run."""
     processes: Count = 1
@@ -123,6 +122,7 @@ class ReportSettings(DataSettings):
     """Write one HTML page about a run: scores, curves, pictures, and how everything was made."""
 
     basic = "rows"
+    makes = (layout.REPORT,)
     out: Path
     """Folder of the run; the page is its report.html."""
     rows: Rows = 12

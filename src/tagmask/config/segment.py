@@ -17,9 +17,9 @@ from tagmask.config.base import (
     Share,
     TokenSettings,
     Whole,
-    same_file,
     within,
 )
+from tagmask.pipeline import layout
 
 HALO = 256  # pixels seen around a tile
 TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger stride need a multiple of theirs
@@ -30,6 +30,7 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """Train a segmentation network on pseudo labels. The defaults are the community's DeepLabV2 recipe."""
 
     section = "segment"
+    makes = (layout.CONFIG, layout.SEGMENTER)
     basic = "net pseudo backbone freeze_norm size rounds"
     out: Path
     """Folder of the run; the segmenter goes into its 5_segmenter."""
@@ -92,6 +93,7 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     """Predict the mask of every image of a catalog, or of every photo of a folder."""
 
     section = "predict"
+    makes = (layout.CONFIG, layout.PREDICTIONS)
     basic = "model photos use_tags probabilities shard restart"
     out: Path
     """Folder of the run; the masks go into its 6_predictions."""
@@ -122,6 +124,7 @@ class PredictPhotoSettings(MaskSettings):
     """Predict the mask of one photo."""
 
     basic = "photo model tags show mask"
+    written = ("show", "mask")
     photo: Path
     """The photo; `--photo` may be left out if it comes first."""
     model: Path
@@ -133,9 +136,6 @@ class PredictPhotoSettings(MaskSettings):
     mask: Path | None = None
     """Write the mask here (palette PNG)."""
 
-    def mistakes(self) -> list[str]:
-        return super().mistakes() + same_file(self.photo, show=self.show, mask=self.mask)
-
 
 Format = Literal["coco", "voc", "voc-test", "label-studio", "cvat", "overlays"]
 FOLDERS = ("voc", "overlays")  # the other formats are single files
@@ -146,6 +146,7 @@ class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
     basic = "format to labels photos polygons pieces onnx"
+    written = ("to", "onnx")
     out: Path
     """Folder of the run."""
     format: Format = "coco"
@@ -166,6 +167,11 @@ class ExportSettings(DataSettings):
     """Write the segmentation network to this .onnx file (needs the extra `onnx`)."""
     model: Path | None = None
     """onnx: folder of a trained segmenter; default: 5_segmenter of the run."""
+
+    def inputs(self) -> dict[str, Path]:
+        """What is read, with the files of the run."""
+        made = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
+        return super().inputs() | {f"{name} of the run": self.out / name for name in made}
 
     def data_mistakes(self) -> list[str]:
         if self.onnx is not None and self.to is None:  # the network alone

@@ -15,6 +15,7 @@ from tagmask.config.base import (
     TokenSettings,
     Whole,
 )
+from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper to the letter."""
 
     section = "train"
+    makes = (layout.CONFIG, layout.CLASSIFIER)
     basic = "kind backbone freeze fixed_views size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""

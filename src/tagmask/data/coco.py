@@ -25,7 +25,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import strip_suffix, walk
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
-from tagmask.data.report import Mistakes, missing_note, untagged_note
+from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import UNSURE, Mask
 
@@ -150,7 +150,8 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     _check_ids(annotations, raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
     tags = _tags(owners, labels, ~crowd & (owners >= 0), len(raw.files), len(category_ids))
-    present = set(walk(images))
+    odd: list[str] = []
+    present = set(walk(images, odd))
     kept = [place for place, file in enumerate(raw.files) if tags[place] and file in present]
     missing = [file for file in raw.files if file not in present]
     if not kept:
@@ -164,7 +165,8 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
         [tags[place] for place in kept],
         images=[os.path.join(images, raw.files[place]) for place in kept],
         notes=[
-            *missing_note(missing),
+            *missing_note([file for file in missing if file not in odd]),
+            *odd_note(odd),
             *untagged_note(len(raw.files) - len(kept) - len(missing)),
             *_object_notes(owners, crowd, unsure),
         ],

@@ -20,7 +20,7 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, read_object, write_json
+from tagmask.files import PARTIAL, alone, read_object, remove_temporaries, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -42,7 +42,6 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
     "low": ("alpha_low",),
     "high": ("alpha_high",),
 }
-_SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 
 
 def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()) -> Parts:
@@ -193,6 +192,12 @@ class Record:
         """
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
+        files = [path for path in files if os.path.lexists(path)] if restart or not file.exists() else []
+        if files and not file.exists():
+            raise TagmaskError(
+                f"{self.folder} holds {files[0].name} but no {layout.MADE_BY}, so tagmask did not make it; move the "
+                "files elsewhere, or choose another --out."
+            )
         if restart:
             for path in files:
                 path.unlink(missing_ok=True)
@@ -207,26 +212,46 @@ class Record:
             self.done.unlink(missing_ok=True)
             self.begun.unlink(missing_ok=True)
             return
-        self.clean()
-        if self.folder.is_symlink():
-            self.folder.unlink()  # what it leads to is the user's
-        elif self.folder.exists():
+        if not os.path.lexists(self.folder):
+            return
+        if os.path.lexists(self._aside) and not self.done.is_file():
+            self._remove(self.folder, self._aside)  # a redo that was stopped: what it was to replace is still aside
+        else:
+            self._remove(self._aside, self.folder)
             os.replace(self.folder, self._aside)
 
     def restore(self) -> None:
-        """Move it back, if nothing was made in its place."""
-        made = [file for file in self.folder.rglob("*") if file.is_file() and file != self.begun]
-        if not self.prefix and self._aside.exists() and not made:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Move it back in the place of whatever was made since."""
+        if not self.prefix and os.path.lexists(self._aside):
+            self._remove(self.folder, self._aside)
             os.replace(self._aside, self.folder)
 
+    def sweep(self) -> None:
+        """Remove what a kill has left half-written."""
+        remove_temporaries(self.folder, below=not self.prefix)
+
     def clean(self) -> None:
-        """Remove what was moved aside, and what a kill has left behind."""
-        if not self.prefix and self._aside.exists():
-            shutil.rmtree(self._aside)
-        for pattern in (f"*{PARTIAL}",) if self.prefix else (f"**/*{PARTIAL}", f"**/{_SAFETENSORS}"):
-            for file in self.folder.glob(pattern):
-                file.unlink(missing_ok=True)
+        """Remove what was moved aside, except the user's own files, and what a kill has left half-written."""
+        if not self.prefix:
+            self._remove(self._aside, self.folder)
+        self.sweep()
+
+    def _remove(self, folder: Path, other: Path) -> None:
+        """Remove a folder of the stage; files in it that no stage makes are the user's and go to the ``other`` one."""
+        if folder.is_symlink():
+            folder.unlink()  # what it leads to is the user's
+            return
+        for file in [*folder.rglob("*")]:
+            place = other / file.relative_to(folder)
+            if not file.is_dir() and not self._makes(file) and not os.path.lexists(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(file, place)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _makes(self, file: Path) -> bool:
+        """Whether a stage may have made a file, by its name."""
+        suffixes = {".json", ".jsonl", ".npz", ".png", ".safetensors", PARTIAL, Path(self.products).suffix}
+        return file.suffix in suffixes or file.name.startswith((".tmp", "events.out."))
 
     @property
     def _aside(self) -> Path:

@@ -207,8 +207,7 @@ class Loop:
                 values[name] = values.get(name, 0.0) + float(value.detach()) / settings.accumulate
         if not np.isfinite(values["loss"]):
             raise TagmaskError(
-                f"the loss is {values['loss']} at step {step}; lower --lr (now {settings.lr}) or add --clip 1. "
-                f"The last resume point in {self.folder} is kept."
+                f"the loss is {values['loss']} at step {step}; lower --lr (now {settings.lr}) or add --clip 1."
             )
         if settings.clip:
             accelerator.clip_grad_norm_(self.module.parameters(), settings.clip)
