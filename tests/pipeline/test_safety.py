@@ -3,7 +3,11 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,17 @@ import pytest
 from PIL import Image
 
 from tagmask.data.catalog import Catalog
+from tagmask.data.coco import read_coco
 from tagmask.data.folder import read_folder
 from tagmask.data.images import read_image, write_mask
 from tagmask.data.voc import read_voc
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.pipeline.record import Record
 from tagmask.pipeline.run import run as run_stages
+from tagmask.pipeline.run import run_images
+from tagmask.stages.segment import train_segmenter
+from tagmask.stages.train import train
+from tests.helpers import tiny_settings
 from tests.pipeline.tiny import tiny_run
 from tests.test_cli import run
 
@@ -239,3 +248,123 @@ def test_a_redo_that_was_stopped_can_still_be_taken_back(tmp_path: Path) -> None
     record.restore()
     assert (record.folder / "model.safetensors").read_bytes() == b"good"
     assert json.loads(record.done.read_text())["made_from"] == {"lr": 1}
+
+
+def test_an_edited_pseudo_label_of_the_same_size_is_noticed(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(whole, out, copy_function=shutil.copy)  # as cp -r: all times are those of the copy
+    assert run_stages(tiny_run(out)).made == ()
+    label = next(iter(sorted((out / "4_pseudo").glob("*.png"))))
+    content = bytearray(label.read_bytes())
+    content[content.index(b"PLTE") + 604] ^= 1  # a colour that no pixel has
+    label.write_bytes(fix_png(bytes(content)))
+    assert label.stat().st_size == len(content)
+    made = run_stages(tiny_run(out)).stages
+    assert (made["pseudo"].state, made["segment"].state) == ("resume", "redo")
+    assert run_stages(tiny_run(out)).made == ()
+
+
+def fix_png(content: bytes) -> bytes:
+    """A PNG with the check sums of its chunks computed again."""
+    fixed, place = content[:8], 8
+    while place < len(content):
+        length = int.from_bytes(content[place : place + 4], "big")
+        chunk = content[place + 4 : place + 8 + length]
+        fixed += content[place : place + 4] + chunk + zlib.crc32(chunk).to_bytes(4, "big")
+        place += 12 + length
+    return fixed
+
+
+def test_labels_of_the_same_size_are_another_training(whole: Path, tmp_path: Path) -> None:
+    for folder in ("4_pseudo", "5_segmenter"):
+        shutil.copytree(whole / folder, tmp_path / folder)
+    settings = dataclasses.replace(tiny_run(whole).for_stage("segment"), out=tmp_path)
+    train_segmenter(settings)  # nothing to do
+    label = next(iter(sorted((tmp_path / "4_pseudo").glob("*.png"))))
+    content = bytearray(label.read_bytes())
+    content[content.index(b"PLTE") + 604] ^= 1
+    label.write_bytes(fix_png(bytes(content)))
+    with pytest.raises(TagmaskError, match="contents of labels changed"):
+        train_segmenter(settings)
+
+
+def test_a_truncated_config_of_a_network_is_noticed(whole: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(whole, out)
+    config = out / "5_segmenter/config.json"
+    config.write_bytes(config.read_bytes()[:40])
+    assert run_stages(tiny_run(out)).stages["segment"].state == "redo"
+    assert config.read_bytes() == (whole / "5_segmenter/config.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["background", "Background", " BACKGROUND ", "a\nb", "a\x1bb", "a\u2028b", "a\udc80"])
+def test_class_names_that_cannot_be_used(name: str) -> None:
+    with pytest.raises(TagmaskError, match=r"give it another name|rename it"):
+        Catalog(["cat", name], ["a"], [[0]])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"lr": 1e9, "weight_decay": 1e9}, {"optimizer": "sgd", "lr": 1e9, "head_lr": 1e9, "ema": 0.5}]
+)
+def test_weights_that_are_not_finite_are_never_saved(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(TagmaskError, match=r"no longer finite|loss is"):
+        train(tiny_settings(tmp_path, steps=5, warmup=0, **changes))
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def coco(tmp_path: Path, **changes: Any) -> Path:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (8, 6)).save(tmp_path / "images/a.jpg")
+    box = [[0, 0, 4, 0, 4, 4, 0, 4]]
+    image = {"id": 1, "file_name": "a.jpg", "height": 6, "width": 8}
+    thing = {"id": 1, "image_id": 1, "category_id": 1, "segmentation": box, "iscrowd": 0}
+    content = {"images": [image], "categories": [{"id": 1, "name": "cat"}], "annotations": [thing]}
+    for key, entry in changes.items():
+        content[key] = [{**content[key][0], **part} for part in (entry if isinstance(entry, list) else [entry])]
+    (tmp_path / "coco.json").write_text(json.dumps(content))
+    return tmp_path / "coco.json"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"annotations": {"iscrowd": "0"}}, "iscrowd is '0'; it must be 0 or 1"),
+        ({"annotations": {"iscrowd": 2}}, "iscrowd is 2"),
+        ({"annotations": {"category_id": 1.9}}, "category_id is 1.9; it must be a whole number"),
+        ({"annotations": {"image_id": True}}, "image_id is True"),
+        ({"categories": [{}, {"id": "1", "name": "dog"}]}, "id is '1'; it must be a whole number"),
+        ({"categories": {"id": 1.9}}, "id is 1.9"),
+        ({"categories": {"name": 7}}, "name is 7; it must be a text"),
+        ({"images": {"file_name": None}}, "file_name is None; it must be a text"),
+        ({"images": {"height": "6"}}, "height is '6'"),
+        ({"categories": {"name": "background"}}, "give it another name"),
+    ],
+)
+def test_coco_of_wrong_types(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    file = coco(tmp_path, **changes)
+    with pytest.raises(TagmaskError, match=re.escape(message)):
+        read_coco(tmp_path / "images", file)
+
+
+def test_a_closed_output_ends_with_a_sentence(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tagmask", "run", "--preset", "scenes", "--count", "8", "--no-estimate"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(
+        [*words, "--out", str(tmp_path / "run")], stdout=writer, stderr=subprocess.PIPE, timeout=120
+    )
+    os.close(writer)
+    assert result.returncode == 1
+    assert result.stderr.decode().splitlines()[-1].startswith("error: the output was closed")
+
+
+@pytest.mark.parametrize("words", [["--out", ""], ["--out="], ["--out", "x", "--images", ""]])
+def test_an_empty_path_is_refused(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("run", "--preset", "scenes", "--no-estimate", *words) == 1
+    assert "is empty; give it a value" in capsys.readouterr().err
+    with pytest.raises(TagmaskError, match="out = ''"):
+        run_images(preset="scenes", out="")
+    assert list(tmp_path.iterdir()) == []

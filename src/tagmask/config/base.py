@@ -11,14 +11,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
 
+HUGE = 1e9
+
 
 @dataclass(frozen=True)
 class Limit:
-    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed."""
+    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed.
+
+    Unless ``most`` says more, numbers end at ``HUGE``: products of any two then fit single precision.
+    """
 
     least: float = -math.inf
     above: float = -math.inf
-    most: float = math.inf
+    most: float = HUGE
     below: float = math.inf
     multiple: int | None = None
     rising: bool = False  # of several numbers, none is smaller than the one before
@@ -32,12 +37,15 @@ class Limit:
     def __str__(self) -> str:
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
-        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf]
+        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf and bound != HUGE]
         order = ", the smaller one first" if self.rising else ""
         return " and ".join(words or ["finite"]) + order + (f", e.g. {self.example}" if self.example else "")
 
 
 Count = Annotated[int, Limit(least=1)]
+Side = Annotated[int, Limit(least=1, most=16_384)]  # of an image, in pixels
+Images = Annotated[int, Limit(least=1, most=65_536)]  # in a batch
+Processes = Annotated[int, Limit(least=1, most=256)]
 Whole = Annotated[int, Limit(least=0)]
 Positive = Annotated[float, Limit(above=0)]
 NonNegative = Annotated[float, Limit(least=0)]
@@ -112,8 +120,12 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> str:
         return f"--{flag(name)} is empty; give numbers: {limit}."
     if (limit or Limit()).admits(*numbers):
         return ""
-    finite = " and finite" if limit and not Limit().admits(*numbers) else ""
-    return f"--{flag(name)} {' '.join(map(str, numbers))} must be {limit or Limit()}{finite}."
+    if any(not -math.inf < number < math.inf for number in numbers):
+        end = " and finite" if limit else ""
+    else:
+        end = f" and at most {HUGE:g}" if max(map(abs, numbers)) > max(HUGE, (limit or Limit()).most) else ""
+    shown = " ".join("(too long to show)" if 1e30 < abs(number) < math.inf else str(number) for number in numbers)
+    return f"--{flag(name)} {shown} must be {limit or Limit()}{end}."
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
@@ -151,9 +163,9 @@ class DataSettings(Settings):
     """voc: name of a list in ImageSets/Segmentation, or the path of a list file."""
     annotations: Path | None = None
     """coco: the instances*.json file."""
-    count: Count = 2000
+    count: Annotated[int, Limit(least=1, most=10_000_000)] = 2000
     """scenes: how many pictures."""
-    scene_seed: int = 0
+    scene_seed: Seed = 0
     """scenes: another seed draws other pictures."""
 
     def data_settings(self) -> dict[str, Any]:
@@ -204,7 +216,7 @@ class LoopSettings(Settings):
     """Passes over the images; may be a fraction."""
     steps: Count | None = None
     """Number of steps instead of epochs."""
-    batch: Count = 4
+    batch: Images = 4
     """Images per step in total, over all processes and accumulated parts."""
     accumulate: Count = 1
     """Split each batch into this many parts, one after the other, to save memory."""
@@ -212,7 +224,7 @@ class LoopSettings(Settings):
     lr: Positive = 0.01
     """Learning rate."""
     weight_decay: NonNegative = 5e-4
-    momentum: NonNegative = 0.9
+    momentum: Share = 0.9
     """sgd only."""
     head_lr: NonNegative = 1.0
     """Factor on the learning rate of the new layers."""
@@ -229,7 +241,7 @@ class LoopSettings(Settings):
     ema: Annotated[float, Limit(least=0, below=1, example="0.999")] = 0.0
     """Decay of an exponential moving average of the weights, e.g. 0.999; 0 = off."""
     seed: Seed = 0
-    workers: Whole = 0
+    workers: Annotated[int, Limit(least=0, most=256)] = 0
     """Processes that load images; 0 loads in the main process."""
     log_every: Count = 20
     save_every: Count = 200

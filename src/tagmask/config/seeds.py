@@ -8,11 +8,14 @@ from tagmask.config.base import (
     Blocks,
     Count,
     DataSettings,
+    Images,
     Limit,
+    Processes,
     Scales,
     Settings,
     ShardSettings,
     Share,
+    Side,
     TokenSettings,
 )
 from tagmask.pipeline import layout
@@ -32,7 +35,7 @@ class MapSettings(Settings):
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: Blocks | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
-    affinity_steps: Count = 1
+    affinity_steps: Annotated[int, Limit(least=1, most=1000)] = 1
     """How often the affinity refines the maps; from 2 on its rows are normalised (not the paper's)."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
@@ -42,7 +45,7 @@ class MapSettings(Settings):
     """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
     propagation: Share = 0.0
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
-    size: Count | None = None
+    size: Side | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
     shape: Literal["square"] | None = None
     """square: squeeze images to a square of --size pixels, as the authors' code does; default: keep proportions."""
@@ -50,7 +53,7 @@ class MapSettings(Settings):
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
     """Also see the mirrored image."""
-    batch: Count = 16
+    batch: Images = 16
     """Images of equal shape that go through the network together; one with the methods that keep all attention."""
 
     def mistakes(self) -> list[str]:
@@ -113,7 +116,7 @@ class ScoreSettings(DataSettings):
     makes = (layout.SCORES, layout.CURVE)
     out: Path
     """Folder of the run."""
-    processes: Count = 1
+    processes: Processes = 1
     """Read and count with this many processes."""
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from tagmask.config.base import (
     Count,
     DataSettings,
+    Images,
     Limit,
     LoopSettings,
     NonNegative,
@@ -15,6 +16,7 @@ from tagmask.config.base import (
     Settings,
     ShardSettings,
     Share,
+    Side,
     TokenSettings,
     Whole,
     within,
@@ -43,9 +45,9 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """head: folder of the classifier; default: 1_classifier of the run."""
     head_blocks: tuple[Whole, ...] = (8, 11)
     """head: the blocks, counted from 0, whose tokens are read."""
-    rounds: Whole = 1
+    rounds: Annotated[int, Limit(least=0, most=100)] = 1
     """head: how often it learns again from its own answers, told the tags."""
-    cells: Count = 4096
+    cells: Annotated[int, Limit(least=1, most=10_000_000)] = 4096
     """head: cells per step."""
     backbone: str = "resnet101"
     """deeplab: any convolutional timm encoder."""
@@ -55,13 +57,13 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """Also see each crop at ¾ and ½ of its size and take the largest logit."""
     freeze_norm: bool = False
     """Do not train the encoder's batch norms; advisable for batches below about 8 per device."""
-    size: Annotated[int, Limit(least=9)] = 321
+    size: Annotated[int, Limit(least=9, most=16_384)] = 321
     """Side of the square training crops in pixels, best one more than a multiple of 8; head: long side."""
-    scales: Annotated[tuple[float, float], Limit(above=0, rising=True)] = (0.5, 1.5)
+    scales: Annotated[tuple[float, float], Limit(above=0, most=16, rising=True)] = (0.5, 1.5)
     """Smallest and largest random scale of an image before it is cropped."""
     val_fraction: Share = 0.05
     """Share of the pseudo labels kept aside to validate on."""
-    batch: Count = 10
+    batch: Images = 10
     lr: Positive = 2.5e-4
     head_lr: NonNegative = 10.0
     steps: Count | None = 20_000
@@ -78,13 +80,13 @@ class MaskSettings(Settings):
     """Also see the mirrored image."""
     crf: bool = True
     """Sharpen the probabilities along the edges of the image by a dense CRF."""
-    crf_size: Count | None = None
+    crf_size: Side | None = None
     """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     pamr: bool = False
     """Refine the probabilities by pixel-adaptive refinement, before the CRF or instead of it (--no-crf)."""
-    tile: Annotated[int, Limit(above=0, multiple=TILE_STEP, example="1024")] | None = None
+    tile: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example="1024")] | None = None
     """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
-    halo: Annotated[int, Limit(above=0, multiple=TILE_STEP, example=str(HALO))] = HALO
+    halo: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example=str(HALO))] = HALO
     """Pixels seen around each tile."""
 
 

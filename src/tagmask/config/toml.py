@@ -125,6 +125,8 @@ def _convert(value: Any, hint: Any) -> Any:
             raise ValueError
         return tuple(_convert(item, args[0]) for item in value)
     if hint is Path and isinstance(value, (str, Path)):
+        if not str(value) or "\0" in str(value):
+            raise ValueError
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -25,6 +25,8 @@ from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it
+CONTENTS = f"{INPUT}contents of "  # earlier notes have only sizes
+_QUICK_BYTES = 256e6  # so much is hashed at every start
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
@@ -83,6 +85,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
     names = [*now, *(name for name in before if name not in now)]
     clauses = []
     for name in names:
+        if name.startswith(CONTENTS) and name not in before:
+            continue
         old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
         if old != new and name.startswith(INPUT):
             clauses.append(f"{name.removeprefix(INPUT)} changed")
@@ -151,24 +155,44 @@ class Record:
         """A hash of the names and sizes of what is there."""
         return files_of(self.folder, self.products)
 
+    def contents(self) -> str:
+        """A hash of the content of what is there.
+
+        Of gigabytes it is the one in done.json, as long as no file is younger than that note.
+        """
+        patterns = (layout.MODEL, layout.MODEL_CONFIG) if self.products == layout.MODEL else (self.products,)
+        files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
+        stats = [file.stat() for file in files]
+        noted = self._note().get("contents")
+        if isinstance(noted, str) and sum(stat.st_size for stat in stats) > _QUICK_BYTES:
+            since = self.done.stat().st_ctime_ns  # nobody can set this time, unlike that of the last change
+            if all(stat.st_ctime_ns < since for stat in stats):
+                return noted
+        return digest(f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files)
+
+    def _note(self) -> dict[str, Any]:
+        return read_object(self.done, "made_from", "files") if self.done.is_file() else {}
+
     def stamp(self) -> str:
         """A hash of what made the files and of what is there; of the content where it is one file of the run."""
         if self.prefix:
             file = self.folder / self.products
             return file_digest(file) if file.is_file() else "none"
-        made = read_object(self.done, "made_from")["made_from"] if self.done.is_file() else "unknown"
-        return digest([str(made), self.files()])
+        note = self._note()
+        made = note.get("made_from", "unknown")
+        return digest([str(made), self.contents() if "contents" in note else self.files()])
 
     def status(self, parts: Parts, where: Parts, restart: bool = False) -> Status:
         """Whether the stage is done, resumes, or has to be redone; ``where`` counts only until it is done."""
         if restart and self.folder.exists():
             return Status("redo", ("--restart",))
         if self.done.is_file():
-            before = read_object(self.done, "made_from", "files")
+            before = self._note()
             changed = differences(before["made_from"], parts)
             if changed:
                 return Status("redo", changed)
-            if before["files"] == self.files():
+            # earlier notes have no hash of the content
+            if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
                 return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
             return Status("redo" if self.products == layout.MODEL else "resume", why)
@@ -182,7 +206,8 @@ class Record:
         write_json(self.begun, parts)
 
     def finish(self, parts: Parts) -> None:
-        write_json(self.done, {"made_from": parts, "files": self.files()})
+        self.done.unlink(missing_ok=True)
+        write_json(self.done, {"made_from": parts, "files": self.files(), "contents": self.contents()})
         self.begun.unlink(missing_ok=True)
 
     def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
@@ -310,6 +335,18 @@ def file_digest(path: Path, digits: int | None = 16) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()[:digits]
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
+
+
+def contents_of(files: Iterable[Path]) -> str:
+    """A hash of the content of files, in this order."""
+    return digest(_content(file) for file in files)
+
+
+def _content(file: Path) -> str:
+    try:
+        return file_digest(file, None)
+    except (TagmaskError, OSError):
+        return "none"
 
 
 def read_log(file: Path) -> list[dict[str, float]]:
