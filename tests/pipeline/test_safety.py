@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from tagmask.data.folder import read_folder
 from tagmask.data.images import read_image, write_mask
 from tagmask.data.voc import read_voc
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import only_one
 from tagmask.pipeline.record import Record
 from tagmask.pipeline.run import run as run_stages
 from tagmask.pipeline.run import run_images
 from tagmask.stages.segment import train_segmenter
 from tagmask.stages.train import train
-from tests.helpers import tiny_settings
+from tests.helpers import process_of, tiny_settings
 from tests.pipeline.tiny import tiny_run
 from tests.test_cli import run
 
@@ -368,3 +370,31 @@ def test_an_empty_path_is_refused(
     with pytest.raises(TagmaskError, match="out = ''"):
         run_images(preset="scenes", out="")
     assert list(tmp_path.iterdir()) == []
+
+
+def hold(folder: Path, begun: Path) -> None:
+    with only_one(folder):
+        begun.write_text(str(os.getpid()))
+        time.sleep(600)
+
+
+def test_one_command_at_a_time_in_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, begun = tmp_path / "run", tmp_path / "begun"
+    process = process_of(hold, out, begun)
+    process.start()
+    try:
+        while not begun.exists() or not begun.read_text():
+            time.sleep(0.01)
+        words = ["--preset", "scenes", "--count", "8", "--out", str(out)]
+        for command in (["run", "--no-estimate"], ["train"], ["seeds"]):
+            assert run(*command, *words) == 1
+            assert f"{out} is in use by another tagmask (process {process.pid}); wait for it" in capsys.readouterr().err
+        assert [file.name for file in out.iterdir()] == [".tagmask.lock"]
+    finally:
+        process.kill()
+        process.join()
+    with only_one(out):  # gone with its process
+        pass
+    assert list(out.iterdir()) == []
+    with only_one(out, shared=True), only_one(out, shared=True):
+        pass

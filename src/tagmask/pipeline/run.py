@@ -22,7 +22,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json
+from tagmask.files import only_one, read_json
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import plan
 from tagmask.pipeline.record import INPUT, Parts, Record, Status, places, shorten
@@ -62,7 +62,11 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
             "tagmask run is a single process; with accelerate launch, run the stages one by one "
             "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` for the rest."
         )
-    catalog = open_catalog(settings) if catalog is None else catalog
+    with only_one(settings.out):
+        return _run(settings, open_catalog(settings) if catalog is None else catalog)
+
+
+def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
     inputs = Inputs(settings, catalog)
     rows = [row for row in STAGES if catalog.has_masks or not row.scores]
     statuses = {row.name: _status(inputs, row) for row in rows}
