@@ -96,7 +96,10 @@ def test_export_tells_what_is_left_out_and_what_does_not_fit(
     assert f"1 of {COUNT} images have no mask" in capsys.readouterr().out
     for flags, message in (
         (["--format", "voc-test", "--to", str(labelled / "r.tgz")], "the VOC server accepts its own 20 classes only"),
-        (["--format", "overlays", "--to", str(labelled / "4_pseudo")], "the folder of the masks; choose another place"),
+        (
+            ["--format", "overlays", "--to", str(labelled / "4_pseudo")],
+            "is read itself (--labels); choose another place",
+        ),
     ):
         assert run("export", *source, *flags) == 1
         assert message in capsys.readouterr().err

@@ -104,6 +104,13 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         ),
         (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
         (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
+        (TrainSettings(out=Path("x"), lr=1e308), "--lr (too long to show) must be above 0 and at most 1e+09"),
+        (
+            TrainSettings(out=Path("x"), steps=10**5000),
+            "--steps (too long to show) must be at least 1 and at most 1e+09",
+        ),
+        (TrainSettings(out=Path("x"), size=10**6), "--size 1000000 must be at least 1 and at most 16384"),
+        (PseudoSettings(out=Path("x"), processes=10**4), "--processes 10000 must be at least 1 and at most 256"),
         (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0 and finite"),
         (TrainSettings(out=Path("x"), seed=10**400), "must be at least 0 and at most 9223372036854775807"),
         (
@@ -112,9 +119,12 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
         ),
         (TrainSettings(out=Path("run"), data="folder", images=Path()), "--out run is inside --images ."),
         (PredictSettings(out=Path("run"), photos=Path()), "--out run is inside --photos ."),
-        (PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")), "--show a.png is the photo itself"),
+        (
+            PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")),
+            "--show a.png is read itself (--photo)",
+        ),
         (ExportSettings(out=Path("x"), format="label-studio", to=Path("a.xml")), "name a .json"),
-        (PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")), "--mask a is the photo itself"),
+        (PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")), "--mask a is read itself (--photo)"),
     ],
 )
 def test_settings_that_cannot_be_used(settings: Any, message: str) -> None:
@@ -250,7 +260,7 @@ def test_every_method_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("limit", "good", "bad", "words"),
     [
-        (Limit(), (-1e9, 0, 2**70), (), "finite"),
+        (Limit(), (-1e9, 0, 10**9), (2e9, 10**5000), "finite"),
         (Limit(least=1), (1, 7), (0, 0.999), "at least 1"),
         (Limit(above=0, most=4), (1e-9, 4), (0, 4.1), "above 0 and at most 4"),
         (Limit(least=0, below=1, example="0.9"), (0, 0.999), (-0.1, 1), "at least 0 and below 1, e.g. 0.9"),
@@ -293,7 +303,7 @@ def test_scales_are_numbers_within_a_range_and_not_empty() -> None:
         "--scales is empty; give numbers: above 0 and at most 4."
     ]
     assert SegmentSettings(out=Path("x"), scales=(1.5, 0.5)).mistakes() == [
-        "--scales 1.5 0.5 must be above 0, the smaller one first."
+        "--scales 1.5 0.5 must be above 0 and at most 16, the smaller one first."
     ]
 
 

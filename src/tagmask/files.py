@@ -3,18 +3,21 @@
 import json
 import os
 import re
+import stat
 import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tagmask.errors import TagmaskError
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
+_TEMPORARY = re.compile(r"[0-9a-f]{8}\.\d+\.partial")  # the names that ``replacing`` writes under
+_SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # those that safetensors writes under
 _DAMAGED = (  # what reading a damaged .npz may raise
     *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
@@ -41,6 +44,22 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_temporaries(folder: Path, below: bool = True) -> None:
+    """Remove what a kill has left half-written in a folder, and below it; files of other names are the user's."""
+    for file in folder.rglob("*") if below else folder.iterdir() if folder.is_dir() else ():
+        is_ours = _TEMPORARY.fullmatch(file.name) or (below and _SAFETENSORS.fullmatch(file.name))
+        if is_ours and file.is_file() and not file.is_symlink():
+            file.unlink(missing_ok=True)
+
+
+def is_regular(path: Path | str) -> bool:
+    """Whether a path leads to a file with content; reading a pipe, socket or device may never end."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):  # not there, a link to itself, or no name of a file
+        return False
 
 
 def _umask() -> int:
@@ -118,3 +137,61 @@ def alone(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a kill
         yield
+
+
+LOCK = ".tagmask.lock"  # in the folder of a run, while a command works in it
+
+
+@contextmanager
+def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
+    """Hold the run in ``folder``; refuse at once if another process does, unless both are ``shared``.
+
+    The system lets go of it when the process ends, however it ends. Windows has no such locks.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    path = folder / LOCK
+    how, alone = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB, fcntl.LOCK_EX | fcntl.LOCK_NB
+    with _opened(path, lambda file: fcntl.flock(file, how)) as file:
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # others share it still, or a folder that was here before is not empty
+                fcntl.flock(file, alone)
+                path.unlink(missing_ok=True)
+                if is_new:
+                    folder.rmdir()
+
+
+@contextmanager
+def _opened(path: Path, lock: Callable[[TextIO], None]) -> Iterator[TextIO]:
+    """The lock file, once it is locked; a sentence on who has it otherwise."""
+    while True:
+        with path.open("a+") as file:
+            try:
+                lock(file)
+            except BlockingIOError:
+                file.seek(0)
+                owner = re.sub(r"[^0-9]", "", file.read(20)) or "unknown"
+                raise TagmaskError(
+                    f"{path.parent} is in use by another tagmask (process {owner}); wait for it to end, or stop it."
+                ) from None
+            if _leads_to(path, file.fileno()):  # otherwise its last holder has just removed it
+                yield file
+                return
+
+
+def _leads_to(path: Path, number: int) -> bool:
+    """Whether a path is still that of an open file."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(number))
+    except FileNotFoundError:
+        return False

@@ -149,7 +149,7 @@ def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
     record = Record(tmp_path / "2_seeds", "**/*.npz")
     record.begin({"size": 32})
     (record.folder / "a.npz").write_bytes(b"12")
-    (record.folder / "b.npz.77.partial").write_bytes(b"1")
+    (record.folder / "0123abcd.77.partial").write_bytes(b"1")
     (record.folder / ".tmpa1B2c3").write_bytes(b"1")
     record.finish({"size": 32})
     assert record.status({"size": 32}, {}).state == "done"

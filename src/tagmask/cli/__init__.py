@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tagmask import __version__
 from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
+from tagmask.cli.help import ASKED
 from tagmask.errors import TagmaskError
 
 
@@ -20,6 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")  # the terminal may lack characters of a file name
     try:
         code = _dispatch(arguments)
+        sys.stdout.flush()
     except TagmaskError as error:
         code = _print_error(str(error))
     except KeyboardInterrupt:
@@ -30,6 +32,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # head or less has closed our output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+        if arguments and arguments[0] in commands() and not ASKED & set(arguments):
+            code = _print_error(
+                "the output was closed, so the command stopped; type it again without a pipe to resume."
+            )
     except OSError as error:
         if error.errno not in _DISK:
             raise
@@ -54,6 +60,10 @@ _DISK = {
 
 
 def _dispatch(arguments: list[str]) -> int:
+    for place, argument in enumerate(arguments):
+        if not argument or (argument.startswith("--") and argument.endswith("=")):
+            name = argument[:-1] or (arguments[place - 1] if place else "an argument")
+            raise TagmaskError(f"{name} is empty; give it a value, or leave it out.")
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0

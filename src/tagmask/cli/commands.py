@@ -2,12 +2,15 @@
 
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pkgutil import resolve_name
 from typing import Any
 
 from tagmask import config
 from tagmask.cli import examples
 from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
+from tagmask.config import check
 
 
 def run_command(name: str, arguments: list[str]) -> None:
@@ -54,9 +57,24 @@ def _run_stage(name: str, arguments: list[str]) -> None:
             f"{settings.backbone} is trained from scratch; --pretrained or --weights FILE gives better maps.",
             flush=True,
         )
-    result = row.run(settings)
+    with _lock(row, settings):
+        result = row.run(settings)
     if getattr(result, "is_main", True):  # of several launched processes, only one prints
         print(result.summary())
+
+
+@contextmanager
+def _lock(row: Any, settings: Any) -> Iterator[None]:
+    """Refuse to work in a run that another command works in; several may share out the images of a stage."""
+    from tagmask.files import only_one
+    from tagmask.stages.pool import launched_shard
+
+    check(settings)
+    if launched_shard()[0] > 0 or not row.folder:  # the first of launched processes has it
+        yield
+        return
+    with only_one(settings.out, shared=row.unit == "images"):
+        yield
 
 
 def _quieten_libraries() -> None:

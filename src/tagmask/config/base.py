@@ -2,21 +2,28 @@
 
 import dataclasses
 import math
+import os
 import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from tagmask.errors import TagmaskError
+from tagmask.pipeline import layout
+
+HUGE = 1e9
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed."""
+    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed.
+
+    Unless ``most`` says more, numbers end at ``HUGE``: products of any two then fit single precision.
+    """
 
     least: float = -math.inf
     above: float = -math.inf
-    most: float = math.inf
+    most: float = HUGE
     below: float = math.inf
     multiple: int | None = None
     rising: bool = False  # of several numbers, none is smaller than the one before
@@ -30,12 +37,15 @@ class Limit:
     def __str__(self) -> str:
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
         words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
-        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf]
+        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf and bound != HUGE]
         order = ", the smaller one first" if self.rising else ""
         return " and ".join(words or ["finite"]) + order + (f", e.g. {self.example}" if self.example else "")
 
 
 Count = Annotated[int, Limit(least=1)]
+Side = Annotated[int, Limit(least=1, most=16_384)]  # of an image, in pixels
+Images = Annotated[int, Limit(least=1, most=65_536)]  # in a batch
+Processes = Annotated[int, Limit(least=1, most=256)]
 Whole = Annotated[int, Limit(least=0)]
 Positive = Annotated[float, Limit(above=0)]
 NonNegative = Annotated[float, Limit(least=0)]
@@ -50,13 +60,54 @@ class Settings:
     """Settings of a stage."""
 
     section: ClassVar[str] = ""  # their table in config.toml
+    written: ClassVar[tuple[str, ...]] = ()  # settings that name a file to write; all other paths are inputs
+    makes: ClassVar[tuple[str, ...]] = ()  # what the stage makes in the folder --out
     basic: ClassVar[str] = ""  # names of the settings that --help shows, with those of the base classes
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""
         hints = typing.get_type_hints(type(self), include_extras=True)
         names = [field.name for field in dataclasses.fields(self)]
-        return [sentence for name in names if (sentence := _beyond_limit(name, getattr(self, name), hints[name]))]
+        beyond = [sentence for name in names if (sentence := _beyond_limit(name, getattr(self, name), hints[name]))]
+        return beyond + self._overwritten()
+
+    def inputs(self) -> dict[str, Path]:
+        """Every path that is read, under its flag; the folder of the run is not among them."""
+        paths: dict[str, Path] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Settings):
+                paths |= {f"--{flag(field.name)}.{name[2:]}": path for name, path in value.inputs().items()}
+            elif isinstance(value, Path) and field.name not in (*self.written, "out"):
+                paths[f"--{flag(field.name)}"] = value
+        return paths
+
+    def _overwritten(self) -> list[str]:
+        """A sentence for every input that the command would write over."""
+        out: Path | None = getattr(self, "out", None)
+        targets = {name: path for name in self.written if (path := getattr(self, name)) is not None}
+        mistakes = [sentence for name, path in targets.items() if (sentence := self.over_an_input(name, path))]
+        twice = {path.resolve(): flag(name) for name, path in targets.items()}
+        if len(twice) < len(targets):
+            mistakes.append(f"--{' and --'.join(map(flag, targets))} must be different files.")
+        for name, path in self.inputs().items():
+            if out is not None and "out" not in self.written and any(within(path, out / made) for made in self.makes):
+                mistakes.append(f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it.")
+        foreign = layout.foreign_files(out, self.makes) if out is not None else []
+        mistakes += [f"--out {out} is no run, but holds {foreign[0].name}; choose another folder."] if foreign else []
+        return mistakes
+
+    def over_an_input(self, name: str, target: Path) -> str:
+        """A sentence if writing to ``target``, the value of setting ``name``, would replace an input."""
+        for source, path in self.inputs().items():
+            if _same(target, path):
+                return f"--{flag(name)} {target} is read itself ({source}); choose another place."
+            if path.is_dir() and target.exists() and not target.is_dir() and within(target, path):
+                return (
+                    f"--{flag(name)} {target} exists and lies in {path}, which is read ({source}); choose another "
+                    "place, or delete it first if it is an earlier output."
+                )
+        return ""
 
 
 def _beyond_limit(name: str, value: Any, hint: Any) -> str:
@@ -69,8 +120,12 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> str:
         return f"--{flag(name)} is empty; give numbers: {limit}."
     if (limit or Limit()).admits(*numbers):
         return ""
-    finite = " and finite" if limit and not Limit().admits(*numbers) else ""
-    return f"--{flag(name)} {' '.join(map(str, numbers))} must be {limit or Limit()}{finite}."
+    if any(not -math.inf < number < math.inf for number in numbers):
+        end = " and finite" if limit else ""
+    else:
+        end = f" and at most {HUGE:g}" if max(map(abs, numbers)) > max(HUGE, (limit or Limit()).most) else ""
+    shown = " ".join("(too long to show)" if 1e30 < abs(number) < math.inf else str(number) for number in numbers)
+    return f"--{flag(name)} {shown} must be {limit or Limit()}{end}."
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
@@ -108,9 +163,9 @@ class DataSettings(Settings):
     """voc: name of a list in ImageSets/Segmentation, or the path of a list file."""
     annotations: Path | None = None
     """coco: the instances*.json file."""
-    count: Count = 2000
+    count: Annotated[int, Limit(least=1, most=10_000_000)] = 2000
     """scenes: how many pictures."""
-    scene_seed: int = 0
+    scene_seed: Seed = 0
     """scenes: another seed draws other pictures."""
 
     def data_settings(self) -> dict[str, Any]:
@@ -161,7 +216,7 @@ class LoopSettings(Settings):
     """Passes over the images; may be a fraction."""
     steps: Count | None = None
     """Number of steps instead of epochs."""
-    batch: Count = 4
+    batch: Images = 4
     """Images per step in total, over all processes and accumulated parts."""
     accumulate: Count = 1
     """Split each batch into this many parts, one after the other, to save memory."""
@@ -169,7 +224,7 @@ class LoopSettings(Settings):
     lr: Positive = 0.01
     """Learning rate."""
     weight_decay: NonNegative = 5e-4
-    momentum: NonNegative = 0.9
+    momentum: Share = 0.9
     """sgd only."""
     head_lr: NonNegative = 1.0
     """Factor on the learning rate of the new layers."""
@@ -186,7 +241,7 @@ class LoopSettings(Settings):
     ema: Annotated[float, Limit(least=0, below=1, example="0.999")] = 0.0
     """Decay of an exponential moving average of the weights, e.g. 0.999; 0 = off."""
     seed: Seed = 0
-    workers: Whole = 0
+    workers: Annotated[int, Limit(least=0, most=256)] = 0
     """Processes that load images; 0 loads in the main process."""
     log_every: Count = 20
     save_every: Count = 200
@@ -243,13 +298,15 @@ def flag(name: str) -> str:
 
 def within(path: Path | None, folder: Path) -> bool:
     """Whether a path is a folder, or lies in it."""
-    return path is not None and path.resolve().is_relative_to(folder.resolve())
+    try:
+        return path is not None and path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a link to itself
+        return False
 
 
-def same_file(photo: Path, **written: Path | None) -> list[str]:
-    """A sentence for every file that would overwrite the photo."""
-    return [
-        f"--{flag(name)} {path} is the photo itself; choose another name."
-        for name, path in written.items()
-        if path is not None and path.resolve() == photo.resolve()
-    ]
+def _same(path: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file or folder, by whatever name."""
+    try:
+        return path.resolve() == other.resolve() or os.path.samefile(path, other)
+    except (OSError, ValueError, RuntimeError):  # one of them does not exist, or is a link to itself
+        return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config.base import Count, DataSettings, ShardSettings, flag
+from tagmask.config.base import Count, DataSettings, Seed, ShardSettings, flag
 from tagmask.config.run import RunSettings, Sections, write_config
 from tagmask.config.toml import write_section
 
@@ -56,7 +56,7 @@ class PaperTop(ShardSettings, DataSettings):
     score_annotations: Path | None = None
     score_count: Count | None = None
     """scenes: how many pictures are scored; default: 200."""
-    score_scene_seed: int | None = None
+    score_scene_seed: Seed | None = None
     """scenes: seed of the pictures that are scored; default: one more than --scene-seed, so none was trained on."""
 
     def score_data(self) -> dict[str, Any]:

@@ -4,8 +4,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import Blocks, Count, DataSettings, Limit, LoopSettings, NonNegative, Positive, ShardSettings
+from tagmask.config.base import (
+    Blocks,
+    DataSettings,
+    Images,
+    Limit,
+    LoopSettings,
+    NonNegative,
+    Positive,
+    Processes,
+    ShardSettings,
+    Side,
+)
 from tagmask.config.seeds import MapSettings
+from tagmask.pipeline import layout
 
 STRIDE = 8  # of AffinityNet, in pixels
 
@@ -15,7 +27,7 @@ class AffinitySettings(LoopSettings):
     """Train AffinityNet on confident regions."""
 
     epochs: Positive = 5
-    batch: Count = 8
+    batch: Images = 8
     head_lr: NonNegative = 10.0
     backbone: str = "resnet50"
     """Any timm CNN that can be dilated to stride 8."""
@@ -23,13 +35,13 @@ class AffinitySettings(LoopSettings):
     """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
     freeze_norm: bool | None = None
     """Do not train batch norms; default: freeze them if the backbone starts from weights."""
-    size: Annotated[int, Limit(above=0, multiple=STRIDE, example="448")] = 448
+    size: Annotated[int, Limit(above=0, most=16_384, multiple=STRIDE, example="448")] = 448
     """Side of the square training crops in pixels, a multiple of 8."""
     scales: Annotated[tuple[float, float], Limit(above=0, most=4, rising=True)] = (1.0, 1.0)
     """Images are resized by a random factor between these before cropping; PSA does not resize."""
     jitter: Annotated[float, Limit(least=0, most=1)] = 0.3
     """Largest change of brightness, contrast and saturation (of hue: a third); 0 = off."""
-    radius: Annotated[float, Limit(above=1)] = 5.0
+    radius: Annotated[float, Limit(above=1, most=50)] = 5.0
     """Pairs of positions nearer than this, in cells of 8 pixels."""
 
 
@@ -38,6 +50,7 @@ class PseudoSettings(ShardSettings, DataSettings):
     """Turn seeds into pixel labels, ready to train a segmentation network on."""
 
     section = "pseudo"
+    makes = (layout.CONFIG, layout.AFFINITY, layout.PSEUDO)
     basic = "method maps background crf unsure processes shard restart"
     out: Path
     """Folder of the run; the labels go into its 4_pseudo."""
@@ -56,15 +69,15 @@ class PseudoSettings(ShardSettings, DataSettings):
     crf: bool = True
     """Sharpen the labels by a dense CRF."""
     crf_preset: Literal["labels", "seeds", "segmentation", "fine"] = "labels"
-    crf_size: Count | None = None
+    crf_size: Side | None = None
     """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     unsure: bool = False
     """Leave pixels open (255) where maps without affinity would give another label."""
     alpha_low: Positive = 4.0
     """walk: the stronger background; pixels where a class still wins surely belong to it."""
-    alpha_high: float = 32.0
+    alpha_high: Positive = 32.0
     """walk: the weaker background; pixels where it still wins are surely background."""
-    steps: Count | None = None
+    steps: Annotated[int, Limit(least=1, most=100_000)] | None = None
     """Steps of the random walk; default: 64 for walk, 2 for attention."""
     beta: Positive | None = None
     """Power of the affinity; default: 36 for walk (PSA: 8), 1 for attention."""
@@ -72,11 +85,11 @@ class PseudoSettings(ShardSettings, DataSettings):
     """attention: folder of the classifier; default: 1_classifier of the run."""
     affinity_blocks: Blocks | None = None
     """attention: first and last block whose affinity is walked on; default: all."""
-    size: Count | None = None
+    size: Side | None = None
     """attention: long side of the image in pixels; default: as for seeds."""
     affinity: AffinitySettings = field(default_factory=AffinitySettings)
     """walk: how AffinityNet is trained."""
-    processes: Count | None = None
+    processes: Processes | None = None
     """Label with this many processes, one thread each; default: one for each core."""
     restart: bool = False
     """Discard earlier labels and make all of them; walk: the regions and the network too."""

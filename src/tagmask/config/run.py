@@ -14,6 +14,7 @@ from tagmask.config.segment import PredictSettings, SegmentSettings
 from tagmask.config.toml import read_toml, read_values, write_section
 from tagmask.config.train import TrainSettings
 from tagmask.errors import TagmaskError
+from tagmask.pipeline import layout
 from tagmask.pipeline.layout import CONFIG
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
@@ -37,6 +38,7 @@ class RunTop(TokenSettings, DataSettings):
     """What is set once for a whole run; the [run] table of config.toml."""
 
     section = "run"
+    makes = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
     basic = "restart estimate rows masks count"
     out: Path
     """Folder of the run."""

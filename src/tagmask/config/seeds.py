@@ -8,14 +8,17 @@ from tagmask.config.base import (
     Blocks,
     Count,
     DataSettings,
+    Images,
     Limit,
+    Processes,
     Scales,
     Settings,
     ShardSettings,
     Share,
+    Side,
     TokenSettings,
-    same_file,
 )
+from tagmask.pipeline import layout
 
 Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
 
@@ -32,7 +35,7 @@ class MapSettings(Settings):
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: Blocks | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
-    affinity_steps: Count = 1
+    affinity_steps: Annotated[int, Limit(least=1, most=1000)] = 1
     """How often the affinity refines the maps; from 2 on its rows are normalised (not the paper's)."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
@@ -42,7 +45,7 @@ class MapSettings(Settings):
     """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
     propagation: Share = 0.0
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
-    size: Count | None = None
+    size: Side | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
     shape: Literal["square"] | None = None
     """square: squeeze images to a square of --size pixels, as the authors' code does; default: keep proportions."""
@@ -50,7 +53,7 @@ class MapSettings(Settings):
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
     """Also see the mirrored image."""
-    batch: Count = 16
+    batch: Images = 16
     """Images of equal shape that go through the network together; one with the methods that keep all attention."""
 
     def mistakes(self) -> list[str]:
@@ -73,6 +76,7 @@ class SeedSettings(MapSettings, ShardSettings, TokenSettings, DataSettings):
     """Make localisation maps for every image of a catalog."""
 
     section = "seeds"
+    makes = (layout.CONFIG, layout.SEEDS)
     basic = "model shard restart"
     out: Path
     """Folder of the run; the maps go into its 2_seeds."""
@@ -89,6 +93,7 @@ class PhotoSettings(MapSettings):
     """Localisation maps of one photo."""
 
     basic = "photo model tags show show_affinity out"
+    written = ("show", "show_affinity", "out")
     photo: Path
     """The photo; `--photo` may be left out if it comes first."""
     model: Path
@@ -102,19 +107,16 @@ class PhotoSettings(MapSettings):
     out: Path | None = None
     """Write the maps here (.npz)."""
 
-    def mistakes(self) -> list[str]:
-        same = same_file(self.photo, show=self.show, show_affinity=self.show_affinity, out=self.out)
-        return super().mistakes() + same
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSettings(DataSettings):
     """Compare maps, labels and predictions with true masks."""
 
     basic = "masks processes"
+    makes = (layout.SCORES, layout.CURVE)
     out: Path
     """Folder of the run."""
-    processes: Count | None = None
+    processes: Processes | None = None
     """Read and count with this many processes; default: one for each core."""
 
 
@@ -123,6 +125,7 @@ class ReportSettings(DataSettings):
     """Write one HTML page about a run: scores, curves, pictures, and how everything was made."""
 
     basic = "rows"
+    makes = (layout.REPORT,)
     out: Path
     """Folder of the run; the page is its report.html."""
     rows: Rows = 12

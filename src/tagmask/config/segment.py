@@ -7,19 +7,22 @@ from typing import Annotated, Literal
 from tagmask.config.base import (
     Count,
     DataSettings,
+    Images,
     Limit,
     LoopSettings,
     NonNegative,
     Positive,
+    Processes,
     Scales,
     Settings,
     ShardSettings,
     Share,
+    Side,
     TokenSettings,
     Whole,
-    same_file,
     within,
 )
+from tagmask.pipeline import layout
 
 HALO = 256  # pixels seen around a tile
 TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger stride need a multiple of theirs
@@ -30,6 +33,7 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """Train a segmentation network on pseudo labels. The defaults are the community's DeepLabV2 recipe."""
 
     section = "segment"
+    makes = (layout.CONFIG, layout.SEGMENTER)
     basic = "net pseudo backbone freeze_norm size rounds"
     out: Path
     """Folder of the run; the segmenter goes into its 5_segmenter."""
@@ -42,9 +46,9 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """head: folder of the classifier; default: 1_classifier of the run."""
     head_blocks: tuple[Whole, ...] = (8, 11)
     """head: the blocks, counted from 0, whose tokens are read."""
-    rounds: Whole = 1
+    rounds: Annotated[int, Limit(least=0, most=100)] = 1
     """head: how often it learns again from its own answers, told the tags."""
-    cells: Count = 4096
+    cells: Annotated[int, Limit(least=1, most=10_000_000)] = 4096
     """head: cells per step."""
     backbone: str = "resnet101"
     """deeplab: any convolutional timm encoder."""
@@ -54,13 +58,13 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """Also see each crop at ¾ and ½ of its size and take the largest logit."""
     freeze_norm: bool = False
     """Do not train the encoder's batch norms; advisable for batches below about 8 per device."""
-    size: Annotated[int, Limit(least=9)] = 321
+    size: Annotated[int, Limit(least=9, most=16_384)] = 321
     """Side of the square training crops in pixels, best one more than a multiple of 8; head: long side."""
-    scales: Annotated[tuple[float, float], Limit(above=0, rising=True)] = (0.5, 1.5)
+    scales: Annotated[tuple[float, float], Limit(above=0, most=16, rising=True)] = (0.5, 1.5)
     """Smallest and largest random scale of an image before it is cropped."""
     val_fraction: Share = 0.05
     """Share of the pseudo labels kept aside to validate on."""
-    batch: Count = 10
+    batch: Images = 10
     lr: Positive = 2.5e-4
     head_lr: NonNegative = 10.0
     steps: Count | None = 20_000
@@ -77,13 +81,13 @@ class MaskSettings(Settings):
     """Also see the mirrored image."""
     crf: bool = True
     """Sharpen the probabilities along the edges of the image by a dense CRF."""
-    crf_size: Count | None = None
+    crf_size: Side | None = None
     """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     pamr: bool = False
     """Refine the probabilities by pixel-adaptive refinement, before the CRF or instead of it (--no-crf)."""
-    tile: Annotated[int, Limit(above=0, multiple=TILE_STEP, example="1024")] | None = None
+    tile: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example="1024")] | None = None
     """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
-    halo: Annotated[int, Limit(above=0, multiple=TILE_STEP, example=str(HALO))] = HALO
+    halo: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example=str(HALO))] = HALO
     """Pixels seen around each tile."""
 
 
@@ -92,6 +96,7 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     """Predict the mask of every image of a catalog, or of every photo of a folder."""
 
     section = "predict"
+    makes = (layout.CONFIG, layout.PREDICTIONS)
     basic = "model photos use_tags probabilities shard restart"
     out: Path
     """Folder of the run; the masks go into its 6_predictions."""
@@ -99,7 +104,7 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     """Folder of a trained segmenter; default: 5_segmenter of the run."""
     photos: Path | None = None
     """A folder of photos without tags, instead of --data; sub-folders are read too."""
-    processes: Count | None = None
+    processes: Processes | None = None
     """Predict with this many processes, one thread each; default: one for each core with a head, otherwise one."""
     use_tags: bool = False
     """Rule out the classes that an image is not tagged with."""
@@ -124,6 +129,7 @@ class PredictPhotoSettings(MaskSettings):
     """Predict the mask of one photo."""
 
     basic = "photo model tags show mask"
+    written = ("show", "mask")
     photo: Path
     """The photo; `--photo` may be left out if it comes first."""
     model: Path
@@ -135,9 +141,6 @@ class PredictPhotoSettings(MaskSettings):
     mask: Path | None = None
     """Write the mask here (palette PNG)."""
 
-    def mistakes(self) -> list[str]:
-        return super().mistakes() + same_file(self.photo, show=self.show, mask=self.mask)
-
 
 Format = Literal["coco", "voc", "voc-test", "label-studio", "cvat", "overlays"]
 FOLDERS = ("voc", "overlays")  # the other formats are single files
@@ -148,6 +151,7 @@ class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
     basic = "format to labels photos polygons pieces onnx"
+    written = ("to", "onnx")
     out: Path
     """Folder of the run."""
     format: Format = "coco"
@@ -168,6 +172,11 @@ class ExportSettings(DataSettings):
     """Write the segmentation network to this .onnx file (needs the extra `onnx`)."""
     model: Path | None = None
     """onnx: folder of a trained segmenter; default: 5_segmenter of the run."""
+
+    def inputs(self) -> dict[str, Path]:
+        """What is read, with the files of the run."""
+        made = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
+        return super().inputs() | {f"{name} of the run": self.out / name for name in made}
 
     def data_mistakes(self) -> list[str]:
         if self.onnx is not None and self.to is None:  # the network alone

@@ -15,6 +15,7 @@ from tagmask.files import write_text
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+SECTION_NAMES = {"run", "train", "seeds", "pseudo", "segment", "predict", "paper"}
 UNSET = "none"  # TOML has no null; written only for a setting whose default is a value
 RENAMED: Mapping[str, Mapping[str, str]] = {  # section: {old name: new name}
     "train": {"model": "kind"},
@@ -78,6 +79,8 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
     import tomli_w
 
     whole = read_toml(path) if path.exists() else {}
+    if whole and not SECTION_NAMES & whole.keys():
+        raise TagmaskError(f"{path} is not a run's: it has none of its sections; choose another --out.")
     whole[section] = to_plain(settings)
     write_text(path, tomli_w.dumps(whole))
 
@@ -122,6 +125,8 @@ def _convert(value: Any, hint: Any) -> Any:
             raise ValueError
         return tuple(_convert(item, args[0]) for item in value)
     if hint is Path and isinstance(value, (str, Path)):
+        if not str(value) or "\0" in str(value):
+            raise ValueError
         return Path(value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -6,15 +6,15 @@ from typing import Annotated, Literal
 
 from tagmask.config.base import (
     Blocks,
-    Count,
     DataSettings,
     Limit,
     LoopSettings,
     NonNegative,
     Share,
+    Side,
     TokenSettings,
-    Whole,
 )
+from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper to the letter."""
 
     section = "train"
+    makes = (layout.CONFIG, layout.CLASSIFIER)
     basic = "kind backbone freeze fixed_views size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
@@ -29,16 +30,16 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     """acr: one class token, as in the paper; mct: a class token for each class and a patch branch (MCTformer)."""
     backbone: str = "deit_small_patch16_224"
     """Any timm ViT with a class token; the paper's are vit_base_r50_s16_384 and deit_small_patch16_224."""
-    freeze: Whole = 0
+    freeze: Annotated[int, Limit(least=0, most=1000)] = 0
     """Do not train the stem and this many first blocks."""
     fixed_views: bool = False
     """Train on whole photos and their mirror images, not on random crops; what the frozen blocks make of them is
     computed once and kept in 0_tokens."""
-    size: Count | None = None
+    size: Side | None = None
     """Side of the training crops in pixels, with --fixed-views long side of the photos; default: the backbone's."""
     crop_scale: Annotated[float, Limit(above=0, most=1)] = 0.6
     """Smallest share of the image's area in a training crop."""
-    long_side: Annotated[tuple[int, int], Limit(least=1, rising=True)] | None = None
+    long_side: Annotated[tuple[int, int], Limit(least=1, most=16_384, rising=True)] | None = None
     """Resize images so that their long side is between these, keep their proportions, and crop (the authors' way)."""
     augment: Literal["rand"] | None = None
     """rand: RandAugment on the training crops; default: crops and flips only."""

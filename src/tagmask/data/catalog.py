@@ -6,6 +6,7 @@ their memory (nothing is reference-counted), and spawned ones receive them quick
 
 import copy
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from tagmask.data.images import Picture, check_same_size, read_image, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, Mask
 
+_UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # kinds of characters that lists of classes cannot hold
 Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
@@ -236,6 +238,11 @@ def _check_classes(classes: tuple[str, ...]) -> None:
     if repeated or not all(name.strip() for name in classes):
         fault = f'the class "{repeated[0]}" is given twice' if repeated else "a class has an empty name"
         raise TagmaskError(f"{fault}; name each class once.")
+    for name in classes:
+        if name.strip().casefold() == "background":
+            raise TagmaskError(f"a class is called {name!r}, but label 0 is the background; give it another name.")
+        if any(unicodedata.category(mark) in _UNWRITABLE for mark in name):
+            raise TagmaskError(f"the class {name!r} contains a line break or control character; rename it.")
 
 
 def _check_names(names: Strings) -> None:

@@ -25,7 +25,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import strip_suffix, walk
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
-from tagmask.data.report import Mistakes, missing_note, untagged_note
+from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import UNSURE, Mask
 
@@ -111,7 +111,8 @@ class _Raw:
         self.mistakes.raise_if_any()
 
     def add_image(self, entry: dict[str, Any]) -> None:
-        identity, file, height, width = entry["id"], entry["file_name"], entry["height"], entry["width"]
+        identity, file = _whole(entry, "id"), _text(entry, "file_name")
+        height, width = _whole(entry, "height"), _whole(entry, "width")
         if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
             raise ValueError(f"the size {width}×{height} is not within 1 to {MAX_SIDE}")
         self.image_ids.append(identity)
@@ -119,17 +120,20 @@ class _Raw:
         self.sizes.extend((height, width))
 
     def add_category(self, entry: dict[str, Any]) -> None:
-        if entry["id"] in self.categories:
-            raise ValueError(f"the id {entry['id']} is given twice")
-        number = array("q", [int(entry["id"])])[0]  # OverflowError if it does not fit 64 bits
-        self.categories[number] = entry["name"].strip()
+        number = array("q", [_whole(entry, "id")])[0]  # OverflowError if it does not fit 64 bits
+        if number in self.categories:
+            raise ValueError(f"the id {number} is given twice")
+        self.categories[number] = _text(entry, "name").strip()
 
     def add_object(self, entry: dict[str, Any]) -> None:
         outline = entry.get("segmentation")
+        image, category, crowd = _whole(entry, "image_id"), _whole(entry, "category_id"), entry.get("iscrowd", 0)
+        if not isinstance(crowd, int) or crowd not in (0, 1):  # false and true are 0 and 1
+            raise ValueError(f"iscrowd is {crowd!r}; it must be 0 or 1")
         self.outlines.add(outline or _box(entry.get("bbox")))
-        self.object_images.append(entry["image_id"])
-        self.object_categories.append(entry["category_id"])
-        self.crowd.append(bool(entry.get("iscrowd", 0)))
+        self.object_images.append(image)
+        self.object_categories.append(category)
+        self.crowd.append(crowd)
         self.boxed.append(not outline)
 
 
@@ -150,7 +154,8 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     _check_ids(annotations, raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
     tags = _tags(owners, labels, ~crowd & (owners >= 0), len(raw.files), len(category_ids))
-    present = set(walk(images))
+    odd: list[str] = []
+    present = set(walk(images, odd))
     kept = [place for place, file in enumerate(raw.files) if tags[place] and file in present]
     missing = [file for file in raw.files if file not in present]
     if not kept:
@@ -164,7 +169,8 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
         [tags[place] for place in kept],
         images=[os.path.join(images, raw.files[place]) for place in kept],
         notes=[
-            *missing_note(missing),
+            *missing_note([file for file in missing if file not in odd]),
+            *odd_note(odd),
             *untagged_note(len(raw.files) - len(kept) - len(missing)),
             *_object_notes(owners, crowd, unsure),
         ],
@@ -174,6 +180,19 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
         unsure=unsure,
         outlines=raw.outlines.build(),
     )
+
+
+def _whole(entry: dict[str, Any], name: str) -> int:
+    """A whole number of an entry; JSON's 1.9, "1" and true are none."""
+    if type(entry[name]) is not int:
+        raise ValueError(f"{name} is {entry[name]!r}; it must be a whole number")
+    return int(entry[name])
+
+
+def _text(entry: dict[str, Any], name: str) -> str:
+    if not isinstance(entry[name], str):
+        raise ValueError(f"{name} is {entry[name]!r}; it must be a text")
+    return str(entry[name])
 
 
 def _box(box: Any) -> list[list[float]]:

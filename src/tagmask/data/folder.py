@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import strip_suffix, walk
-from tagmask.data.report import Mistakes, missing_note, untagged_note
+from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
 from tagmask.data.table import Row, Table, read_table
 from tagmask.errors import TagmaskError
 
@@ -37,7 +37,8 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
         masks: a folder with a PNG for each image, at the same relative path; 0 is background, 255 unsure,
             and k the k-th class.
     """
-    files = _list_files(images)
+    odd: list[str] = []
+    files = _list_files(images, odd)
     mistakes = Mistakes(tags or images)
     table = read_table(tags, mistakes) if tags else _table_of_folders(files)
     classes = sorted({tag for row in table.rows for tag in row.tags} | set(table.columns))
@@ -51,7 +52,8 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     mask_paths, mask_notes = _find_masks(names, masks)
     numbers = {name: number for number, name in enumerate(classes)}
     notes = [
-        *missing_note(missing),
+        *missing_note([file for file in missing if file not in odd]),
+        *odd_note(odd),
         *untagged_note(len(photos) - len(tagged)),
         *mask_notes,
         *_unused_note(classes, tagged),
@@ -67,12 +69,12 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     )
 
 
-def _list_files(root: Path) -> dict[str, list[str]]:
+def _list_files(root: Path, odd: list[str]) -> dict[str, list[str]]:
     """All files below ``root`` as {path without picture suffix: [paths]}, relative, with "/"."""
     if not root.is_dir():
         raise TagmaskError(f"{root} is not a folder; check the path of the images.")
     files: dict[str, list[str]] = {}
-    for path in sorted(walk(root)):
+    for path in sorted(walk(root, odd)):
         files.setdefault(strip_suffix(path), []).append(path)
     return files
 

@@ -8,7 +8,7 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tagmask.errors import ImageError
-from tagmask.files import replacing
+from tagmask.files import is_regular, replacing
 from tagmask.labels import UNSURE, Mask, voc_palette
 
 Picture = npt.NDArray[np.uint8]  # (H, W, 3) RGB
@@ -36,19 +36,45 @@ def strip_suffix(path: str) -> str:
     return stem if suffix.lower() in _SUFFIXES else path
 
 
-def walk(root: Path) -> Iterator[str]:
-    """Relative paths of all files below ``root`` except hidden ones; links to folders are followed once."""
+def walk(root: Path, odd: list[str] | None = None) -> Iterator[str]:
+    """Relative paths of all files below ``root`` except hidden ones; links to folders are followed once.
+
+    Pipes, sockets, devices and broken links are left out, and added to ``odd``.
+    """
     seen: set[str] = set()
-    for folder, folders, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        folders[:] = [] if real in seen else sorted(name for name in folders if not name.startswith("."))
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        real = os.path.realpath(os.path.join(root, prefix))
         if real in seen:
             continue
         seen.add(real)
-        prefix = Path(folder).relative_to(root).as_posix()
-        for name in names:
-            if not name.startswith("."):
-                yield name if prefix == "." else f"{prefix}/{name}"
+        folders = []
+        for entry in _entries(os.path.join(root, prefix)):
+            path = prefix + entry.name
+            if _is(entry.is_dir):
+                folders.append(f"{path}/")
+            elif _is(entry.is_file):
+                yield path
+            elif odd is not None:
+                odd.append(path)
+        waiting += sorted(folders, reverse=True)
+
+
+def _entries(folder: str) -> list["os.DirEntry[str]"]:
+    """What a folder holds, hidden entries apart; nothing if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _is(test: Callable[[], bool]) -> bool:
+    try:
+        return test()
+    except OSError:  # a link to itself
+        return False
 
 
 def read_image(path: Path) -> Picture:
@@ -108,6 +134,8 @@ def check_same_size(image: Picture, mask: Mask, name: str) -> None:
 
 def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
     """Open and decode the first frame; any failure becomes an ImageError."""
+    if os.path.exists(path) and not is_regular(path):
+        raise ImageError(f"{path} cannot be opened (a folder, pipe or device, no ordinary file); remove it.")
     try:
         with Image.open(path, formats=_usable(formats)) as image:
             image.load()

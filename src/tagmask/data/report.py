@@ -41,6 +41,14 @@ def missing_note(missing: Sequence[str]) -> list[str]:
     return [f"{_counted(len(missing))} listed but not found and left out: {shown}."]
 
 
+def odd_note(odd: Sequence[str]) -> list[str]:
+    """A sentence about pipes, sockets, devices and broken links among the images, if any."""
+    if not odd:
+        return []
+    shown = ", ".join(sorted(odd)[:NAMED]) + (", …" if len(odd) > NAMED else "")
+    return [f"{len(odd):,} entries are no ordinary files (pipes, devices or broken links) and were left out: {shown}."]
+
+
 def untagged_note(count: int) -> list[str]:
     """A sentence about images without tags, if any."""
     return [f"{_counted(count)} without any label and left out."] if count else []

@@ -15,8 +15,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import read_mask
-from tagmask.data.report import Mistakes, broken_note, missing_note, untagged_note
+from tagmask.data.images import read_mask, walk
+from tagmask.data.report import Mistakes, broken_note, missing_note, odd_note, untagged_note
 from tagmask.errors import ImageError, TagmaskError
 
 CLASSES = (
@@ -47,7 +47,8 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
         raise TagmaskError(f"{root} holds no folder JPEGImages; give the folder VOC2012 itself.")
     source = _list_file(root, split)
     listed = _read_list(source)
-    present = set(os.listdir(root / "JPEGImages"))
+    odd: list[str] = []
+    present = set(walk(root / "JPEGImages", odd))
     missing = [f"{name}.jpg" for name in listed if f"{name}.jpg" not in present]
     entries = _find_labels(root, {name: mask for name, mask in listed.items() if f"{name}.jpg" in present})
     if not entries:
@@ -65,7 +66,12 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
         [classes for _, classes in kept],
         images=[root / "JPEGImages" / f"{entry.name}.jpg" for entry, _ in kept],
         masks=[entry.mask for entry, _ in kept],
-        notes=[*missing_note(missing), *untagged_note(untagged), *broken_note(broken)],
+        notes=[
+            *missing_note([file for file in missing if file not in odd]),
+            *odd_note(odd),
+            *untagged_note(untagged),
+            *broken_note(broken),
+        ],
     )
 
 
@@ -103,7 +109,7 @@ def _read_list(source: Path) -> dict[str, str]:
 def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
     """Find masks and annotations; each folder is listed once."""
     folders = {name: root / name for name in (*_MASK_FOLDERS, "Annotations")}
-    files = {name: set(os.listdir(folder)) if folder.is_dir() else set() for name, folder in folders.items()}
+    files = {name: set(walk(folder)) for name, folder in folders.items()}
     entries = []
     for name, given in listed.items():
         masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in files[folder]]

@@ -24,6 +24,9 @@ from tagmask.labels import voc_palette
 _SIZES = np.array([3, 4, 8, 16])  # bits of a run's length
 _LONGEST = 1 << 16
 _FROM_NAME, _TO_NAME = "tag", "image"  # of the controls in the labelling interface
+_HEAD = f"""<View>
+  <Image name="{_TO_NAME}" value="${_TO_NAME}" zoom="true"/>
+  <BrushLabels name="{_FROM_NAME}" toName="{_TO_NAME}">"""
 
 
 def write_label_studio(
@@ -93,11 +96,19 @@ def pack(region: Region) -> list[int]:
     return list(int(bits, 2).to_bytes(len(bits) // 8, "big"))
 
 
+def is_interface(path: Path) -> bool:
+    """Whether a file is a labelling interface that was written here."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_HEAD)) == _HEAD.encode()
+    except OSError:
+        return False
+
+
 def labelling_interface(classes: Sequence[str]) -> str:
     """The XML to paste under "Labeling Interface" of a project."""
     colours = voc_palette().tolist()
-    lines = ["<View>", f'  <Image name="{_TO_NAME}" value="${_TO_NAME}" zoom="true"/>']
-    lines.append(f'  <BrushLabels name="{_FROM_NAME}" toName="{_TO_NAME}">')
+    lines = [_HEAD]
     for label, name in enumerate(classes, start=1):
         colour = "#{:02x}{:02x}{:02x}".format(*colours[label])
         lines.append(f'    <Label value={quoteattr(name)} background="{colour}"/>')

@@ -27,11 +27,22 @@ def write_voc(items: Iterable[Labelled], classes: Sequence[str], out: Path, *, s
     done = Exported(out, holds_unsure=True)
     names = []
     for item in done.checked(items, classes):
-        write_mask(out / "SegmentationClass" / f"{item.name}.png", item.mask)
+        write_mask(_mask_file(out, item.name), item.mask)
         names.append(item.name)
-    write_text(out / "labels.txt", "".join(f"{name}\n" for name in ("background", *classes)))
-    write_text(out / "ImageSets" / "Segmentation" / f"{Path(split).stem}.txt", "".join(f"{name}\n" for name in names))
+    labels, listed = voc_files(out, (), split)
+    write_text(labels, "".join(f"{name}\n" for name in ("background", *classes)))
+    write_text(listed, "".join(f"{name}\n" for name in names))
     return done
+
+
+def voc_files(out: Path, names: Iterable[str], split: str) -> list[Path]:
+    """The files that ``write_voc`` writes: the names of the classes, the list, and the masks."""
+    listed = out / "ImageSets" / "Segmentation" / f"{Path(split).stem}.txt"
+    return [out / "labels.txt", listed, *(_mask_file(out, name) for name in names)]
+
+
+def _mask_file(out: Path, name: str) -> Path:
+    return out / "SegmentationClass" / f"{name}.png"
 
 
 def write_voc_submission(items: Iterable[Labelled], classes: Sequence[str], path: Path) -> Exported:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, replacing, write_json
@@ -14,6 +14,15 @@ from tagmask.pipeline.layout import MODEL, MODEL_CONFIG
 _FORMS: Mapping[str, type] = {"backbone": str, "classes": list, "crop_size": int, "caffe": bool, "freeze_norm": bool}
 _RENAMED = {"model": "kind", "frozen_norm": "freeze_norm"}  # in files of earlier versions
 _ADDED = {"fixed_views": None}  # missing there
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights that a diverging training has made infinite or nan; checked before anything is saved."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise TagmaskError(
+                f"the weights are no longer finite (first: {name}), so nothing is saved; lower --lr, or add --clip 1."
+            )
 
 
 class StoredNetwork(nn.Module):
@@ -35,9 +44,10 @@ class StoredNetwork(nn.Module):
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        folder = Path(path)
+        folder, weights = Path(path), self.stored().state_dict()
+        check_finite(weights)
         with replacing(folder / MODEL) as partial:
-            save_file({name: value.contiguous() for name, value in self.stored().state_dict().items()}, partial)
+            save_file({name: value.contiguous() for name, value in weights.items()}, partial)
         write_json(folder / MODEL_CONFIG, {"kind": self.kind, **{name: getattr(self, name) for name in self.saved}})
 
     @classmethod

@@ -1,5 +1,6 @@
 """Every file and folder name of a run, once for the whole package."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 CONFIG = "config.toml"
@@ -10,6 +11,7 @@ AFFINITY = "3_affinity"
 PSEUDO = "4_pseudo"
 SEGMENTER = "5_segmenter"
 PREDICTIONS = "6_predictions"
+FOLDERS = (TOKENS, CLASSIFIER, SEEDS, AFFINITY, PSEUDO, SEGMENTER, PREDICTIONS)
 SCORES = "scores.json"
 CURVE = "scores.png"
 REPORT = "report.html"
@@ -28,6 +30,12 @@ BACKGROUND = "background.json"  # in PSEUDO
 BEGUN = "begun.json"  # what a stage is made from, in its folder
 DONE = "done.json"
 MADE_BY = "made_by.json"
+
+
+def foreign_files(out: Path, names: Iterable[str]) -> list[Path]:
+    """Of the files that a stage writes into the folder ``out`` itself, those there, if it is not a run's folder."""
+    is_run = (out / CONFIG).is_file() or any((out / folder).is_dir() for folder in FOLDERS)
+    return [] if is_run else [out / name for name in names if (out / name).exists()]
 
 
 def seed_file(folder: Path, name: str) -> Path:

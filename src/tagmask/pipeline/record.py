@@ -20,11 +20,13 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, read_object, write_json
+from tagmask.files import PARTIAL, alone, read_object, remove_temporaries, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it
+CONTENTS = f"{INPUT}contents of "  # earlier notes have only sizes
+_QUICK_BYTES = 256e6  # so much is hashed at every start
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
@@ -42,7 +44,6 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
     "low": ("alpha_low",),
     "high": ("alpha_high",),
 }
-_SAFETENSORS = ".tmp??????"  # names that safetensors writes under before it renames
 
 
 def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()) -> Parts:
@@ -84,6 +85,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
     names = [*now, *(name for name in before if name not in now)]
     clauses = []
     for name in names:
+        if name.startswith(CONTENTS) and name not in before:
+            continue
         old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
         if old != new and name.startswith(INPUT):
             clauses.append(f"{name.removeprefix(INPUT)} changed")
@@ -152,24 +155,44 @@ class Record:
         """A hash of the names and sizes of what is there."""
         return files_of(self.folder, self.products)
 
+    def contents(self) -> str:
+        """A hash of the content of what is there.
+
+        Of gigabytes it is the one in done.json, as long as no file is younger than that note.
+        """
+        patterns = (layout.MODEL, layout.MODEL_CONFIG) if self.products == layout.MODEL else (self.products,)
+        files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
+        stats = [file.stat() for file in files]
+        noted = self._note().get("contents")
+        if isinstance(noted, str) and sum(stat.st_size for stat in stats) > _QUICK_BYTES:
+            since = self.done.stat().st_ctime_ns  # nobody can set this time, unlike that of the last change
+            if all(stat.st_ctime_ns < since for stat in stats):
+                return noted
+        return digest(f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files)
+
+    def _note(self) -> dict[str, Any]:
+        return read_object(self.done, "made_from", "files") if self.done.is_file() else {}
+
     def stamp(self) -> str:
         """A hash of what made the files and of what is there; of the content where it is one file of the run."""
         if self.prefix:
             file = self.folder / self.products
             return file_digest(file) if file.is_file() else "none"
-        made = read_object(self.done, "made_from")["made_from"] if self.done.is_file() else "unknown"
-        return digest([str(made), self.files()])
+        note = self._note()
+        made = note.get("made_from", "unknown")
+        return digest([str(made), self.contents() if "contents" in note else self.files()])
 
     def status(self, parts: Parts, where: Parts, restart: bool = False) -> Status:
         """Whether the stage is done, resumes, or has to be redone; ``where`` counts only until it is done."""
         if restart and self.folder.exists():
             return Status("redo", ("--restart",))
         if self.done.is_file():
-            before = read_object(self.done, "made_from", "files")
+            before = self._note()
             changed = differences(before["made_from"], parts)
             if changed:
                 return Status("redo", changed)
-            if before["files"] == self.files():
+            # earlier notes have no hash of the content
+            if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
                 return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
             return Status("redo" if self.products == layout.MODEL else "resume", why)
@@ -183,7 +206,8 @@ class Record:
         write_json(self.begun, parts)
 
     def finish(self, parts: Parts) -> None:
-        write_json(self.done, {"made_from": parts, "files": self.files()})
+        self.done.unlink(missing_ok=True)
+        write_json(self.done, {"made_from": parts, "files": self.files(), "contents": self.contents()})
         self.begun.unlink(missing_ok=True)
 
     def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
@@ -193,6 +217,12 @@ class Record:
         """
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
+        files = [path for path in files if os.path.lexists(path)] if restart or not file.exists() else []
+        if files and not file.exists():
+            raise TagmaskError(
+                f"{self.folder} holds {files[0].name} but no {layout.MADE_BY}, so tagmask did not make it; move the "
+                "files elsewhere, or choose another --out."
+            )
         if restart:
             for path in files:
                 path.unlink(missing_ok=True)
@@ -207,26 +237,46 @@ class Record:
             self.done.unlink(missing_ok=True)
             self.begun.unlink(missing_ok=True)
             return
-        self.clean()
-        if self.folder.is_symlink():
-            self.folder.unlink()  # what it leads to is the user's
-        elif self.folder.exists():
+        if not os.path.lexists(self.folder):
+            return
+        if os.path.lexists(self._aside) and not self.done.is_file():
+            self._remove(self.folder, self._aside)  # a redo that was stopped: what it was to replace is still aside
+        else:
+            self._remove(self._aside, self.folder)
             os.replace(self.folder, self._aside)
 
     def restore(self) -> None:
-        """Move it back, if nothing was made in its place."""
-        made = [file for file in self.folder.rglob("*") if file.is_file() and file != self.begun]
-        if not self.prefix and self._aside.exists() and not made:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Move it back in the place of whatever was made since."""
+        if not self.prefix and os.path.lexists(self._aside):
+            self._remove(self.folder, self._aside)
             os.replace(self._aside, self.folder)
 
+    def sweep(self) -> None:
+        """Remove what a kill has left half-written."""
+        remove_temporaries(self.folder, below=not self.prefix)
+
     def clean(self) -> None:
-        """Remove what was moved aside, and what a kill has left behind."""
-        if not self.prefix and self._aside.exists():
-            shutil.rmtree(self._aside)
-        for pattern in (f"*{PARTIAL}",) if self.prefix else (f"**/*{PARTIAL}", f"**/{_SAFETENSORS}"):
-            for file in self.folder.glob(pattern):
-                file.unlink(missing_ok=True)
+        """Remove what was moved aside, except the user's own files, and what a kill has left half-written."""
+        if not self.prefix:
+            self._remove(self._aside, self.folder)
+        self.sweep()
+
+    def _remove(self, folder: Path, other: Path) -> None:
+        """Remove a folder of the stage; files in it that no stage makes are the user's and go to the ``other`` one."""
+        if folder.is_symlink():
+            folder.unlink()  # what it leads to is the user's
+            return
+        for file in [*folder.rglob("*")]:
+            place = other / file.relative_to(folder)
+            if not file.is_dir() and not self._makes(file) and not os.path.lexists(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(file, place)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _makes(self, file: Path) -> bool:
+        """Whether a stage may have made a file, by its name."""
+        suffixes = {".json", ".jsonl", ".npz", ".png", ".safetensors", PARTIAL, Path(self.products).suffix}
+        return file.suffix in suffixes or file.name.startswith((".tmp", "events.out."))
 
     @property
     def _aside(self) -> Path:
@@ -285,6 +335,18 @@ def file_digest(path: Path, digits: int | None = 16) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()[:digits]
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; check the path.") from None
+
+
+def contents_of(files: Iterable[Path]) -> str:
+    """A hash of the content of files, in this order."""
+    return digest(_content(file) for file in files)
+
+
+def _content(file: Path) -> str:
+    try:
+        return file_digest(file, None)
+    except (TagmaskError, OSError):
+        return "none"
 
 
 def read_log(file: Path) -> list[dict[str, float]]:

@@ -22,7 +22,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json
+from tagmask.files import only_one, read_json
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import plan
 from tagmask.pipeline.record import INPUT, Parts, Record, Status, places, shorten
@@ -62,7 +62,11 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
             "tagmask run is a single process; with accelerate launch, run the stages one by one "
             "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` for the rest."
         )
-    catalog = open_catalog(settings) if catalog is None else catalog
+    with only_one(settings.out):
+        return _run(settings, open_catalog(settings) if catalog is None else catalog)
+
+
+def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
     inputs = Inputs(settings, catalog)
     rows = [row for row in STAGES if catalog.has_masks or not row.scores]
     statuses = {row.name: _status(inputs, row) for row in rows}
@@ -116,18 +120,15 @@ def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
         return False
     state = "" if status.state == "new" else f": {status.state}"
     print(title + state + (f" ({shorten(status.why)})" if status.why else ""), flush=True)
-    record.clean()
+    record.sweep()
     if status.state == "redo":
         record.discard()
     parts, began = inputs.parts(row), time.monotonic()
     walk = row.name == "pseudo" and settings.method == "walk"
     with _affinity_net(inputs.settings, parts) if walk else nullcontext():
         record.begin({**parts, **places(settings)})
-        try:
+        with _or_as_before(record):
             summary = row.run(settings, inputs.catalog).summary()
-        except TagmaskError:
-            record.restore()
-            raise
     record.finish(parts)
     record.clean()
     inputs.forget(row)
@@ -136,17 +137,30 @@ def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
 
 
 @contextmanager
+def _or_as_before(record: Record) -> Iterator[None]:
+    """If a redo fails, take back what it was to replace; one that is stopped or lacks disk space resumes later."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception:
+        record.restore()
+        raise
+
+
+@contextmanager
 def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
     """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
     network = {name: value for name, value in parts.items() if name.startswith(("affinity.", "alpha_", INPUT))}
-    record.clean()
+    record.sweep()
     status = record.status(network, {}, settings.restart)
     if status.state == "redo":
         record.discard()
     if status.state != "done":
         record.begin(network)
-    yield
+    with _or_as_before(record):
+        yield
     record.finish(network)
     record.clean()
 

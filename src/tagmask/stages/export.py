@@ -3,20 +3,24 @@
 To add a format, write its writer and add a row to ``FORMATS``.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tagmask.config import ExportSettings, check
+from tagmask.config.base import within
+from tagmask.config.segment import FOLDERS
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.export.coco import write_coco
 from tagmask.export.cvat import write_cvat
 from tagmask.export.items import Exported, from_folder
-from tagmask.export.label_studio import write_label_studio
+from tagmask.export.label_studio import is_interface, write_label_studio
 from tagmask.export.overlays import write_overlays
-from tagmask.export.voc import write_voc, write_voc_submission
+from tagmask.export.voc import voc_files, write_voc, write_voc_submission
+from tagmask.files import read_object, write_json
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import check_classes, classes_of
 from tagmask.stages.images import list_skipped
@@ -55,12 +59,13 @@ def export_run(settings: ExportSettings) -> str:
 def export_masks(settings: ExportSettings, to: Path) -> Exported:
     """Write the masks of the run's images to the file or folder ``to``."""
     folder = settings.labels or settings.out / layout.PREDICTIONS
-    if to.resolve() == folder.resolve() or folder.resolve() in to.resolve().parents:
+    if within(to, folder):
         raise TagmaskError(f"--to {to} is inside {folder}, the folder of the masks; choose another place.")
-    sources = [source.resolve() for source in (settings.images, settings.photos) if source is not None]
-    if settings.format == "overlays" and to.resolve() in sources:
-        raise TagmaskError(f"--to {to} holds the images themselves; choose another folder.")
+    sources = [source for source in (settings.images, settings.photos, settings.masks) if source is not None]
+    if settings.format == "overlays" and any(within(to, source) for source in sources):
+        raise TagmaskError(f"--to {to} is among the images or masks themselves; choose another folder.")
     catalog = _open(settings, folder)
+    _refuse_foreign(settings, to, [catalog.name(i) for i in range(len(catalog))], folder)
     damaged: dict[str, str] = {}
     row = FORMATS[settings.format]
     options = {name: getattr(settings, name) for name in row.options}
@@ -70,6 +75,37 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     if missing:
         done.notes.insert(0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out.")
     return done
+
+
+def _refuse_foreign(settings: ExportSettings, to: Path, names: list[str], masks: Path) -> None:
+    """Refuse to replace inputs, and files that no earlier export has written, before anything is written."""
+    labelled = [name for name in names if layout.label_file(masks, name).is_file()]
+    existing = [file for file in _files(settings, to, labelled) if os.path.lexists(file)]
+    for file in existing:
+        if sentence := settings.over_an_input("to", file):
+            raise TagmaskError(sentence)
+    note = to / layout.MADE_BY
+    if settings.format in FOLDERS:
+        is_ours = note.is_file() and read_object(note).get("export") == settings.format
+    else:
+        is_ours = all(is_interface(file) for file in existing)
+    if existing and not is_ours:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise TagmaskError(
+            f"--to {to} would replace {existing[0]}{more}, which tagmask did not write; choose another place, or move "
+            "what is there."
+        )
+    if settings.format in FOLDERS and labelled:
+        write_json(note, {"export": settings.format})
+
+
+def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
+    """What is written besides a file that --to names itself."""
+    if settings.format == "voc":
+        return voc_files(to, names, settings.split)
+    if settings.format == "overlays":
+        return [layout.label_file(to, name) for name in names]
+    return [to.with_suffix(".xml")] if settings.format == "label-studio" else []
 
 
 def export_network(settings: ExportSettings, to: Path) -> str:

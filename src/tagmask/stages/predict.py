@@ -18,6 +18,7 @@ from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
+from tagmask.data.report import odd_note
 from tagmask.data.tokens import Tokens, TokenStore, photo_features
 from tagmask.errors import TagmaskError
 from tagmask.files import read_arrays, write_arrays
@@ -102,9 +103,10 @@ def _predict_image(
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
     """All pictures below a folder as a catalog without tags."""
-    paths = sorted(walk(folder))
+    odd: list[str] = []
+    paths = sorted(walk(folder, odd))
     files: dict[str, str] = {}  # name of the mask: photo
-    notes = []
+    notes = odd_note(odd)
     for path in paths:
         name = strip_suffix(path)
         if name != path and files.setdefault(name, path) != path:

@@ -17,7 +17,7 @@ from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
-from tagmask.pipeline.record import IMAGES, INPUT, Parts, check_classes, places
+from tagmask.pipeline.record import CONTENTS, IMAGES, INPUT, Parts, check_classes, places
 from tagmask.stages.images import list_skipped, match_classes
 from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.head import gather_cells, train_head
@@ -57,12 +57,14 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     whole = open_catalog(settings) if catalog is None else catalog
     check_classes(labels, whole.classes, "pseudo labels")
     labelled, notes, sizes = labelled_part(whole, labels)
+    files = [layout.label_file(labels, labelled.name(i)) for i in range(len(labelled))]
     if settings.net == "head":
         return _train_head(settings, labelled, labels, (*whole.notes, *notes))
     training, val = labelled.split(settings.val_fraction, settings.seed)
     identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
     task = SegmenterTask(training, val, labels, settings)
-    loop = Loop(task, settings, settings.out / layout.SEGMENTER, {**identity, f"{INPUT}labels": sizes})
+    hashes: Parts = {f"{INPUT}labels": sizes, f"{CONTENTS}labels": record.contents_of(files)}
+    loop = Loop(task, settings, settings.out / layout.SEGMENTER, {**identity, **hashes})
     if loop.is_main:
         write_section(settings.out / layout.CONFIG, "segment", settings)
     return loop.train(training, (*whole.notes, *notes, *task.model.notes))

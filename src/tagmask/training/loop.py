@@ -29,6 +29,7 @@ from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_json, write_text
+from tagmask.models.storage import check_finite
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
@@ -172,9 +173,12 @@ class Loop:
                 bar.set_postfix_str(" ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "lr"))
                 self._log({**row, "seconds": round(time.monotonic() - began, 2)})
                 recent = []
-            if self.step % every == 0 or last:
+            validates, saves = (self.step % often == 0 or last for often in (every, settings.save_every))
+            if validates or saves:
+                check_finite(self.task.module.state_dict())
+            if validates:
                 metrics = self._validate(bar)
-            if self.step % settings.save_every == 0 or last:
+            if saves:
                 self._save(last)
         bar.close()
         return metrics
@@ -207,8 +211,7 @@ class Loop:
                 values[name] = values.get(name, 0.0) + float(value.detach()) / settings.accumulate
         if not np.isfinite(values["loss"]):
             raise TagmaskError(
-                f"the loss is {values['loss']} at step {step}; lower --lr (now {settings.lr}) or add --clip 1. "
-                f"The last resume point in {self.folder} is kept."
+                f"the loss is {values['loss']} at step {step}; lower --lr (now {settings.lr}) or add --clip 1."
             )
         if settings.clip:
             accelerator.clip_grad_norm_(self.module.parameters(), settings.clip)
