@@ -92,7 +92,7 @@ _OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are fro
     },
     "seeds": {"method": "weighted", "affinity_steps": 2},  # better than ACR's maps on photos: docs/own-photos.md
     "pseudo": {"method": "crf", "rule": "otsu", "crf_size": 256},
-    "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 800},
+    "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 600},
     "predict": {"scales": (1.0,), "flip": False, "use_tags": True, "crf_size": 256},
 }
 _VOC_PAPER: Preset = {

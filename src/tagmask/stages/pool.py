@@ -14,7 +14,7 @@ from tagmask.errors import TagmaskError
 
 Each = Callable[..., Iterator[Any]]  # (items, chunksize=1) -> the results in order
 _LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_WORTH = 48  # images from which on starting processes, a few seconds, is worth it
+_WORTH = 200  # images from which on it is worth starting processes, which takes some seconds
 _stopped: Any = None  # in the processes of the pool an event: no further item
 _work: Any = None  # and what they do
 
