@@ -20,7 +20,7 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, read_object, remove_temporaries, write_json
+from tagmask.files import PARTIAL, alone, is_a, read_object, read_text, remove_temporaries, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -171,7 +171,7 @@ class Record:
         return digest(f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files)
 
     def _note(self) -> dict[str, Any]:
-        return read_object(self.done, "made_from", "files") if self.done.is_file() else {}
+        return read_object(self.done, made_from=dict, files=str) if self.done.is_file() else {}
 
     def stamp(self) -> str:
         """A hash of what made the files and of what is there; of the content where it is one file of the run."""
@@ -292,7 +292,10 @@ def files_of(folder: Path, pattern: str = "**/*.[np][pn][zg]") -> str:
 def classes_of(folder: Path) -> list[str] | None:
     """The classes that the maps or masks of a folder were made for; None if it does not say."""
     file = folder / layout.MADE_BY
-    return read_object(file).get("classes") if file.is_file() else None
+    names = read_object(file).get("classes") if file.is_file() else None
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise TagmaskError(f"{file} does not name the classes as tagmask does; delete it, and make the files again.")
+    return names
 
 
 def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
@@ -320,12 +323,12 @@ def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
             result = work()
             seconds = round(time.monotonic() - began, 1)
             write_json(file, {"settings": dict(parts), "seconds": seconds, "result": result})
-        return read_object(file, "result", "seconds")["result"]
+        return read_object(file, result=object, seconds=(int, float))["result"]
 
 
 def seconds_of(file: Path) -> float:
     """How long the work that ``once`` keeps in ``file`` took."""
-    return float(read_object(file, "result", "seconds")["seconds"])
+    return float(read_object(file, result=object, seconds=(int, float))["seconds"])
 
 
 def file_digest(path: Path, digits: int | None = 16) -> str:
@@ -352,13 +355,13 @@ def _content(file: Path) -> str:
 def read_log(file: Path) -> list[dict[str, float]]:
     """The rows of a training's log, numbers only; a line cut off by a kill is skipped."""
     rows = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_text(file, errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and "step" in row:
-            rows.append({name: float(value) for name, value in row.items() if isinstance(value, (int, float))})
+        if isinstance(row, dict) and is_a(row.get("step"), (int, float)):
+            rows.append({name: float(value) for name, value in row.items() if is_a(value, (int, float))})
     return rows
 
 

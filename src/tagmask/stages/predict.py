@@ -20,7 +20,7 @@ from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
 from tagmask.data.tokens import Tokens, TokenStore, photo_features
-from tagmask.errors import ImageError, TagmaskError
+from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
@@ -44,6 +44,9 @@ UNREAD = (
     ".psd",
     ".svg",
 )  # kinds of pictures that cannot be read here
+
+
+_SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
 def made_from(settings: PredictSettings) -> record.Parts:
@@ -84,8 +87,13 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
             done.skipped[catalog.name(i)] = str(error)
             continue
         allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
-        _write(done.folder, catalog.name(i), chances, settings.probabilities)
+        try:
+            with enough_memory(catalog.name(i), _SMALLER):
+                chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
+                _write(done.folder, catalog.name(i), chances, settings.probabilities)
+        except ImageError as error:
+            done.skipped[catalog.name(i)] = str(error)
+            continue
         done.made += 1
     done.write_skipped(shard)
     return done
@@ -197,7 +205,8 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     model = on_device(load_segmenter(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
-    mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
+    with enough_memory(str(settings.photo), _SMALLER):
+        mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
     lines = [describe(mask, model)]
     if settings.mask is not None:
         write_mask(settings.mask, mask)
