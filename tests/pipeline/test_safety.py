@@ -290,13 +290,24 @@ def test_labels_of_the_same_size_are_another_training(whole: Path, tmp_path: Pat
         train_segmenter(settings)
 
 
-def test_a_truncated_config_of_a_network_is_noticed(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("5_segmenter/config.json", "segment"),
+        ("5_segmenter/best/config.json", "segment"),
+        ("6_predictions/made_by.json", "predict"),
+        ("scores.png", "score"),
+    ],
+)
+def test_damage_of_what_belongs_to_a_stage_is_noticed(name: str, stage: str, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    config = out / "5_segmenter/config.json"
-    config.write_bytes(config.read_bytes()[:40])
-    assert run_stages(tiny_run(out)).stages["segment"].state == "redo"
-    assert config.read_bytes() == (whole / "5_segmenter/config.json").read_bytes()
+    if name.startswith("6"):
+        (out / name).unlink()
+    else:
+        (out / name).write_bytes((out / name).read_bytes()[:40])
+    assert run_stages(tiny_run(out)).stages[stage].state in ("redo", "resume")
+    assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["background", "Background", " BACKGROUND ", "a\nb", "a\x1bb", "a\u2028b", "a\udc80"])

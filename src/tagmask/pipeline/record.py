@@ -46,6 +46,13 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
 }
 
 
+_BESIDE = {  # files that belong to the products of a stage; the others have notes
+    layout.MODEL: (layout.MODEL_CONFIG, f"{layout.BEST}/{layout.MODEL}", f"{layout.BEST}/{layout.MODEL_CONFIG}"),
+    layout.SCORES: (layout.CURVE,),
+    layout.REPORT: (),
+}
+
+
 def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()) -> Parts:
     """What a stage with these settings is made from; settings whose names begin with one of ``unused`` do not count.
 
@@ -160,7 +167,7 @@ class Record:
 
         Of gigabytes it is the one in done.json, as long as no file is younger than that note.
         """
-        patterns = (layout.MODEL, layout.MODEL_CONFIG) if self.products == layout.MODEL else (self.products,)
+        patterns = (self.products, *_BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND)))
         files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
         stats = [file.stat() for file in files]
         noted = self._note().get("contents")
@@ -195,7 +202,8 @@ class Record:
             if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
                 return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
-            return Status("redo" if self.products == layout.MODEL else "resume", why)
+            lacks_note = before.get(layout.MADE_BY) is True and not (self.folder / layout.MADE_BY).is_file()
+            return Status("redo" if self.products == layout.MODEL or lacks_note else "resume", why)
         if self.begun.is_file():
             changed = differences(read_object(self.begun), {**parts, **where})
             return Status("redo", changed) if changed else Status("resume")
@@ -207,7 +215,9 @@ class Record:
 
     def finish(self, parts: Parts) -> None:
         self.done.unlink(missing_ok=True)
-        write_json(self.done, {"made_from": parts, "files": self.files(), "contents": self.contents()})
+        hashes = {"files": self.files(), "contents": self.contents()}
+        claimed = {layout.MADE_BY: True} if not self.prefix and (self.folder / layout.MADE_BY).is_file() else {}
+        write_json(self.done, {"made_from": parts, **hashes, **claimed})
         self.begun.unlink(missing_ok=True)
 
     def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
