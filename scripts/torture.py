@@ -115,8 +115,8 @@ class Case:
             self.faults.append(f"traceback: {self.printed.strip().splitlines()[-1][:200]}")
         elif code not in (0, 1, 2, 130):
             self.faults.append(f"exit code {code}")
-        elif code and not any(mark in self.printed for mark in ("error:", "rror", "stopped;")):
-            self.faults.append(f"exit code {code} without a sentence")
+        elif code and not any(mark in self.printed for mark in ("error:", "rror", "stopped;", "full helptext")):
+            self.faults.append(f"exit code {code} without a sentence: {self.printed[-300:]!r}")
         return code
 
     def expect(self, fine: bool, fault: str) -> None:

@@ -159,6 +159,8 @@ def test_masks_of_another_program_are_not_discarded(tmp_path: Path) -> None:
     for restart in (False, True):
         with pytest.raises(TagmaskError, match="tagmask did not make it; move the files elsewhere"):
             Record(file.parent, "**/*.png").claim({}, catalog, "masks", restart, [file])
+    with pytest.raises(TagmaskError, match="tagmask did not make it"):
+        Record(file.parent, "**/*.png").begin({})
     assert snapshot(tmp_path) == {"4_pseudo/a.png": b"mine"}
 
 
@@ -291,18 +293,21 @@ def test_labels_of_the_same_size_are_another_training(whole: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "stage"),
+    ("name", "stage", "how"),
     [
-        ("5_segmenter/config.json", "segment"),
-        ("5_segmenter/best/config.json", "segment"),
-        ("6_predictions/made_by.json", "predict"),
-        ("scores.png", "score"),
+        ("5_segmenter/config.json", "segment", "cut"),
+        ("5_segmenter/best/config.json", "segment", "cut"),
+        ("6_predictions/made_by.json", "predict", "cut"),
+        ("6_predictions/made_by.json", "predict", "lost"),
+        ("scores.png", "score", "cut"),
     ],
 )
-def test_damage_of_what_belongs_to_a_stage_is_noticed(name: str, stage: str, whole: Path, tmp_path: Path) -> None:
+def test_damage_of_what_belongs_to_a_stage_is_noticed(
+    name: str, stage: str, how: str, whole: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    if name.startswith("6"):
+    if how == "lost":
         (out / name).unlink()
     else:
         (out / name).write_bytes((out / name).read_bytes()[:40])

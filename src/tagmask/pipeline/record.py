@@ -202,14 +202,24 @@ class Record:
             if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
                 return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
-            lacks_note = before.get(layout.MADE_BY) is True and not (self.folder / layout.MADE_BY).is_file()
+            lacks_note = before.get(layout.MADE_BY) is True and not self._has_note()
             return Status("redo" if self.products == layout.MODEL or lacks_note else "resume", why)
         if self.begun.is_file():
             changed = differences(read_object(self.begun), {**parts, **where})
             return Status("redo", changed) if changed else Status("resume")
         return Status("resume" if self.folder.is_dir() and not self.prefix else "new")
 
+    def _has_note(self) -> bool:
+        """Whether there is a made_by.json that can be read."""
+        try:
+            return bool(read_object(self.folder / layout.MADE_BY))
+        except TagmaskError:
+            return False
+
     def begin(self, parts: Parts) -> None:
+        notes = (self.begun, self.done, self.folder / layout.MADE_BY)
+        if not any(os.path.lexists(note) for note in notes):
+            self._refuse_foreign(self.folder.glob(self.products) if self.products.startswith("**") else ())
         self.done.unlink(missing_ok=True)
         write_json(self.begun, parts)
 
@@ -227,12 +237,8 @@ class Record:
         """
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
-        files = [path for path in files if os.path.lexists(path)] if restart or not file.exists() else []
-        if files and not file.exists():
-            raise TagmaskError(
-                f"{self.folder} holds {files[0].name} but no {layout.MADE_BY}, so tagmask did not make it; move the "
-                "files elsewhere, or choose another --out."
-            )
+        if not file.exists() and not self._is_of(parts):
+            self._refuse_foreign(files)
         if restart:
             for path in files:
                 path.unlink(missing_ok=True)
@@ -240,6 +246,20 @@ class Record:
             refuse_changes(read_object(file), note, self.folder, what)
             return  # the note stays as it is: later stages are made from its content
         write_json(file, note)
+
+    def _is_of(self, parts: Parts) -> bool:
+        """Whether a run has begun the stage with these settings."""
+        begun = read_object(self.begun) if self.begun.is_file() else {}
+        return bool(begun) and all(begun[name] == value for name, value in parts.items() if name in begun)
+
+    def _refuse_foreign(self, files: Iterable[Path]) -> None:
+        """Refuse to go on in a folder of files that nobody noted to have made."""
+        file = next((file for file in files if os.path.lexists(file)), None)
+        if file is not None:
+            raise TagmaskError(
+                f"{self.folder} holds {file.name} but no {layout.MADE_BY}, so tagmask did not make it; move the files "
+                "elsewhere, or choose another --out."
+            )
 
     def discard(self) -> None:
         """Move the folder aside in one step, so that a kill never leaves half of it."""
