@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test torture lint format bench clean
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tagmask needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -17,6 +17,9 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+
+torture: $(VENV)/.ready  # an hour of hostile cases; started again it goes on: MINUTES=600 SEED=1 make torture
+	$(BIN)/python scripts/torture.py --minutes $${MINUTES:-60} --seed $${SEED:-0} --work torture
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

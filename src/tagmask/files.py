@@ -18,6 +18,7 @@ from tagmask.errors import TagmaskError
 PARTIAL = ".partial"  # suffix of a file that is still being written
 _TEMPORARY = re.compile(r"[0-9a-f]{8}\.\d+\.partial")  # the names that ``replacing`` writes under
 _SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # those that safetensors writes under
+MAX_TEXT = 1 << 30  # bytes of a text or JSON file that is read as a whole
 _DAMAGED = (  # what reading a damaged .npz may raise
     *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
@@ -89,19 +90,42 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Parse a JSON file; the error names the file and the place."""
     try:
-        return json.loads(path.read_text(encoding="utf-8", errors="surrogateescape"))
-    except FileNotFoundError:
-        raise TagmaskError(f"{path} does not exist; check the path.") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+        return json.loads(read_text(path, errors="surrogateescape"))
+    except (ValueError, RecursionError) as error:  # not JSON, a number of thousands of digits, or nested too deep
         raise TagmaskError(f"{path} is not valid JSON ({error}); repair it or make it again.") from None
 
 
-def read_object(path: Path, *keys: str) -> dict[str, Any]:
-    """Parse a JSON file that tagmask wrote: an object with ``keys``."""
+def read_text(path: Path, errors: str = "strict") -> str:
+    """The text of a file of ours or the user's; a sentence if it is missing, no ordinary file, or far too large."""
+    if not os.path.lexists(path):
+        raise TagmaskError(f"{path} does not exist; check the path.")
+    if not is_regular(path):
+        raise TagmaskError(f"{path} cannot be read (a folder, pipe, device or broken link); check the path.")
+    if path.stat().st_size > MAX_TEXT:
+        raise TagmaskError(f"{path} is larger than {MAX_TEXT / 1e9:g} GB; check the path.")
+    try:
+        return path.read_text(encoding="utf-8-sig", errors=errors)
+    except UnicodeDecodeError:
+        raise TagmaskError(f"{path} is not UTF-8 text; save it with the encoding UTF-8.") from None
+    except (OSError, MemoryError) as error:
+        why = error.strerror if isinstance(error, OSError) else "there is not enough memory"
+        raise TagmaskError(f"{path} cannot be read ({why}); check the path.") from None
+
+
+def read_object(path: Path, **forms: type | tuple[type, ...]) -> dict[str, Any]:
+    """Parse a JSON file that tagmask wrote: an object with these keys, whose values have these types."""
     value = read_json(path)
-    if not isinstance(value, dict) or not set(keys) <= value.keys():
+    if not isinstance(value, dict) or not all(key in value and is_a(value[key], form) for key, form in forms.items()):
         raise TagmaskError(f"{path} was not written by tagmask; delete it, and its part is redone.")
     return value
+
+
+def is_a(value: Any, form: Any) -> bool:
+    """``isinstance``, but true and false are no numbers, and numbers are finite."""
+    forms = form if isinstance(form, tuple) else (form,)
+    if isinstance(value, bool):
+        return bool in forms
+    return isinstance(value, forms) and (not isinstance(value, int | float) or abs(value) < 1e300)
 
 
 def write_arrays(path: Path, **arrays: Any) -> None:
@@ -116,9 +140,14 @@ def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any
     """The arrays ``names`` of a .npz that ``command`` writes; a sentence if the file is missing or damaged."""
     import numpy as np
 
+    if os.path.lexists(path) and not is_regular(path):
+        raise TagmaskError(f"{path} is no ordinary file; delete it and run `{command}` again.")
     try:
         with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
+            arrays = {name: file[name] for name in names}
+        if any(array.dtype.kind not in "iuf" or not np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("values that are not numbers")
+        return arrays
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `{command}`.") from None
     except _DAMAGED as error:

@@ -229,7 +229,7 @@ def test_tables_that_cannot_be_read(tmp_path: Path, name: str, data: bytes, expe
 def test_paths_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match="nowhere is not a folder"):
         read_folder(tmp_path / "nowhere", None)
-    with pytest.raises(TagmaskError, match=r"none\.csv cannot be read"):
+    with pytest.raises(TagmaskError, match=r"none\.csv does not exist"):
         read_folder(photos(tmp_path, "a.jpg"), tmp_path / "none.csv")
 
 

@@ -159,6 +159,8 @@ def test_masks_of_another_program_are_not_discarded(tmp_path: Path) -> None:
     for restart in (False, True):
         with pytest.raises(TagmaskError, match="tagmask did not make it; move the files elsewhere"):
             Record(file.parent, "**/*.png").claim({}, catalog, "masks", restart, [file])
+    with pytest.raises(TagmaskError, match="tagmask did not make it"):
+        Record(file.parent, "**/*.png").begin({})
     assert snapshot(tmp_path) == {"4_pseudo/a.png": b"mine"}
 
 
@@ -290,13 +292,27 @@ def test_labels_of_the_same_size_are_another_training(whole: Path, tmp_path: Pat
         train_segmenter(settings)
 
 
-def test_a_truncated_config_of_a_network_is_noticed(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "stage", "how"),
+    [
+        ("5_segmenter/config.json", "segment", "cut"),
+        ("5_segmenter/best/config.json", "segment", "cut"),
+        ("6_predictions/made_by.json", "predict", "cut"),
+        ("6_predictions/made_by.json", "predict", "lost"),
+        ("scores.png", "score", "cut"),
+    ],
+)
+def test_damage_of_what_belongs_to_a_stage_is_noticed(
+    name: str, stage: str, how: str, whole: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    config = out / "5_segmenter/config.json"
-    config.write_bytes(config.read_bytes()[:40])
-    assert run_stages(tiny_run(out)).stages["segment"].state == "redo"
-    assert config.read_bytes() == (whole / "5_segmenter/config.json").read_bytes()
+    if how == "lost":
+        (out / name).unlink()
+    else:
+        (out / name).write_bytes((out / name).read_bytes()[:40])
+    assert run_stages(tiny_run(out)).stages[stage].state in ("redo", "resume")
+    assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["background", "Background", " BACKGROUND ", "a\nb", "a\x1bb", "a\u2028b", "a\udc80"])

@@ -5,42 +5,69 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tagmask import __version__
 from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, is_out_of_memory
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; a mistake by the user ends with a message, not a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # the terminal may lack characters of a file name
+    _open_streams()
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
     except TagmaskError as error:
         code = _print_error(str(error))
     except KeyboardInterrupt:
-        _close_bars()
-        command = "the same command without --restart" if "--restart" in arguments else "the same command again"
-        print(f"\nstopped; type {command} to resume.", file=sys.stderr)
-        code = 130
+        code = _print_error(_stopped(arguments), 130, prefix="\n")
     except BrokenPipeError:  # head or less has closed our output
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
         if arguments and arguments[0] in commands() and not ASKED & set(arguments):
             code = _print_error(
                 "the output was closed, so the command stopped; type it again without a pipe to resume."
             )
     except OSError as error:
-        if error.errno not in _DISK:
+        reason = _DISK.get(error.errno or 0, f"{error.strerror or error}; check the path.")
+        code = _print_error(f"{error.filename or _output(arguments)}: {reason}")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
             raise
-        code = _print_error(f"{error.filename or _output(arguments)}: {_DISK[error.errno]}")
-    sys.exit(code)
+        code = _print_error("memory ran out; use a smaller --size or --batch, or --tile for large photos.")
+    sys.exit(_flushed(code))
+
+
+def _stopped(arguments: Sequence[str]) -> str:
+    command = "the same command without --restart" if "--restart" in arguments else "the same command again"
+    return f"stopped; type {command} to resume."
+
+
+def _open_streams() -> None:
+    """Give a closed stream a place, or the next file that is opened would get its number, and messages with it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if number == 0 else "w"))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if number and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # the terminal may lack characters of a file name
+
+
+def _flushed(code: int) -> int:
+    """The exit code, after output that nobody reads any more has been given up: at exit it would be an error."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
 
 
 _DISK = {
@@ -55,6 +82,8 @@ _DISK = {
     errno.ENOTDIR: "a file is where a folder is needed; choose another path.",
     errno.EEXIST: "a file is where a folder is needed; choose another path.",
     errno.ENOENT: "there is no such folder; choose another path.",
+    errno.ELOOP: "a link leads to itself; correct it or choose another path.",
+    errno.EMFILE: "too many files are open; close other programs, or use fewer --workers and --processes.",
     errno.EISDIR: "a folder is where a file is needed; choose another path.",
 }
 
@@ -87,10 +116,11 @@ def _output(arguments: Sequence[str]) -> str:
     return "the output"
 
 
-def _print_error(message: str) -> int:
-    _close_bars()
-    print(f"error: {message}", file=sys.stderr)
-    return 1
+def _print_error(message: str, code: int = 1, prefix: str = "error: ") -> int:
+    with suppress(OSError, ValueError):  # nobody may read it
+        _close_bars()
+        print(f"{prefix}{message}", file=sys.stderr, flush=True)
+    return code
 
 
 def _close_bars() -> None:

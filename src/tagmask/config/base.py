@@ -87,8 +87,7 @@ class Settings:
         out: Path | None = getattr(self, "out", None)
         targets = {name: path for name in self.written if (path := getattr(self, name)) is not None}
         mistakes = [sentence for name, path in targets.items() if (sentence := self.over_an_input(name, path))]
-        twice = {path.resolve(): flag(name) for name, path in targets.items()}
-        if len(twice) < len(targets):
+        if len({os.path.realpath(path) for path in targets.values()}) < len(targets):
             mistakes.append(f"--{' and --'.join(map(flag, targets))} must be different files.")
         for name, path in self.inputs().items():
             if out is not None and "out" not in self.written and any(within(path, out / made) for made in self.makes):
@@ -298,15 +297,12 @@ def flag(name: str) -> str:
 
 def within(path: Path | None, folder: Path) -> bool:
     """Whether a path is a folder, or lies in it."""
-    try:
-        return path is not None and path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # a link to itself
-        return False
+    return path is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _same(path: Path, other: Path) -> bool:
     """Whether two paths lead to the same file or folder, by whatever name."""
     try:
-        return path.resolve() == other.resolve() or os.path.samefile(path, other)
-    except (OSError, ValueError, RuntimeError):  # one of them does not exist, or is a link to itself
+        return os.path.realpath(path) == os.path.realpath(other) or os.path.samefile(path, other)
+    except (OSError, ValueError):  # one of them does not exist, or is a link to itself
         return False

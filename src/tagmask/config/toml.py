@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tagmask.errors import TagmaskError
-from tagmask.files import write_text
+from tagmask.files import read_text, write_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -65,8 +65,8 @@ def read_values(kind: "type[DataclassInstance]", values: Mapping[str, Any], sour
                 arguments[name] = _nested(fields[name], hints[name], value, f"{source}: {name}")
             else:
                 arguments[name] = _convert(value, hints[name])
-        except (TypeError, ValueError):
-            mistakes.append(f"{source}: {name} = {value!r} is not of the form {_describe(hints[name])}.")
+        except (TypeError, ValueError, OverflowError):
+            mistakes.append(f"{source}: {name} = {_brief(value)} is not of the form {_describe(hints[name])}.")
         except TagmaskError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -88,10 +88,8 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; a sentence if it cannot be read."""
     try:
-        sections = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TagmaskError(f"{path} does not exist; check --config.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        sections = tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # not TOML, a number of thousands of digits, or nested too deep
         raise TagmaskError(f"{path} is not valid TOML: {error}.") from None
     for name, section in sections.items():
         if not isinstance(section, dict):
@@ -133,6 +131,15 @@ def _convert(value: Any, hint: Any) -> Any:
     if type(value) is not hint:
         raise TypeError
     return value
+
+
+def _brief(value: Any) -> str:
+    """A value for a message."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        return "(too long to show)"
+    return text if len(text) < 200 else f"{text[:200]} …"
 
 
 def _describe(hint: Any) -> str:

@@ -18,7 +18,9 @@ import numpy.typing as npt
 from tagmask.data.images import Picture, check_same_size, read_image, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, Mask
+from tagmask.pipeline import layout
 
+_NOTES = {name.encode() for name in (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)}
 _UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # kinds of characters that lists of classes cannot hold
 Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -254,3 +256,18 @@ def _check_names(names: Strings) -> None:
         if b"\0" in code or {b"", b".", b".."} & set(code.split(b"/")):
             raise TagmaskError(f'"{names[row]}" cannot name an output; use a relative path without "." and "..".')
         seen.add(code)
+    for name in seen:
+        parts = name.split(b"/")
+        above = {b"/".join(parts[:depth]) for depth in range(1, len(parts))}
+        clash = next((folder for folder in above if _output_of(folder) in seen or folder in _NOTES), None)
+        if clash is not None:
+            shown = clash.decode("utf-8", "surrogateescape")
+            raise TagmaskError(
+                f'images in a folder called "{shown}" would clash with files of a run; rename the folder.'
+            )
+
+
+def _output_of(folder: bytes) -> bytes | None:
+    """The name of the image whose mask or maps a folder's name would be that of."""
+    stem, dot, suffix = folder.rpartition(b".")
+    return stem if dot and suffix in (b"png", b"npz", b"safetensors") else None

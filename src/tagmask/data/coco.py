@@ -22,13 +22,14 @@ import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import strip_suffix, walk
+from tagmask.data.images import image_size, strip_suffix, walk
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
 from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import UNSURE, Mask
 
+_LARGE = 50_000_000  # pixels
 MAX_SIDE = 65_535  # pixels; JPEG's own limit
 
 
@@ -63,10 +64,19 @@ class CocoCatalog(Catalog):
         if not self._outlined:
             return None
         try:
-            return self._draw(row, *self._sizes[row].tolist())
-        except ValueError as error:
+            height, width = self._sizes[row].tolist()
+            if height * width > _LARGE:
+                self._check_size(row, height, width)
+            return self._draw(row, height, width)
+        except (ValueError, MemoryError) as error:
             text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); correct them or leave it out.'
             raise ImageError(text) from None
+
+    def _check_size(self, row: int, height: int, width: int) -> None:
+        """A size in the file costs nothing; before much memory is taken for it, the image must have it."""
+        real = image_size(Path(self._images[row]))
+        if real != (height, width):
+            raise ValueError(f"the file says {width}×{height} pixels, the image has {real[1]}×{real[0]}")
 
     def _draw(self, row: int, height: int, width: int) -> Mask:
         mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools stores columns

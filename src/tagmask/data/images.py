@@ -84,8 +84,21 @@ def read_image(path: Path) -> Picture:
         ImageOps.exif_transpose(image, in_place=True)
     try:
         return np.array(_to_rgb(image, path), dtype=np.uint8)  # (H, W, 3)
+    except MemoryError:
+        raise ImageError(
+            f"{path} has {image.width}×{image.height} pixels, too many for the memory; make it smaller."
+        ) from None
     except ValueError:
         raise ImageError(f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG.") from None
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width of a picture as its file says, without decoding it."""
+    try:
+        with Image.open(path, formats=_usable(_FORMATS)) as image:
+            return image.height, image.width
+    except Exception as error:  # as in _decode
+        raise ImageError(f"{path} cannot be read ({error}); copy it again, or remove it.") from None
 
 
 def read_mask(path: Path, num_classes: int) -> Mask:

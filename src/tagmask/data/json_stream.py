@@ -6,11 +6,13 @@ measured on 82,783 images and 604,907 objects it takes 17 s, this takes 10 s, an
 """
 
 import json
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from tagmask.errors import TagmaskError
+from tagmask.files import is_regular
 
 _CHUNK = 1 << 22  # characters read at a time
 _CONTINUES_A_NUMBER = ("", ".", "e", "E")
@@ -18,6 +20,8 @@ _CONTINUES_A_NUMBER = ("", ".", "e", "E")
 
 def stream_lists(path: Path, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
     """Yield (key, entry) for each entry of the lists under ``keys`` of the object in ``path``, in file order."""
+    if os.path.exists(path) and not is_regular(path):
+        raise TagmaskError(f"{path} cannot be read (a folder, pipe or device); check the path.")
     try:
         file = path.open(encoding="utf-8-sig")
     except OSError as error:
@@ -61,6 +65,8 @@ class _Stream:
                 if not self._fill():
                     self._fail(error.msg, error.pos)
                 continue
+            except ValueError:
+                self._fail("a number of thousands of digits", self._position)
             except RecursionError:
                 self._fail("lists within lists, too deep to read", self._position)
             # A number at the end of the text may continue in the next chunk, even after "1" before "." or "e".

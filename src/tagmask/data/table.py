@@ -17,6 +17,7 @@ from typing import Any
 
 from tagmask.data.report import Mistakes
 from tagmask.errors import TagmaskError
+from tagmask.files import read_text
 
 _FILE_HEADERS = ("file", "filename", "image")
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
@@ -53,13 +54,7 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise TagmaskError(f"{path} has no known suffix; tags are read from {', '.join(readers)} files.")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise TagmaskError(f"{path} is not UTF-8 text; save it with the encoding UTF-8.") from None
-    except OSError as error:
-        raise TagmaskError(f"{path} cannot be read ({error.strerror}); check the path.") from None
-    table = reader(path, text, mistakes)
+    table = reader(path, read_text(path), mistakes)
     _check_rows(table.rows, mistakes)
     return table
 
@@ -141,6 +136,8 @@ def _parse(path: Path, text: str, line: int = 0) -> Any:
     except json.JSONDecodeError as error:
         place = f"line {line or error.lineno}, column {error.colno}"
         raise TagmaskError(f"{path} is not valid JSON at {place} ({error.msg}); correct it there.") from None
+    except ValueError:
+        raise TagmaskError(f"{path} has a number of thousands of digits; write a row for each image.") from None
 
 
 def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:

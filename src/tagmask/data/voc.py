@@ -18,6 +18,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, walk
 from tagmask.data.report import Mistakes, broken_note, missing_note, odd_note, untagged_note
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import read_text
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
@@ -90,10 +91,7 @@ def _read_list(source: Path) -> dict[str, str]:
     """The ids of a list file, each with the path of its mask or ""."""
     mistakes = Mistakes(source)
     listed: dict[str, str] = {}
-    try:
-        lines = source.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise TagmaskError(f"{source} is not a text file; give a list of image ids.") from None
+    lines = read_text(source).splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -159,5 +157,5 @@ def _tags_of(entry: _Entry) -> set[str] | ImageError:
         return {(name.text or "").strip() for name in objects}
     except ImageError as error:
         return error
-    except (ElementTree.ParseError, OSError) as error:
+    except (ElementTree.ParseError, OSError, LookupError, ValueError, RecursionError) as error:  # also odd encodings
         return ImageError(f"{entry.xml} is damaged ({error}); copy it again or remove it.")

@@ -70,16 +70,20 @@ class Exported:
             yield item
 
 
-def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str]) -> Iterator[Labelled]:
+def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str], listed: bool = False) -> Iterator[Labelled]:
     """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
 
-    Masks that cannot be read or named are left out and reported in ``damaged`` (name: why).
+    Masks that cannot be read or named are left out and reported in ``damaged`` (name: why). ``listed``: the format has
+    a list of names, one per line.
     """
     count = 0
     for i in range(len(catalog)):
         item = catalog.item(i)
         file = folder / f"{item.name}.png"
         if not file.is_file():
+            continue
+        if listed and (item.name.split() != [item.name] or item.name[0] in '#"'):
+            damaged[item.name] = "the format's list cannot hold a name with a space, line break or #; rename the image."
             continue
         try:
             item.name.encode()

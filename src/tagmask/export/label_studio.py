@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -39,8 +40,9 @@ def write_label_studio(
 ) -> Exported:
     """Write tasks to import, and next to them (``.xml``) the labelling interface that fits them.
 
-    ``image_url`` is where Label Studio finds an image; {file} stands for its path with folders. Each class of an image
-    is one brush region, or with ``pieces`` each connected part of it. Unsure pixels belong to no region.
+    ``image_url`` is where Label Studio finds an image; {file} stands for its path with folders, quoted as in URLs.
+    Each class of an image is one brush region, or with ``pieces`` each connected part of it. Unsure pixels belong to
+    no region.
     """
     done = Exported(path)
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
@@ -51,7 +53,7 @@ def write_label_studio(
                 for identity, (label, region) in enumerate(regions(item.mask, pieces), start=1)
             ]
             task = {
-                "data": {_TO_NAME: image_url.replace("{file}", item.file)},
+                "data": {_TO_NAME: image_url.replace("{file}", quote(item.file))},
                 "predictions": [{"model_version": "tagmask", "result": brushes}],
             }
             json.dump(task, file, ensure_ascii=False)

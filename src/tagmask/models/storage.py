@@ -8,21 +8,45 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.files import read_json, replacing, write_json
+from tagmask.files import is_a, read_json, replacing, write_json
 from tagmask.pipeline.layout import MODEL, MODEL_CONFIG
 
-_FORMS: Mapping[str, type] = {"backbone": str, "classes": list, "crop_size": int, "caffe": bool, "freeze_norm": bool}
+_FORMS: Mapping[str, Any] = {  # a list names the type of its members
+    "backbone": str,
+    "classes": [str],
+    "crop_size": int,
+    "size": int,
+    "blocks": [int],
+    "caffe": bool,
+    "freeze_norm": bool,
+    "multi_scale": bool,
+    "img_size": (int, list, type(None)),
+    "fixed_views": (list, type(None)),
+}
 _RENAMED = {"model": "kind", "frozen_norm": "freeze_norm"}  # in files of earlier versions
 _ADDED = {"fixed_views": None}  # missing there
 
 
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Refuse weights that a diverging training has made infinite or nan; checked before anything is saved."""
+def _has_form(value: Any, form: Any) -> bool:
+    if isinstance(form, list):
+        return isinstance(value, list) and all(is_a(member, form[0]) for member in value)
+    if isinstance(value, list):  # sizes: two numbers
+        return is_a(value, form) and len(value) == 2 and all(is_a(member, int) and member > 0 for member in value)
+    return is_a(value, form) and (not isinstance(value, int) or isinstance(value, bool) or 0 < value <= 16_384)
+
+
+def check_finite(tensors: Mapping[str, Tensor], source: str = "") -> None:
+    """Refuse weights that are infinite or nan: of the file ``source``, or of a training, before anything is saved."""
     for name, value in tensors.items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise TagmaskError(
-                f"the weights are no longer finite (first: {name}), so nothing is saved; lower --lr, or add --clip 1."
-            )
+        # half-precision files of ResNets have variances beyond its range: such a channel is constant, not wrong
+        is_variance = name.endswith("running_var")
+        if not value.is_floating_point() or bool((~value.isnan() if is_variance else value.isfinite()).all()):
+            continue
+        if source:
+            raise TagmaskError(f"{source} holds values that are not finite (first: {name}); fetch it again.")
+        raise TagmaskError(
+            f"the weights are no longer finite (first: {name}), so nothing is saved; lower --lr, or add --clip 1."
+        )
 
 
 class StoredNetwork(nn.Module):
@@ -55,7 +79,14 @@ class StoredNetwork(nn.Module):
         """Read what ``save`` wrote, in eval mode; ``tagmask.load`` reads networks of any kind."""
         folder = Path(path)
         config = cls._read_config(folder)
-        model = cls.build(config)
+        try:
+            model = cls.build(config)
+        except TagmaskError:
+            raise
+        except Exception as error:  # timm's constructors raise errors of many kinds
+            raise TagmaskError(
+                f"{folder / MODEL_CONFIG} describes no network that can be built ({error}); correct it or train again."
+            ) from None
         if "crop_size" in config:
             model.crop_size = config["crop_size"]
         file = folder / MODEL
@@ -77,7 +108,7 @@ class StoredNetwork(nn.Module):
             config = _ADDED | {_RENAMED.get(name, name): value for name, value in config.items()}
         if not isinstance(config, dict) or config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
-        wrong = [name for name, form in _FORMS.items() if name in config and not isinstance(config[name], form)]
+        wrong = [name for name, form in _FORMS.items() if name in config and not _has_form(config[name], form)]
         if wrong:
             raise TagmaskError(
                 f"{folder / MODEL_CONFIG} is not as tagmask writes it ({wrong[0]} is {config[wrong[0]]!r}); correct it "

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
+from tagmask.models.storage import check_finite
 
 _WRAPPERS = ("state_dict", "model", "model_ema")  # keys under which published checkpoints nest their tensors
 _PREFIXES = ("module.", "_orig_mod.", "backbone.")
@@ -24,15 +25,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             content: Any = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, Mapping):
+            raise ValueError(f"it holds a {type(content).__name__} instead of named tensors")
+        content = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), content)
+        named = {name: value for name, value in content.items() if isinstance(name, str) and isinstance(value, Tensor)}
+        tensors = {_bare(name): value.float() if value.is_floating_point() else value for name, value in named.items()}
     except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
         raise TagmaskError(f"weights file {path} cannot be read ({_first_line(error)}); fetch it again.") from None
     except Exception as error:  # torch raises pickle errors of several kinds for unsafe or foreign files
         raise TagmaskError(
             f"weights file {path} is not a plain tensor file ({_first_line(error)}); convert it to safetensors."
         ) from None
-    content = next((content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), content)
-    tensors = {_bare(name): value for name, value in content.items() if isinstance(value, Tensor)}
-    return {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    if not tensors:
+        raise TagmaskError(f"weights file {path} holds no tensors; give the weights of an image classifier.")
+    check_finite(tensors, f"weights file {path}")
+    return tensors
 
 
 def _first_line(error: Exception) -> str:
@@ -57,7 +64,16 @@ def fit_weights(
     another number of classes is left out.
     """
     wanted = model.state_dict()
-    tensors = dict(adapt(read_weights(path), model))
+    read = read_weights(path)
+    try:
+        tensors = dict(adapt(read, model))
+    except TagmaskError:
+        raise
+    except Exception as error:  # timm's conversions trust the shapes of a file
+        raise TagmaskError(
+            f"weights file {path} does not fit this backbone ({_first_line(error)}); choose the backbone the file was "
+            "made for."
+        ) from None
     for name in [n for n in tensors if n.startswith(optional) and n in wanted and tensors[n].shape != wanted[n].shape]:
         del tensors[name]
     missing = [name for name in wanted if name not in tensors and not name.startswith(optional)]

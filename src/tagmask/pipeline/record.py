@@ -20,7 +20,7 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, read_object, remove_temporaries, write_json
+from tagmask.files import PARTIAL, alone, is_a, read_object, read_text, remove_temporaries, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -43,6 +43,13 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
     "regions": (f"{INPUT}regions",),
     "low": ("alpha_low",),
     "high": ("alpha_high",),
+}
+
+
+_BESIDE = {  # files that belong to the products of a stage; the others have notes
+    layout.MODEL: (layout.MODEL_CONFIG, f"{layout.BEST}/{layout.MODEL}", f"{layout.BEST}/{layout.MODEL_CONFIG}"),
+    layout.SCORES: (layout.CURVE,),
+    layout.REPORT: (),
 }
 
 
@@ -160,7 +167,7 @@ class Record:
 
         Of gigabytes it is the one in done.json, as long as no file is younger than that note.
         """
-        patterns = (layout.MODEL, layout.MODEL_CONFIG) if self.products == layout.MODEL else (self.products,)
+        patterns = (self.products, *_BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND)))
         files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
         stats = [file.stat() for file in files]
         noted = self._note().get("contents")
@@ -171,7 +178,7 @@ class Record:
         return digest(f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files)
 
     def _note(self) -> dict[str, Any]:
-        return read_object(self.done, "made_from", "files") if self.done.is_file() else {}
+        return read_object(self.done, made_from=dict, files=str) if self.done.is_file() else {}
 
     def stamp(self) -> str:
         """A hash of what made the files and of what is there; of the content where it is one file of the run."""
@@ -195,19 +202,32 @@ class Record:
             if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
                 return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
-            return Status("redo" if self.products == layout.MODEL else "resume", why)
+            lacks_note = before.get(layout.MADE_BY) is True and not self._has_note()
+            return Status("redo" if self.products == layout.MODEL or lacks_note else "resume", why)
         if self.begun.is_file():
             changed = differences(read_object(self.begun), {**parts, **where})
             return Status("redo", changed) if changed else Status("resume")
         return Status("resume" if self.folder.is_dir() and not self.prefix else "new")
 
+    def _has_note(self) -> bool:
+        """Whether there is a made_by.json that can be read."""
+        try:
+            return bool(read_object(self.folder / layout.MADE_BY))
+        except TagmaskError:
+            return False
+
     def begin(self, parts: Parts) -> None:
+        notes = (self.begun, self.done, self.folder / layout.MADE_BY)
+        if not any(os.path.lexists(note) for note in notes):
+            self._refuse_foreign(self.folder.glob(self.products) if self.products.startswith("**") else ())
         self.done.unlink(missing_ok=True)
         write_json(self.begun, parts)
 
     def finish(self, parts: Parts) -> None:
         self.done.unlink(missing_ok=True)
-        write_json(self.done, {"made_from": parts, "files": self.files(), "contents": self.contents()})
+        hashes = {"files": self.files(), "contents": self.contents()}
+        claimed = {layout.MADE_BY: True} if not self.prefix and (self.folder / layout.MADE_BY).is_file() else {}
+        write_json(self.done, {"made_from": parts, **hashes, **claimed})
         self.begun.unlink(missing_ok=True)
 
     def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
@@ -217,12 +237,8 @@ class Record:
         """
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
-        files = [path for path in files if os.path.lexists(path)] if restart or not file.exists() else []
-        if files and not file.exists():
-            raise TagmaskError(
-                f"{self.folder} holds {files[0].name} but no {layout.MADE_BY}, so tagmask did not make it; move the "
-                "files elsewhere, or choose another --out."
-            )
+        if not file.exists() and not self._is_of(parts):
+            self._refuse_foreign(files)
         if restart:
             for path in files:
                 path.unlink(missing_ok=True)
@@ -230,6 +246,20 @@ class Record:
             refuse_changes(read_object(file), note, self.folder, what)
             return  # the note stays as it is: later stages are made from its content
         write_json(file, note)
+
+    def _is_of(self, parts: Parts) -> bool:
+        """Whether a run has begun the stage with these settings."""
+        begun = read_object(self.begun) if self.begun.is_file() else {}
+        return bool(begun) and all(begun[name] == value for name, value in parts.items() if name in begun)
+
+    def _refuse_foreign(self, files: Iterable[Path]) -> None:
+        """Refuse to go on in a folder of files that nobody noted to have made."""
+        file = next((file for file in files if os.path.lexists(file)), None)
+        if file is not None:
+            raise TagmaskError(
+                f"{self.folder} holds {file.name} but no {layout.MADE_BY}, so tagmask did not make it; move the files "
+                "elsewhere, or choose another --out."
+            )
 
     def discard(self) -> None:
         """Move the folder aside in one step, so that a kill never leaves half of it."""
@@ -292,7 +322,10 @@ def files_of(folder: Path, pattern: str = "**/*.[np][pn][zg]") -> str:
 def classes_of(folder: Path) -> list[str] | None:
     """The classes that the maps or masks of a folder were made for; None if it does not say."""
     file = folder / layout.MADE_BY
-    return read_object(file).get("classes") if file.is_file() else None
+    names = read_object(file).get("classes") if file.is_file() else None
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise TagmaskError(f"{file} does not name the classes as tagmask does; delete it, and make the files again.")
+    return names
 
 
 def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
@@ -320,12 +353,12 @@ def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
             result = work()
             seconds = round(time.monotonic() - began, 1)
             write_json(file, {"settings": dict(parts), "seconds": seconds, "result": result})
-        return read_object(file, "result", "seconds")["result"]
+        return read_object(file, result=object, seconds=(int, float))["result"]
 
 
 def seconds_of(file: Path) -> float:
     """How long the work that ``once`` keeps in ``file`` took."""
-    return float(read_object(file, "result", "seconds")["seconds"])
+    return float(read_object(file, result=object, seconds=(int, float))["seconds"])
 
 
 def file_digest(path: Path, digits: int | None = 16) -> str:
@@ -352,13 +385,13 @@ def _content(file: Path) -> str:
 def read_log(file: Path) -> list[dict[str, float]]:
     """The rows of a training's log, numbers only; a line cut off by a kill is skipped."""
     rows = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_text(file, errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and "step" in row:
-            rows.append({name: float(value) for name, value in row.items() if isinstance(value, (int, float))})
+        if isinstance(row, dict) and is_a(row.get("step"), (int, float)):
+            rows.append({name: float(value) for name, value in row.items() if is_a(value, (int, float))})
     return rows
 
 

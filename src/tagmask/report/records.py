@@ -169,7 +169,7 @@ def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
     ]
     weights = [(file.relative_to(run).as_posix(), file.stat().st_size, file_digest(file, None)) for file in files]
     makers = {
-        f.parent.relative_to(run).as_posix(): read_json(f) for f in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
+        f.parent.relative_to(run).as_posix(): read_object(f) for f in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
     }
     return Provenance(
         [*facts, ("random seeds", ", ".join(seeds) or "not recorded")], _versions(), weights, makers, settings

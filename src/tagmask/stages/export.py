@@ -33,14 +33,15 @@ class Format:
 
     write: Callable[..., Exported]
     options: tuple[str, ...] = ()
+    listed: bool = False  # names stand in a list, one per line
 
 
 FORMATS = {  # value of --format: its writer
     "coco": Format(write_coco, ("polygons", "pieces")),
-    "voc": Format(write_voc, ("split",)),
+    "voc": Format(write_voc, ("split",), listed=True),
     "voc-test": Format(write_voc_submission),
     "label-studio": Format(write_label_studio, ("image_url", "pieces")),
-    "cvat": Format(write_cvat, ("pieces",)),
+    "cvat": Format(write_cvat, ("pieces",), listed=True),
     "overlays": Format(write_overlays),
 }
 
@@ -69,7 +70,7 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     damaged: dict[str, str] = {}
     row = FORMATS[settings.format]
     options = {name: getattr(settings, name) for name in row.options}
-    done = row.write(from_folder(catalog, folder, damaged), catalog.classes, to, **options)
+    done = row.write(from_folder(catalog, folder, damaged, row.listed), catalog.classes, to, **options)
     done.notes[:0] = list_skipped(damaged)
     missing = len(catalog) - done.images - len(damaged)
     if missing:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from tagmask.config import parse_shard
 from tagmask.data.catalog import Catalog
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, enough_memory
 from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import Segmenter
@@ -99,7 +99,8 @@ def each_image(
 def _attempt(work: Callable[[int], None], i: int) -> str:
     """Why item ``i`` failed; empty if it did not."""
     try:
-        work(i)
+        with enough_memory(f"image {i}", "use --crf-size 1024, or make the photo smaller."):
+            work(i)
     except TagmaskError as error:
         return str(error)
     return ""

@@ -20,7 +20,7 @@ from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
 from tagmask.data.tokens import Tokens, TokenStore, photo_features
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, enough_memory
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
@@ -44,6 +44,9 @@ UNREAD = (
     ".psd",
     ".svg",
 )  # kinds of pictures that cannot be read here
+
+
+_SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
 def made_from(settings: PredictSettings) -> record.Parts:
@@ -97,8 +100,9 @@ def _predict_image(
     image = catalog.load_image(i)
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-    chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
-    _write(settings.out / layout.PREDICTIONS, catalog.name(i), chances, settings.probabilities)
+    with enough_memory(catalog.name(i), _SMALLER):
+        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
+        _write(settings.out / layout.PREDICTIONS, catalog.name(i), chances, settings.probabilities)
 
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
@@ -213,7 +217,8 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     model = _load(settings.model, settings)
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
-    mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
+    with enough_memory(str(settings.photo), _SMALLER):
+        mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
     lines = [describe(mask, model)]
     if settings.mask is not None:
         write_mask(settings.mask, mask)

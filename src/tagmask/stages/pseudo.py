@@ -46,7 +46,7 @@ from tagmask.stages.images import Image, Made, each_image, is_readable, share_of
 from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import count_processes, launched_shard, single_process
 from tagmask.stages.probabilities import resized
-from tagmask.stages.seeds import as_float, read_seeds
+from tagmask.stages.seeds import as_float, check_seeds, read_seeds
 from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import train_affinity
 
@@ -256,7 +256,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
         return settings.background
     file = folder / layout.BACKGROUND
     if file.is_file() and not settings.restart:
-        return float(read_object(file, "background")["background"])
+        return float(read_object(file, background=(int, float))["background"])
     chooser = choosers()[settings.rule]
     sample = np.unique(np.linspace(0, len(catalog) - 1, min(_SAMPLE, len(catalog))).astype(int))
     for i in tqdm(sample.tolist(), desc="background", unit="image"):
@@ -273,6 +273,7 @@ def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> flo
 def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, dict[str, Any]]:
     """Image and seeds of item ``i``; a sentence if they do not fit together."""
     seeds = read_seeds(seed_file(settings.out / layout.SEEDS, catalog.name(i)))
+    check_seeds(seeds, catalog)
     image = catalog.load_image(i)
     check_maps(image, seeds["classes"].tolist(), seeds["plain"])
     return image, seeds

@@ -4,6 +4,7 @@ A stage that has not run is left out with a sentence, and without masks the stag
 of with the truth.
 """
 
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,7 +66,7 @@ def gather(settings: ReportSettings, catalog: Catalog) -> Report:
     images = survey(labels, stages, settings.rows)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     return Report(
-        title=f"Run {run.resolve().name}",
+        title=f"Run {Path(os.path.realpath(run)).name}",
         subtitle=f"{len(catalog)} images, {len(catalog.classes)} classes · written {now} by tagmask {__version__}",
         classes=catalog.classes,
         provenance=provenance,
@@ -95,7 +96,7 @@ def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages)
 
 def _facts(settings: ReportSettings, catalog: Catalog, threshold: str) -> list[tuple[str, str]]:
     facts = [
-        ("run folder", str(settings.out.resolve())),
+        ("run folder", os.path.realpath(settings.out)),
         ("data", settings.data),
         ("images", str(len(catalog))),
         ("classes", ", ".join(catalog.classes)),

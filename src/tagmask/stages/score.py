@@ -25,7 +25,7 @@ from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring import Curve, Sweep, choosers
 from tagmask.scoring.confusion import Scores, confusion, iou
 from tagmask.stages.pool import count_processes, each
-from tagmask.stages.seeds import read_seeds
+from tagmask.stages.seeds import check_seeds, read_seeds
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
 MADE = {  # key in scores.json: title, folder, file of an image
@@ -47,6 +47,7 @@ class SeedTally:
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         seeds = read_seeds(seed_file(folder, catalog.name(i)))
+        check_seeds(seeds, catalog)
         mask = catalog.load_mask(i)
         if mask is None:
             raise ImageError(f'"{catalog.name(i)}" has no mask.')

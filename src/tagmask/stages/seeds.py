@@ -5,7 +5,7 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
 from tagmask.data.tokens import TokenStore
-from tagmask.errors import ImageError, TagmaskError
+from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
@@ -35,6 +35,7 @@ from tagmask.stages.maps import Maps, block_range, make_maps, photo_maps, predic
 from tagmask.stages.timing import Probe, timed
 
 _UNTAGGED = "it has no tags; add tags to make maps."
+_SMALLER = "use a smaller --size or --batch, or make the photo smaller."
 _AT_ONCE = 64  # images held in memory while they are sorted by shape
 
 
@@ -81,7 +82,12 @@ def _all_maps(
         batch = settings.batch if method_for(model, settings.method).batched else 1
         for group in _groups(catalog, indices, todo, done.skipped, batch):
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
-            made = make_maps(model, [image for _, image in group], classes, settings)
+            try:
+                with enough_memory(catalog.name(group[0][0]), _SMALLER):
+                    made = make_maps(model, [image for _, image in group], classes, settings)
+            except ImageError as error:
+                done.skipped |= {catalog.name(i): str(error) for i, _ in group}
+                continue
             yield from zip([i for i, _ in group], made, strict=True)
         return
     store = TokenStore.of(model, settings.out, settings.tokens_limit)
@@ -109,12 +115,22 @@ def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
 def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of a seed file, maps as stored; a sentence if the file is missing or damaged."""
     seeds = read_arrays(path, ("classes", "size", "plain", "refined"), "tagmask seeds")
-    if seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
+    whole = all(seeds[name].dtype.kind in "iu" for name in ("classes", "size"))
+    if not whole or seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
         raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
     expected = (len(seeds["classes"]), *seeds["size"])
     if seeds["plain"].shape != expected or seeds["refined"].shape != expected:
         raise TagmaskError(f"{path} is damaged (maps are not {expected}); delete it and run `tagmask seeds` again.")
     return seeds
+
+
+def check_seeds(seeds: Mapping[str, Any], catalog: Catalog) -> None:
+    """Refuse maps of classes that the images do not have."""
+    wrong = [number for number in seeds["classes"].tolist() if not 0 <= number < len(catalog.classes)]
+    if wrong:
+        raise TagmaskError(
+            f"the seeds are of class {wrong[0]}, but there are {len(catalog.classes)}; run `tagmask seeds` again."
+        )
 
 
 def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -214,7 +230,8 @@ def seed_photo(settings: PhotoSettings) -> str:
     model = on_device(load_classifier(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
     classes = match_classes(names, model) if names is not None else predicted_classes(model, image, settings)
-    maps = photo_maps(model, image, classes, settings)
+    with enough_memory(str(settings.photo), _SMALLER):
+        maps = photo_maps(model, image, classes, settings)
     lines = [f"classes: {', '.join(model.classes[c] for c in classes)}"]
     if names is None:
         lines[0] += " (seen by the model; name them with --tags)"

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.files import replacing
+from tagmask.files import is_a, replacing
 from tagmask.pipeline.layout import RESUME
 
 
@@ -38,8 +38,12 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     try:
         with safe_open(folder / RESUME, framework="pt") as file:
             state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
-            return {name: state[name] for name in ("step", "best", "broken", "identity")}
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+            forms = {"step": int, "best": dict, "broken": list, "identity": dict}
+            wrong = [name for name, form in forms.items() if not is_a(state[name], form)]
+            if wrong or state["step"] < 0:
+                raise ValueError(f"{(*wrong, 'step')[0]} is of another form")
+            return {name: state[name] for name in forms}
+    except (SafetensorError, KeyError, ValueError, TypeError, RecursionError, OSError) as error:
         raise TagmaskError(
             f"the resume point {folder / RESUME} cannot be read ({error}); delete it or start over with --restart."
         ) from None
@@ -53,12 +57,22 @@ def load_resume(
         tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
         module.load_state_dict(_under("module/", tensors))
-    except RuntimeError as error:
+        _load_rest(module, optimizer, average, tensors)
+    except (RuntimeError, KeyError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise TagmaskError(
             f"the resume point {folder / RESUME} is of another network ({first}); "
             "delete it or start over with --restart."
         ) from None
+
+
+def _load_rest(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: dict[str, Tensor] | None,
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """The average and the state of the optimiser."""
     if average is not None:
         for name, value in _under("average/", tensors).items():
             average[name].copy_(value)

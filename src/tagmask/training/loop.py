@@ -28,7 +28,7 @@ from tqdm import tqdm
 from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import write_json, write_text
+from tagmask.files import read_text, write_json, write_text
 from tagmask.models.storage import check_finite
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
@@ -326,7 +326,7 @@ def _bare(optimizer: Any) -> torch.optim.Optimizer:
 def _keep_log_until(path: Path, step: int) -> None:
     """Drop the lines of the log that a resumed training will write again."""
     if path.exists():
-        rows = path.read_text(encoding="utf-8").splitlines()
+        rows = read_text(path, errors="replace").splitlines()
         kept = [row for row in rows if _step_of(row) <= step and step > 0]
         write_text(path, "".join(row + "\n" for row in kept))
 
@@ -334,5 +334,5 @@ def _keep_log_until(path: Path, step: int) -> None:
 def _step_of(row: str) -> float:
     try:
         return float(json.loads(row)["step"])
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return np.inf  # a line cut off by a kill

@@ -1,0 +1,471 @@
+"""Hours of hostile cases against the promises of docs/safety.md: `make torture`, or python scripts/torture.py --help.
+
+Each case is a function of the seed and its number alone, so it can be repeated: --case 17. Results are added to
+cases.jsonl in the working folder; started again, the program goes on with the next number. summary.md counts them.
+
+Every case checks: the exit code is 0, 1, 2 or 130; anything but 0 comes with a sentence and no traceback; it ends in
+time; nothing of the user changes. Kills and damage also check that the same command then gives the undisturbed files.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TQDM_MININTERVAL": "1"}
+
+import torch
+from PIL import Image
+
+import tagmask.stages.predict
+import tagmask.stages.pseudo
+import tagmask.training.segmenter  # noqa: F401  loaded once: cases are forked
+from tagmask.cli import main
+from tagmask.scenes.catalog import Scenes
+
+SMALL = [
+    "--no-estimate",
+    "--rows",
+    "2",
+    "--train.steps",
+    "4",
+    "--train.batch",
+    "2",
+    "--train.size",
+    "32",
+    "--train.warmup",
+    "1",
+    "--train.save-every",
+    "2",
+    "--train.log-every",
+    "1",
+    "--train.val-every",
+    "100",
+    "--seeds.size",
+    "32",
+    "--pseudo.method",
+    "crf",
+    "--segment.steps",
+    "4",
+    "--segment.batch",
+    "2",
+    "--segment.size",
+    "33",
+    "--segment.workers",
+    "0",
+    "--segment.save-every",
+    "2",
+    "--predict.no-crf",
+    "--predict.no-flip",
+]
+SCENES = ["run", "--preset", "scenes", "--count", "6", *SMALL]
+CHANGING = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors", ".tagmask.lock"}
+SECONDS = 180  # after which a command hangs
+
+
+@dataclass
+class Case:
+    """One case: its random numbers, its folder, and what was wrong."""
+
+    number: int
+    random: random.Random
+    folder: Path
+    reference: Path
+    took: float  # seconds of an undisturbed run
+    faults: list[str] = field(default_factory=list)
+    kills: int = 0
+    words: list[str] = field(default_factory=list)
+    printed: str = ""
+
+    def run(self, words: list[str], after: float | None = None, prepare: Callable[[], None] | None = None) -> int:
+        """A command in a process of its own; killed ``after`` seconds, if given."""
+        self.words = words
+        log = self.folder / "printed.txt"
+        pid = os.fork()
+        if not pid:
+            _child(words, log, prepare)
+        end = time.monotonic() + (SECONDS if after is None else after)
+        while time.monotonic() < end:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return self._check(os.waitstatus_to_exitcode(status), log)
+            time.sleep(0.003)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        if after is None:
+            self.faults.append("it hangs")
+        else:
+            self.kills += 1
+        return -signal.SIGKILL
+
+    def _check(self, code: int, log: Path) -> int:
+        self.printed = log.read_text(errors="replace")
+        if "Traceback" in self.printed:
+            self.faults.append(f"traceback: {self.printed.strip().splitlines()[-1][:200]}")
+        elif code not in (0, 1, 2, 130):
+            self.faults.append(f"exit code {code}")
+        elif code and not any(mark in self.printed for mark in ("error:", "rror", "stopped;", "full helptext")):
+            self.faults.append(f"exit code {code} without a sentence: {self.printed[-300:]!r}")
+        return code
+
+    def expect(self, fine: bool, fault: str) -> None:
+        if not fine:
+            self.faults.append(fault)
+
+
+def _child(words: list[str], log: Path, prepare: Callable[[], None] | None) -> None:
+    code = 70
+    try:
+        number = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(number, 1)
+        os.dup2(number, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        torch.set_num_threads(1)
+        if prepare is not None:
+            prepare()
+        main(words)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def products(out: Path) -> dict[str, str]:
+    """The files of a run that are the same whenever it is made."""
+    files = [file for file in out.rglob("*") if file.is_file() and file.name not in CHANGING]
+    return {file.relative_to(out).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def snapshot(folder: Path) -> dict[str, Any]:
+    """Everything of a folder: kinds, links and contents."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else path.is_dir()
+        found[str(path.relative_to(folder))] = content
+    return found
+
+
+def kills(case: Case) -> None:
+    """Killed up to three times at any moment, sometimes in a redo; then it ends with the same files."""
+    out = case.folder / "run"
+    redo = case.random.random() < 0.3
+    if redo:
+        shutil.copytree(case.reference, out)
+    change = ["--train.lr", "0.002"] if case.random.random() < 0.5 else ["--segment.lr", "0.002"]
+    for _ in range(case.random.randint(1, 3)):
+        words = [*SCENES, "--out", str(out), *(change if redo else [])]
+        case.run(words, after=case.random.uniform(0, 0.9 * case.took))
+    case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "it does not resume")
+    case.expect(products(out) == products(case.reference), "other files after a kill")
+
+
+def interrupts(case: Case) -> None:
+    """Ctrl-C at any moment; then the same files."""
+    out = case.folder / "run"
+    seconds = case.random.uniform(0, case.took)
+
+    def alarm() -> None:
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    case.run([*SCENES, "--out", str(out)], prepare=alarm)
+    case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "it does not resume")
+    case.expect(products(out) == products(case.reference), "other files after Ctrl-C")
+
+
+GARBAGE = [b"", b"[]", b"{}", b"null", b"9" * 5000, b"[" * 99_999, b"\xff\xfe", b"\0" * 50, b'{"step": []}', b"x = ["]
+
+
+def damage(case: Case) -> None:
+    """A file of a finished run is damaged; the run says so or repairs it, and then has nothing to do."""
+    out = case.folder / "run"
+    shutil.copytree(case.reference, out)
+    file = case.random.choice(sorted(path for path in out.rglob("*") if path.is_file()))
+    data = file.read_bytes()
+    how = case.random.choice(["empty", "cut", "flip", "garbage", "delete", "folder", "loop", "pipe"])
+    if how in ("delete", "folder", "loop", "pipe"):
+        file.unlink()
+    if how == "cut":
+        file.write_bytes(data[: case.random.randrange(len(data) + 1)])
+    elif how == "flip":
+        place = case.random.randrange(max(1, len(data)))
+        file.write_bytes(data[:place] + bytes([data[place] ^ (1 << case.random.randrange(8))]) + data[place + 1 :])
+    elif how in ("empty", "garbage"):
+        file.write_bytes(b"" if how == "empty" else case.random.choice(GARBAGE))
+    elif how == "folder":
+        file.mkdir()
+    elif how == "loop":
+        file.symlink_to(file.name)
+    elif how == "pipe":
+        os.mkfifo(file)
+    name = file.relative_to(out).as_posix()
+    for command in case.random.sample(["score", "report", "seeds", "predict", "export"], 1):
+        words = [command, "--out", str(out), *(["--to", str(case.folder / "c.json")] if command == "export" else [])]
+        case.run(words)
+    if case.run([*SCENES, "--out", str(out)]):
+        if file.is_dir() and not file.is_symlink():
+            file.rmdir()
+        else:
+            file.unlink(missing_ok=True)
+        case.expect(case.run([*SCENES, "--out", str(out)]) == 0, f"{name} ({how}): deleting it does not help")
+    case.run([*SCENES, "--out", str(out)])
+    case.expect("nothing to do" in case.printed, f"{name} ({how}): there is always something to do")
+    same = {path: value for path, value in products(case.reference).items() if "done.json" not in path}
+    edited = name.endswith((".png", ".npz", "made_by.json", "background.json")) and how in ("flip", "cut", "garbage")
+    made = products(out)
+    case.expect(edited or all(made.get(path) == value for path, value in same.items()), f"{name} ({how}): other files")
+
+
+NAMES = ["a", "b c", "ü", "x#y", "x.partial/a", "done.json/a", "l\nm", "-n", "a.png/b", "~", "%s", "{file}", ".h", "𝕏"]
+TAGS = [
+    "cat",
+    "dog",
+    "background",
+    "Background",
+    "a\nb",
+    "",
+    " ",
+    ";",
+    "c:d",
+    "\x1b[31m",
+    "é",
+    "#x",
+    "cat",
+    "dog",
+    "cat",
+]
+
+
+def photos(case: Case) -> Path:
+    """A folder of odd photos and tables of a user."""
+    user = case.folder / "mine"
+    names = case.random.sample(NAMES, case.random.randint(2, 6))
+    rows = []
+    for place, name in enumerate(names):
+        file = user / "photos" / f"{name}.{case.random.choice(['jpg', 'png', 'JPG'])}"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(Scenes(20, 1).load_image(place)).save(file, format="PNG")
+            if case.random.random() < 0.15:
+                file.write_bytes(file.read_bytes()[: case.random.randrange(200)])
+        except OSError:
+            continue  # one of the names is in the way of another
+        tags = case.random.choice([case.random.choice(TAGS), "cat", "dog", "cat;dog"])
+        rows.append((str(file.relative_to(user / "photos")), tags))
+    if case.random.random() < 0.3:
+        os.mkfifo(user / "photos/pipe.jpg")
+        (user / "photos/loop.jpg").symlink_to("loop.jpg")
+    kind = case.random.choice(["csv", "json", "jsonl"])
+    if kind == "csv":
+        cells = [["file", "tags"], *map(list, rows)]
+        text = "\n".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in cells)
+    elif kind == "json":
+        text = json.dumps({file: tags.split(";") for file, tags in rows})
+    else:
+        text = "\n".join(json.dumps({"file": file, "tags": tags.split(";")}) for file, tags in rows)
+    content = text.encode("utf-8", "surrogateescape")
+    if case.random.random() < 0.1:
+        content = content[: case.random.randrange(len(content))]
+    (user / f"tags.{kind}").write_bytes(content)
+    (user / "film.mp4.partial").write_bytes(b"mine")
+    return user
+
+
+def own_photos(case: Case) -> None:
+    """Odd photos, names and tags through a whole run and an export; nothing of the user changes."""
+    user = photos(case)
+    before = snapshot(user)
+    table = next(user.glob("tags.*"))
+    out = case.folder / "run" if case.random.random() < 0.8 else user / "photos" / "run"
+    data = ["--data", "folder", "--images", str(user / "photos"), "--tags", str(table)]
+    words = ["run", "--preset", "scenes", *SMALL, *data, "--out", str(out)]
+    code = case.run(words)
+    if not code:
+        case.run(words)
+        case.expect("nothing to do" in case.printed, "there is always something to do")
+        for kind in case.random.sample(["coco", "voc", "label-studio", "cvat", "overlays"], 2):
+            places = [*(user / name for name in ("photos", "new", table.name, "film.mp4.partial")), case.folder / "to"]
+            to = case.random.choice(
+                [*places, out / "6_predictions", out / "config.toml", next((user / "photos").iterdir())]
+            )
+            made = to.exists() or to.parent in (user, user / "photos")
+            case.run(["export", "--out", str(out), "--format", kind, "--to", str(to)])
+            if not made or to == user / "new":
+                shutil.rmtree(to, ignore_errors=True)
+                (user / "new.xml").unlink(missing_ok=True)
+                to.unlink(missing_ok=True)
+    after = snapshot(user)
+    changed = [name for name in before if after.get(name) != before[name]]
+    if "film.mp4.partial" in changed and "--to" in case.words:
+        changed.remove("film.mp4.partial")  # named as the target itself
+    case.expect(not changed, f"changed: {changed[:3]}")
+
+
+VALUES = ["nan", "inf", "-1", "0", "1e308", "9" * 5000, "x", "none", "1e-320", "3", "0.5", "1 2", "/dev/null", "\udcff"]
+FLAGS = [
+    "lr",
+    "weight-decay",
+    "momentum",
+    "head-lr",
+    "power",
+    "clip",
+    "epochs",
+    "val-every",
+    "steps",
+    "batch",
+    "accumulate",
+    "size",
+    "seed",
+    "ema",
+    "warmup",
+]
+
+
+def settings(case: Case) -> None:
+    """Random numbers and texts as settings."""
+    out = case.folder / "run"
+    shutil.copytree(case.reference, out)
+    before = products(out)
+    flags = []
+    for _ in range(case.random.randint(1, 3)):
+        section = case.random.choice(["train", "segment", "pseudo.affinity"])
+        flags += [f"--{section}.{case.random.choice(FLAGS)}", *case.random.choice(VALUES).split()]
+    limit = ["--train.steps", "3"] if not any("steps" in flag or "epochs" in flag for flag in flags) else []
+    code = case.run([*SCENES, "--out", str(out), *limit, *flags])
+    if code:
+        case.expect(products(out).keys() >= before.keys(), "a refused run has lost files")
+        case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "the old settings do not work any more")
+        case.expect(products(out) == before, "other files after refused settings")
+
+
+def surroundings(case: Case) -> None:
+    """Little memory, small files, private files, no home, no temporary folder, a clock that jumps."""
+    out = case.folder / "run"
+    kind = case.random.choice(["umask", "memory", "file size", "home", "temporary", "clock", "open files"])
+    size = case.random.choice([1, 2, 3, 4]) * 1_000_000_000
+    small = case.random.choice([1_000, 20_000, 300_000, 900_000])
+
+    def prepare() -> None:
+        if kind == "umask":
+            os.umask(0o077)
+        elif kind == "memory":
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        elif kind == "file size":
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (small, small))
+        elif kind == "home":
+            os.environ.update(HOME="/nonexistent", XDG_CACHE_HOME="/proc/none")
+        elif kind == "temporary":
+            os.environ.update(TMPDIR="/dev/full", TMP="/dev/full", TEMP="/dev/full")
+        elif kind == "open files":
+            resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+
+    case.run([*SCENES, "--out", str(out)], prepare=prepare)
+    if kind == "clock" and out.exists():
+        for file in out.rglob("*"):
+            when = case.random.choice([0, 1e9, 4e9])
+            os.utime(file, (when, when))
+    case.expect(case.run([*SCENES, "--out", str(out)]) == 0, f"{kind}: it does not go on afterwards")
+    case.expect(products(out) == products(case.reference), f"{kind}: other files")
+
+
+KINDS: dict[str, tuple[Callable[[Case], None], int]] = {  # how often each is tried
+    "kills": (kills, 4),
+    "interrupts": (interrupts, 1),
+    "damage": (damage, 5),
+    "own photos": (own_photos, 5),
+    "settings": (settings, 4),
+    "surroundings": (surroundings, 2),
+}
+
+
+def make_reference(work: Path) -> tuple[Path, float]:
+    """An undisturbed run, and how long it takes."""
+    note, out = work / "reference.json", work / "reference"
+    if not note.is_file():
+        shutil.rmtree(out, ignore_errors=True)
+        case = Case(0, random.Random(0), work, out, 0.0)
+        began = time.monotonic()
+        if case.run([*SCENES, "--out", str(out)]):
+            sys.exit(f"the undisturbed run fails:\n{case.printed}")
+        note.write_text(json.dumps({"seconds": time.monotonic() - began}))
+    return out, float(json.loads(note.read_text())["seconds"])
+
+
+def try_case(number: int, seed: int, work: Path) -> dict[str, Any]:
+    """One case by its number."""
+    numbers = random.Random(f"{seed}/{number}")
+    kind = numbers.choices(list(KINDS), [weight for _, weight in KINDS.values()])[0]
+    folder = work / "case"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    case = Case(number, numbers, folder, *make_reference(work))
+    began = time.monotonic()
+    KINDS[kind][0](case)
+    result: dict[str, Any] = {"case": number, "kind": kind, "kills": case.kills, "faults": case.faults}
+    result["seconds"] = round(time.monotonic() - began, 1)
+    if case.faults:
+        result |= {"words": case.words, "printed": case.printed[-2000:]}
+    return result
+
+
+def summarise(work: Path, seed: int) -> str:
+    rows = [json.loads(line) for line in (work / "cases.jsonl").read_text().splitlines()]
+    lines = ["| cases | tried | faults |", "|---|---|---|"]
+    tried, faulty = Counter(row["kind"] for row in rows), Counter(row["kind"] for row in rows if row["faults"])
+    lines += [f"| {kind} | {tried[kind]} | {faulty[kind]} |" for kind in KINDS]
+    lines.append(f"| together | {len(rows)} | {sum(faulty.values())} |")
+    minutes, kills = sum(row["seconds"] for row in rows) / 60, sum(row["kills"] for row in rows)
+    lines += ["", f"Seed {seed}, {minutes:.0f} minutes, {kills} kills."]
+    lines += [f"- case {row['case']} ({row['kind']}): {'; '.join(row['faults'])}" for row in rows if row["faults"]]
+    return "\n".join(lines) + "\n"
+
+
+def start() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, default=Path("torture"), help="working folder")
+    parser.add_argument("--case", type=int, help="repeat one case")
+    options = parser.parse_args()
+    work: Path = options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    if options.case is not None:
+        print(json.dumps(try_case(options.case, options.seed, work), indent=2))
+        return
+    log = work / "cases.jsonl"
+    number = len(log.read_text().splitlines()) if log.is_file() else 0
+    end = time.monotonic() + 60 * options.minutes
+    while time.monotonic() < end:
+        result = try_case(number, options.seed, work)
+        with log.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        if result["faults"]:
+            print(f"case {number} ({result['kind']}): {'; '.join(result['faults'])}", flush=True)
+        number += 1
+        (work / "summary.md").write_text(summarise(work, options.seed))
+    summary = (work / "summary.md").read_text()
+    print(summary)
+    sys.exit(any(json.loads(line)["faults"] for line in log.read_text().splitlines()))
+
+
+if __name__ == "__main__":
+    start()
