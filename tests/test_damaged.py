@@ -283,8 +283,8 @@ def test_names_that_lists_and_addresses_cannot_hold(tmp_path: Path) -> None:
     for name in NAMES:
         write_mask(tmp_path / f"{name}.png", np.ones((2, 2), np.uint8))
     catalog, damaged = Catalog(["cat"], NAMES, [[0]] * len(NAMES)), dict[str, str]()
-    assert [item.name for item in from_folder(catalog, tmp_path, damaged, listed=True)] == ["plain", "f#g"]
-    assert list(damaged) == ["a b", "c\nd", "#e"]
+    assert [item.name for item in from_folder(catalog, tmp_path, damaged, listed=True)] == ["plain", "a b", "f#g"]
+    assert list(damaged) == ["c\nd", "#e"]
     write_label_studio(from_folder(catalog, tmp_path, {}), ["cat"], tmp_path / "t.json")
     urls = [task["data"]["image"].partition("d=")[2] for task in json.loads((tmp_path / "t.json").read_text())]
     assert urls == ["plain.jpg", "a%20b.jpg", "c%0Ad.jpg", "%23e.jpg", "f%23g.jpg"]

@@ -10,7 +10,6 @@ from typing import Any
 from tagmask import config
 from tagmask.cli import examples
 from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
-from tagmask.config import check
 
 
 def run_command(name: str, arguments: list[str]) -> None:
@@ -69,8 +68,8 @@ def _lock(row: Any, settings: Any) -> Iterator[None]:
     from tagmask.files import only_one
     from tagmask.stages.pool import launched_shard
 
-    check(settings)
-    if launched_shard()[0] > 0 or not row.folder:  # the first of launched processes has it
+    # of launched processes the first has it; the stage itself says what is wrong with its settings
+    if launched_shard()[0] > 0 or not row.folder or settings.mistakes():
         yield
         return
     with only_one(settings.out, shared=row.unit == "images"):

@@ -82,8 +82,8 @@ def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str], listed:
         file = folder / f"{item.name}.png"
         if not file.is_file():
             continue
-        if listed and (item.name.split() != [item.name] or item.name[0] in '#"'):
-            damaged[item.name] = "the format's list cannot hold a name with a space, line break or #; rename the image."
+        if listed and (item.name.splitlines() != [item.name] or item.name.strip() != item.name or item.name[0] == "#"):
+            damaged[item.name] = "the format's list of names, one per line, cannot hold this one; rename the image."
             continue
         try:
             item.name.encode()

@@ -72,6 +72,9 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     options = {name: getattr(settings, name) for name in row.options}
     done = row.write(from_folder(catalog, folder, damaged, row.listed), catalog.classes, to, **options)
     done.notes[:0] = list_skipped(damaged)
+    spaced = sum(" " in catalog.name(i) for i in range(len(catalog))) if row.listed else 0
+    if spaced:
+        done.notes.append(f"{spaced} names contain a space; tools that split the list of names there will miss them.")
     missing = len(catalog) - done.images - len(damaged)
     if missing:
         done.notes.insert(0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out.")
