@@ -9,7 +9,7 @@ approximated on a permutohedral lattice. Up to rounding, labels agree with that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -32,6 +32,10 @@ class CrfSettings:
     bilateral_sxy: float = 80.0  # appearance: deviation in pixels …
     bilateral_srgb: float = 13.0  # … and in colour, 0–255
     bilateral_weight: float = 10.0
+
+    def at_scale(self, factor: float) -> CrfSettings:
+        """The same reach on an image that is resized by ``factor``."""
+        return replace(self, gaussian_sxy=self.gaussian_sxy * factor, bilateral_sxy=self.bilateral_sxy * factor)
 
     def __post_init__(self) -> None:
         wrong = []

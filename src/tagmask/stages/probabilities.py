@@ -103,7 +103,7 @@ def sharpen(
         possible = refine(image, possible)
     if crf:
         small, shape = resized(image, possible, crf_size), image.shape[:2]
-        possible = dense_crf(*small, SEGMENTATION)
+        possible = dense_crf(*small, SEGMENTATION.at_scale(max(small[0].shape) / max(shape)))
         if possible.shape[1:] != shape:
             possible = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")[0].numpy()
     sharpened = np.zeros_like(chances)

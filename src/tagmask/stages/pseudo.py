@@ -124,7 +124,8 @@ def _label(
     if crf is not None and len(maps):
         small, maps = resized(image, maps, size)
         if small.shape != image.shape:
-            labels = Pillow.fromarray(_label(small, classes, maps, background, crf, None))
+            scaled = crf.at_scale(max(small.shape) / max(image.shape))
+            labels = Pillow.fromarray(_label(small, classes, maps, background, scaled, None))
             return np.asarray(labels.resize(image.shape[1::-1], Pillow.Resampling.NEAREST))
     if background is not None:
         return label_pixels(image, classes, maps, background, crf)
