@@ -1,5 +1,6 @@
 """Probabilities of pixels: mirrored views are mirrored back, and refinement is that of its own module."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,11 @@ def test_pixel_adaptive_refinement_is_used_where_asked() -> None:
 def test_a_crf_on_fewer_pixels() -> None:
     image, fewer = resized(IMAGE, chances(), 40)
     assert max(image.shape[:2]) == 40
-    small = torch.from_numpy(dense_crf(image, fewer, SEGMENTATION))[None]
+    scaled = replace(
+        SEGMENTATION, gaussian_sxy=3.0 * 40 / max(IMAGE.shape[:2]), bilateral_sxy=67.0 * 40 / max(IMAGE.shape[:2])
+    )
+    assert (SEGMENTATION.gaussian_sxy, SEGMENTATION.bilateral_sxy) == (3.0, 67.0)
+    small = torch.from_numpy(dense_crf(image, fewer, scaled))[None]
     expected = F.interpolate(small, IMAGE.shape[:2], mode="bilinear")[0].numpy()
     sharp = sharpen(IMAGE, chances(), crf_size=40)
     np.testing.assert_allclose(sharp, expected, atol=1e-6)
