@@ -28,7 +28,7 @@ from tagmask.pipeline.run import run as run_stages
 from tagmask.pipeline.run import run_images
 from tagmask.stages.segment import train_segmenter
 from tagmask.stages.train import train
-from tests.helpers import process_of, tiny_settings
+from tests.helpers import process_of, tiny_classifier, tiny_settings
 from tests.pipeline.tiny import tiny_run
 from tests.test_cli import run
 
@@ -327,6 +327,21 @@ def test_class_names_that_cannot_be_used(name: str) -> None:
 def test_weights_that_are_not_finite_are_never_saved(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"no longer finite|loss is"):
         train(tiny_settings(tmp_path, steps=5, warmup=0, **changes))
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_last_step_that_diverges_saves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def diverge(optimizer: Any, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            group["params"][0].data.fill_(float("inf"))
+
+    monkeypatch.setattr("torch.optim.AdamW.step", diverge)
+    with pytest.raises(TagmaskError, match="no longer finite"):
+        train(tiny_settings(tmp_path / "run", steps=1, warmup=0))
+    model = tiny_classifier()
+    model.vit.head.bias.data.fill_(float("nan"))
+    with pytest.raises(TagmaskError, match="no longer finite"):
+        model.save(tmp_path / "net")
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
