@@ -68,7 +68,7 @@ SMALL = [
     "2",
     "--predict.no-crf",
     "--predict.no-flip",
-]
+]  # a run of seconds
 SCENES = ["run", "--preset", "scenes", "--count", "6", *SMALL]
 CHANGING = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors", ".tagmask.lock"}
 SECONDS = 180  # after which a command hangs

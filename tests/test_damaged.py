@@ -229,7 +229,9 @@ def test_folders_named_like_files_of_a_run(names: list[str]) -> None:
 
 
 def test_folders_with_odd_names_are_no_trouble() -> None:
-    Catalog(["cat"], ["x.partial/a", "a b/c", "x#/y", "sub/done.json/a", "done.json"], [[0]] * 5)
+    names = ["x.partial/a", "a b/c", "x#/y", "sub/done.json/a", "done.json"]
+    catalog = Catalog(["cat"], names, [[0]] * 5)
+    assert [catalog.name(i) for i in range(5)] == names
 
 
 @pytest.mark.parametrize("flag", ["--images", "--tags", "--masks", "--out", "--config"])

@@ -19,7 +19,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.predict import predict_catalog
 from tagmask.stages.probabilities import head_probabilities
-from tagmask.stages.segment import train_segmenter
+from tagmask.stages.segment import made_from, train_segmenter
 from tagmask.training.head import Cells, gather_cells, soft_labels, train_head
 from tests.helpers import process_of, tiny_classifier
 
@@ -235,3 +235,15 @@ def test_tiles_are_refused(run: Path) -> None:
     train_segmenter(settings(run))
     with pytest.raises(TagmaskError, match="--tile is for DeepLabV2"):
         predict_catalog(PredictSettings(out=run, count=COUNT, tile=64))
+
+
+def test_epochs_are_refused(tmp_path: Path) -> None:
+    assert "--net head counts steps, not epochs; give --steps, e.g. 600." in settings(tmp_path, steps=None).mistakes()
+
+
+def test_settings_that_a_head_has_not_make_no_difference(run: Path) -> None:
+    """They are DeepLab's; those that it has do."""
+    same = made_from(settings(run))
+    assert made_from(settings(run, batch=3, momentum=0.5, backbone="resnet18", scales=(1.0, 1.0))) == same
+    for changes in ({"lr": 0.5}, {"rounds": 3}, {"size": 64}, {"head_blocks": (3,)}, {"seed": 1}, {"cells": 9}):
+        assert made_from(settings(run, **changes)) != same

@@ -41,7 +41,7 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
     net: Literal["deeplab", "head"] = "deeplab"
     """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
-    seconds. The head has its own --lr (e.g. 1e-3), --weight-decay (0.01) and --steps (1500)."""
+    seconds. Of the training's settings a head has --lr (e.g. 1e-3), --weight-decay (0.01), --steps (600) and --seed."""
     model: Path | None = None
     """head: folder of the classifier; default: 1_classifier of the run."""
     head_blocks: tuple[Whole, ...] = (8, 11)
@@ -68,6 +68,10 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     lr: Positive = 2.5e-4
     head_lr: NonNegative = 10.0
     steps: Count | None = 20_000
+
+    def mistakes(self) -> list[str]:
+        needs = self.net == "head" and self.steps is None
+        return super().mistakes() + (["--net head counts steps, not epochs; give --steps, e.g. 600."] if needs else [])
 
 
 @dataclass(frozen=True, kw_only=True)

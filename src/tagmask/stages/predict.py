@@ -5,7 +5,6 @@ Labels are those of the catalog, 0 for background and c+1 for its class c; for a
 the mask of one photo.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
-from tagmask.data.tokens import Tokens, TokenStore, photo_features
+from tagmask.data.tokens import Tokens, TokenStore
 from tagmask.errors import TagmaskError, enough_memory
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
@@ -139,12 +138,8 @@ def estimate(probe: Probe) -> float:
 
     settings, segment = probe.run.for_stage("predict"), probe.run.for_stage("segment")
     if segment.net == "head":
-        from tagmask.training.classifier import build_classifier
-
-        train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
-        head = HeadSegmenter(build_classifier(train, probe.catalog), segment.head_blocks, segment.size)
-        kept = photo_features(on_device(head), probe.image)  # the stage before keeps them
-        return timed(lambda: _chances(head, probe.image, probe.classes, settings, tokens=kept))
+        kept = probe.head_tokens  # by the stage before
+        return timed(lambda: _chances(probe.head, probe.image, probe.classes, settings, tokens=kept))
     model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
     return timed(lambda: _chances(model, probe.image, probe.classes, settings))
 

@@ -4,7 +4,6 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 (H, W); no pickle. At the end: the maps of one photo.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
-from tagmask.data.tokens import TokenStore
+from tagmask.data.tokens import TokenStore, photo_tokens
 from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
@@ -140,12 +139,11 @@ def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]
 
 def estimate(probe: Probe) -> float:
     """Seconds of an image."""
-    from tagmask.training.classifier import build_classifier
-
-    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
-    model = build_classifier(train, probe.catalog).eval()
-    model.crop_size = train.size or model.native_size
-    settings = probe.run.for_stage("seeds")
+    settings, model = probe.run.for_stage("seeds"), probe.task.classifier.eval()
+    if takes_tokens(model, settings) and model.fixed_views is not None:
+        size, first = model.fixed_views
+        kept = photo_tokens(model, first, size, probe.image)  # by the training
+        return timed(lambda: token_maps(model, kept, probe.classes, settings))
     return timed(lambda: make_maps(model, [probe.image], [probe.classes], settings))
 
 

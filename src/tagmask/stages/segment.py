@@ -1,6 +1,5 @@
 """Train the segmentation network on pseudo labels."""
 
-import dataclasses
 import hashlib
 from dataclasses import dataclass
 from functools import partial
@@ -18,14 +17,14 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.record import CONTENTS, IMAGES, INPUT, Parts, check_classes, places
-from tagmask.stages.images import list_skipped, match_classes
+from tagmask.stages.images import list_skipped
 from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.head import gather_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
 
 _HEAD_ONLY = ("net", "head_blocks", "rounds", "cells")  # settings
-_DEEPLAB_ONLY = ("backbone", "caffe", "multi_scale", "freeze_norm", "scales", "val_", "batch", "accumulate", "epochs")
+_OF_A_HEAD = (*_HEAD_ONLY, "size", "lr", "weight_decay", "steps", "seed")
 
 
 @dataclass
@@ -47,7 +46,8 @@ def made_from(settings: SegmentSettings) -> Parts:
     """What the segmenter is made from, besides the pseudo labels."""
     if settings.net == "deeplab":
         return record.made_from(settings, unused=_HEAD_ONLY)
-    return record.made_from(settings, {"classifier": _classifier(settings)}, unused=_DEEPLAB_ONLY)
+    parts = record.made_from(settings, {"classifier": _classifier(settings)})
+    return {name: value for name, value in parts.items() if name in _OF_A_HEAD or name.startswith(INPUT)}
 
 
 def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -> Trained | HeadTrained:
@@ -57,9 +57,9 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     whole = open_catalog(settings) if catalog is None else catalog
     check_classes(labels, whole.classes, "pseudo labels")
     labelled, notes, sizes = labelled_part(whole, labels)
-    files = [layout.label_file(labels, labelled.name(i)) for i in range(len(labelled))]
     if settings.net == "head":
         return _train_head(settings, labelled, labels, (*whole.notes, *notes))
+    files = [layout.label_file(labels, labelled.name(i)) for i in range(len(labelled))]
     training, val = labelled.split(settings.val_fraction, settings.seed)
     identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
     task = SegmenterTask(training, val, labels, settings)
@@ -70,14 +70,11 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     return loop.train(training, (*whole.notes, *notes, *task.model.notes))
 
 
-def _train_head(
-    settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]
-) -> Trained | HeadTrained:
+def _train_head(settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]) -> HeadTrained:
     """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
     folder = settings.out / layout.SEGMENTER
     torch.manual_seed(settings.seed)
     model = HeadSegmenter(on_device(load_classifier(_classifier(settings))), settings.head_blocks, settings.size)
-    match_classes(catalog.classes, model)
     if catalog.classes != model.classes:
         raise TagmaskError("the classifier has other classes than the images; train it on these images first.")
     write_section(settings.out / layout.CONFIG, "segment", settings)
@@ -111,36 +108,21 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
 
 
 def estimate(probe: Probe) -> float:
-    """Seconds per training step."""
+    """Seconds per training step; of a head with its rounds, and the tokens of all photos shared out over the steps."""
     settings: SegmentSettings = probe.run.for_stage("segment")
     if settings.net == "head":
-        return _estimate_head(settings, probe)
+        tokens = timed(lambda: photo_features(probe.head, probe.image)) * len(probe.catalog)
+        features = torch.rand(settings.cells, len(probe.head.shift), device=probe.head.shift.device)
+        step = timed(lambda: probe.head.logits_of(features).logsumexp(-1).sum().backward())
+        return step * (settings.rounds + 1) + tokens / total_steps(settings, len(probe.catalog))
     part, size = settings.batch // settings.accumulate, settings.size
     batch = {"images": torch.rand(part, 3, size, size), "labels": torch.zeros(part, size, size, dtype=torch.long)}
     module = PixelLoss(build_segmenter(settings, probe.catalog.classes, fresh=True))
     return time_step(module, batch) * settings.accumulate
 
 
-def _estimate_head(settings: SegmentSettings, probe: Probe) -> float:
-    """Seconds per training step, with the tokens of all photos shared out over the steps."""
-    from tagmask.training.classifier import build_classifier
-
-    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
-    model = on_device(HeadSegmenter(build_classifier(train, probe.catalog), settings.head_blocks, settings.size))
-    tokens = timed(lambda: photo_features(model, probe.image))
-    features = torch.rand(settings.cells, len(model.shift), device=model.shift.device)
-    step = timed(lambda: model.logits_of(features).logsumexp(-1).sum().backward())
-    steps = total_steps(settings, len(probe.catalog)) * (settings.rounds + 1)
-    return step * (settings.rounds + 1) + tokens * len(probe.catalog) / (steps / (settings.rounds + 1))
-
-
 def disk(probe: Probe) -> float:
     """Bytes that kept tokens take."""
-    from tagmask.training.classifier import build_classifier
-
-    settings: SegmentSettings = probe.run.for_stage("segment")
-    if settings.net != "head":
+    if probe.run.for_stage("segment").net != "head":
         return 0.0
-    train = dataclasses.replace(probe.run.for_stage("train"), pretrained=False, weights=None)
-    model = HeadSegmenter(build_classifier(train, probe.catalog), settings.head_blocks, settings.size)
-    return float(photo_features(model, probe.image).values.numel() * 2 * len(probe.catalog))
+    return float(probe.head_tokens.values.numel() * 2 * len(probe.catalog))

@@ -3,17 +3,25 @@
 Networks are built for it with random weights, so that a wrong name is reported before hours of work, not after.
 """
 
+import copy
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tagmask.config import SegmentSettings, TrainSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
+from tagmask.data.tokens import Tokens, photo_features
 from tagmask.errors import ImageError
+from tagmask.models.device import on_device
+from tagmask.models.head import HeadSegmenter
+from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import to_device
 
 _SLOW = 5.0  # seconds after which a first, slower, measurement is good enough
@@ -27,6 +35,30 @@ class Probe:
     catalog: Catalog
     image: Any  # (H, W, 3) uint8
     classes: list[int]
+
+    @cached_property
+    def training(self) -> TrainSettings:
+        """The classifier's training with random weights, of which nothing is kept."""
+        settings: TrainSettings = dataclasses.replace(
+            self.run.for_stage("train"), pretrained=False, weights=None, out=self.run.out / ".probe", tokens_limit=0.0
+        )
+        return settings
+
+    @cached_property
+    def task(self) -> ClassifierTask:
+        """That training; its classifier serves all stages."""
+        return ClassifierTask(self.catalog, self.catalog.subset([]), self.training)
+
+    @cached_property
+    def head(self) -> HeadSegmenter:
+        """A head on that classifier."""
+        segment: SegmentSettings = self.run.for_stage("segment")
+        return on_device(HeadSegmenter(copy.deepcopy(self.task.classifier), segment.head_blocks, segment.size))
+
+    @cached_property
+    def head_tokens(self) -> Tokens:
+        """What the head reads of the image."""
+        return photo_features(self.head, self.image)
 
 
 def probe(run: RunSettings, catalog: Catalog) -> Probe | None:

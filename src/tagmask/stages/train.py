@@ -37,8 +37,7 @@ def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
 
 def estimate(probe: Probe) -> float:
     """Seconds per training step."""
-    settings = fresh_settings(probe)
-    task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
+    settings, task = probe.training, probe.task
     part = settings.batch // settings.accumulate
     samples = [task.dataset[(k, k % len(probe.catalog))] for k in range(part)]
     batch = getattr(task.dataset, "collate", default_collate)(samples)
@@ -52,17 +51,6 @@ def estimate(probe: Probe) -> float:
 
 def disk(probe: Probe) -> float:
     """Bytes that kept tokens take."""
-    settings = fresh_settings(probe)
-    if not settings.fixed_views:
+    if not probe.training.fixed_views:
         return 0.0
-    task = ClassifierTask(probe.catalog, probe.catalog.subset([]), settings)
-    return float(task.dataset[(0, 0)]["tokens"].numel() * 2 * len(probe.catalog))
-
-
-def fresh_settings(probe: Probe) -> TrainSettings:
-    """The training's settings for a measurement: random weights, nothing kept."""
-    nowhere = probe.run.out / ".probe"
-    settings: TrainSettings = dataclasses.replace(
-        probe.run.for_stage("train"), pretrained=False, weights=None, out=nowhere, tokens_limit=0.0
-    )
-    return settings
+    return float(probe.task.dataset[(0, 0)]["tokens"].numel() * 2 * len(probe.catalog))

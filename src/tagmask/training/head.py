@@ -26,6 +26,7 @@ from tagmask.files import write_text
 from tagmask.labels import UNSURE, Mask
 from tagmask.models.head import HeadSegmenter
 from tagmask.pipeline import layout
+from tagmask.training.loop import total_steps
 
 MOST_BYTES = 3e9  # of tokens held in memory; of more photos a random part of the cells is taken
 UNKNOWN = 0.5  # cells with a larger share of unsure pixels are left out
@@ -89,7 +90,7 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
     model.shift.copy_(sample.mean(0))
     model.scale.copy_(sample.std(0).clamp(min=1e-6))
     labels, rows, began = cells.labels, list[str](), time.monotonic()
-    steps = settings.steps or 1500
+    steps = total_steps(settings, len(cells.features))
     bar = tqdm(total=steps * (settings.rounds + 1), desc="segment", unit="step")
     loss = 0.0
     for turn in range(settings.rounds + 1):
