@@ -23,7 +23,7 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
 
     section = "train"
     makes = (layout.CONFIG, layout.CLASSIFIER)
-    basic = "kind backbone freeze fixed_views size alpha beta"
+    basic = "kind backbone freeze fixed_views head_first size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
     kind: Literal["acr", "mct"] = "acr"
@@ -35,6 +35,8 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
     fixed_views: bool = False
     """Train on whole photos and their mirror images, not on random crops; what the frozen blocks make of them is
     computed once and kept in 0_tokens."""
+    head_first: bool = False
+    """Begin with the head that fits the untouched backbone best; needs --fixed-views."""
     size: Side | None = None
     """Side of the training crops in pixels, with --fixed-views long side of the photos; default: the backbone's."""
     crop_scale: Annotated[float, Limit(above=0, most=1)] = 0.6
@@ -73,6 +75,8 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
             mistakes.append(f"--view {self.view}: {error}.")
         if self.fixed_views and (self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path):
             mistakes.append("--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path.")
+        if self.head_first and not self.fixed_views:
+            mistakes.append("--head-first fits the head to kept tokens; add --fixed-views and --freeze.")
         if self.val_split is not None and self.data != "voc":
             mistakes.append(f"--val-split belongs to --data voc; with --data {self.data} use --val-fraction.")
         return mistakes

@@ -33,7 +33,7 @@ NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *NOT_IN_A_RUN,
 }
 # what settings stand for that earlier notes do not name
-ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False, "pamr": False}
+ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False, "head_first": False, "pamr": False}
 UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; their names: names of today
     "model": (f"{INPUT}classifier", f"{INPUT}segmenter"),
     "network": (f"{INPUT}network", f"{INPUT}classifier"),

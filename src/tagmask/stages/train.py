@@ -8,11 +8,14 @@ from tagmask.config import TrainSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.models.device import on_device
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import IMAGES, Parts, made_from, places
 from tagmask.stages.timing import Probe, time_step, timed
+from tagmask.training.checkpoint import read_state
 from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import Loop, Trained, total_steps
+from tagmask.training.start import fit_heads, read_heads
 
 __all__ = ["estimate", "made_from", "train"]
 
@@ -28,8 +31,10 @@ def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
     if not len(training):
         raise TagmaskError("there is no image to train on; check the data settings.")
     identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
-    task = ClassifierTask(training, val, settings)
-    loop = Loop(task, settings, settings.out / layout.CLASSIFIER, identity)
+    task, folder = ClassifierTask(training, val, settings), settings.out / layout.CLASSIFIER
+    if settings.head_first and (settings.restart or read_state(folder) is None):
+        fit_heads(on_device(task.classifier), settings.freeze, task.store, training)
+    loop = Loop(task, settings, folder, identity)
     if loop.is_main:
         write_section(settings.out / layout.CONFIG, "train", settings)
     return loop.train(training, whole.notes)
@@ -44,8 +49,10 @@ def estimate(probe: Probe) -> float:
     batch.pop("broken")
     seconds = time_step(task.module, batch) * settings.accumulate
     if settings.fixed_views:  # the tokens of every photo are computed once
-        tokens = timed(lambda: task.dataset[(0, 0)])
-        seconds += tokens * len(probe.catalog) / total_steps(settings, len(probe.catalog))
+        once = timed(lambda: task.dataset[(0, 0)])
+        if settings.head_first:  # and are seen once before the first step
+            once += timed(lambda: read_heads(task.classifier, settings.freeze, task.store, probe.catalog, [0]))
+        seconds += once * len(probe.catalog) / total_steps(settings, len(probe.catalog))
     return seconds
 
 
