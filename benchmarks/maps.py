@@ -2,14 +2,15 @@
 
     python benchmarks/maps.py [--classes 1 3 8] [--repeats 24] [--json FILE]
 
-DeiT-S at 224 pixels, one image, one thread. Four ways:
+DeiT-S at 224 pixels, one image, one thread. The ways:
 - forward: timm's model with fused attention as it is, no gradient, no maps;
 - per class: one forward pass with the attention of every block kept, then for each class a backward pass into all
   parameters, as the authors' released code does (it is slow and takes part in every sixth turn);
 - tagmask: ``localize_both``, gradients of the last two blocks, affinity of all. Checked: the maps of `per class`;
-- tagmask*: ``localize`` without affinity, so that no block needs its attention written down.
+- tagmask*: ``localize`` without affinity, so that no block needs its attention written down;
+- generic, grad_cam, cam, ts_cam, rollout: the methods that ACR is compared with, with affinity.
 Weights are random: they do not matter. Goals: tagmask at most 1.2× the time of forward at 3 classes and 1.3× at 8, and
-7× faster than per class at 3.
+7× faster than per class at 3; generic at most 3× forward at 3 classes, and at most 2× the memory of tagmask.
 
 Time: the ways take turns, each in its own process, and the fastest turn counts, in processor time, which other programs
 hardly disturb. Memory: the largest resident size of one more process per way, as in train_step.py.
@@ -23,6 +24,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,11 +33,12 @@ import torch
 from torch import Tensor
 
 from tagmask.acr.localize import localize, localize_both
+from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
 from train_step import GIVE_BACK, peak_megabytes
 
 BACKBONE, SIZE, CLASSES = "deit_small_patch16_224", 224, 20
-SLOW = 6  # one turn of `per class` for so many of the others
+SLOW = 6  # one turn of `per class` and `generic` for so many of the others
 
 
 def forward(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
@@ -82,11 +85,17 @@ def tagmask_star(model: Classifier, images: Tensor, classes: list[int]) -> Tenso
     return localize(model, images, [classes], affinity=False)[0].flatten(1)
 
 
+def compared(name: str, model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
+    """Maps (k, n) of another method, with affinity."""
+    return localize_both(model, images, [classes], METHODS[name].maps)[1][0].flatten(1)
+
+
 WAYS: dict[str, Callable[[Classifier, Tensor, list[int]], Tensor]] = {
     "forward": forward,
     "per class": per_class,
     "tagmask": tagmask,
     "tagmask*": tagmask_star,
+    **{name: partial(compared, name) for name in ("generic", "grad_cam", "cam", "ts_cam", "rollout")},
 }
 
 
@@ -130,7 +139,7 @@ def best_seconds(workers: dict[str, Worker], count: int, repeats: int) -> dict[s
     maps: dict[str, list[float]] = {}
     for turn in range(repeats):
         for way, worker in workers.items():
-            if way != "per class" or turn % SLOW == 0:
+            if way not in ("per class", "generic") or turn % SLOW == 0:
                 spent, maps[way], _ = worker.turn(count)
                 seconds[way].append(spent)
     pairs = zip(maps["per class"], maps["tagmask"], strict=True)

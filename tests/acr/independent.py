@@ -3,20 +3,24 @@
 from typing import Any
 
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from tagmask.models.classifier import Classifier
 from tests.helpers import tiny_classifier
 
 
-def around(vit: VisionTransformer) -> Classifier:
+def around(vit: Any) -> Classifier:
     """A classifier on a ViT that has no name."""
     model = tiny_classifier(classes=vit.num_classes)
     for block in vit.blocks:
-        block.attn.fused_attn = True
+        attention(block).fused_attn = True
     model.vit = vit
     return model.eval()
+
+
+def attention(block: Any) -> Any:
+    """The part of a block that attends: the block itself, if it does everything in one."""
+    return getattr(block, "attn", block)
 
 
 def lively(model: Classifier, seed: int = 0) -> Classifier:
@@ -26,9 +30,9 @@ def lively(model: Classifier, seed: int = 0) -> Classifier:
         for name, parameter in model.named_parameters():
             if "gamma" in name:
                 parameter.fill_(0.7)
-            elif name.endswith("qkv.weight"):
+            elif name.endswith(("qkv.weight", "q_proj.weight", "k_proj.weight", "in_proj.weight")):
                 parameter.mul_(4)
-            elif name.endswith(("head.weight", "head_dist.weight")):
+            elif name.endswith(("head.weight", "head_dist.weight", "relative_position_bias_table")):
                 parameter.normal_()
             if parameter.ndim == 1:
                 parameter.add_(0.2 * torch.randn_like(parameter))
@@ -46,12 +50,12 @@ def by_hooks(model: Classifier, images: Tensor, classes: Tensor) -> tuple[list[T
         matrix.retain_grad()
         kept.append(matrix)
 
-    hooks = [block.attn.attn_drop.register_forward_hook(keep) for block in model.blocks]
+    hooks = [attention(block).attn_drop.register_forward_hook(keep) for block in model.blocks]
     for block in model.blocks:
-        block.attn.fused_attn = False
+        attention(block).fused_attn = False
     logits = model.vit(images)  # (B, C)
     for block, hook in zip(model.blocks, hooks, strict=True):
-        block.attn.fused_attn = True
+        attention(block).fused_attn = True
         hook.remove()
     per_class = []
     for column in classes.T:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import timm
 import torch
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from tagmask.acr.gradients import ClassRows, class_rows, why_no_shortcut
@@ -111,14 +112,15 @@ def test_a_single_block() -> None:
 
 
 def test_unknown_blocks_fall_back_with_one_warning() -> None:
-    model = backbone("vit_small_patch16_dinov3")
+    model = backbone("tagmask_tiny")
+    model.blocks[1].__class__ = type("OddBlock", (Block,), {})
     images, classes = batch(model), pad_classes(CLASSES)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(3):
-            actual = class_rows(model, images, classes, 2, range(12))
+            actual = class_rows(model, images, classes, 2, range(4))
     assert [str(one.message) for one in caught] == [
-        "vit_small_patch16_dinov3: the shortcut does not know Eva; plain autograd is used, exact but slower."
+        "tagmask_tiny: the shortcut does not know OddBlock with Attention; plain autograd is used, exact but slower."
     ]
     matrices, gradients = by_hooks(model, images, classes)
     means = [model.without_extra_tokens(matrix.mean(1)) for matrix in matrices]

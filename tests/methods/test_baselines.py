@@ -6,16 +6,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import timm
 import torch
 
 from tagmask.acr.localize import acr, localize, localize_both
 from tagmask.errors import TagmaskError
 from tagmask.methods import METHODS, method_for
-from tagmask.methods.baselines import cam_map, class_attention, generic_map, grad_cam_map, rollout_map
+from tagmask.methods.baselines import cam_map, class_attention, grad_cam_map, rollout_map
 from tagmask.methods.mctformer import mct
+from tagmask.methods.relevance import carry
+from tagmask.methods.trace import class_trace
 from tagmask.models.classifier import Classifier
 from tagmask.models.mct import MctClassifier
-from tests.acr.independent import by_hooks, lively
+from tests.acr.independent import by_hooks, distance, lively
 from tests.helpers import tiny_classifier
 
 Array = npt.NDArray[np.float64]
@@ -119,6 +122,37 @@ def test_maps(name: str, model: Classifier, images: torch.Tensor) -> None:
             np.testing.assert_allclose(one.numpy(), expected, rtol=1e-9, atol=1e-12 * expected.max())
 
 
+@pytest.mark.parametrize("name", ["beit_base_patch16_224", "vit_small_patch16_dinov3", "eva02_tiny_patch14_224"])
+def test_generic_with_biases_and_rotations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, small = timm.create_model, {"depth": 3, "embed_dim": 48, "num_heads": 3}
+    monkeypatch.setattr(timm, "create_model", lambda name, **options: create(name, **{**options, **small}))
+    torch.manual_seed(0)
+    model = lively(Classifier(name, 3))
+    images = torch.rand(2, 3, 3 * model.patch_size, 4 * model.patch_size, dtype=torch.float64)
+    maps = localize(model, images, CLASSES, METHODS["generic"].maps, affinity=False)
+    for image, found, classes in zip(images, maps, CLASSES, strict=True):
+        for one, label in zip(found, classes, strict=True):
+            np.testing.assert_allclose(one.flatten().numpy(), expected_generic(model, image, label), rtol=1e-9)
+
+
+def test_generic_is_what_kept_matrices_give() -> None:
+    model, classes = tiny_classifier().double().eval(), torch.tensor([[2, 0], [1, -1]])
+    images = torch.rand(2, 3, 32, 40, dtype=torch.float64)
+    maps, trace = METHODS["generic"].maps(model, images, classes, range(1, 3)), class_trace(model, images, classes)
+    row = torch.eye(21, dtype=torch.float64)[:1].expand(2, 2, 1, 21)
+    for heads, gradient in zip(reversed(trace.attention), reversed(trace.gradients), strict=True):
+        row = row + row @ (gradient * heads.unsqueeze(1)).relu().mean(dim=2)  # (B, K, 1, N)
+    assert distance(maps.plain[0], row[0, :, 0, 1:]) < 1e-9
+    assert distance(maps.plain[1, 0], row[1, 0, 0, 1:]) < 1e-9
+    assert maps.plain[1, 1].abs().max() == 0  # padding
+    assert not maps.plain.requires_grad
+    for mean, expected in zip(maps.attention, trace.means(model, range(1, 3)), strict=True):
+        assert distance(mean, expected) < 1e-6
+    with torch.inference_mode():
+        again = METHODS["generic"].maps(model, images.clone(), classes, range(0))
+    assert distance(again.plain, maps.plain) < 1e-6
+
+
 @pytest.mark.parametrize("name", ["cam", "grad_cam"])
 def test_relu_has_something_to_do(name: str, model: Classifier, images: torch.Tensor) -> None:
     maps = localize(model, images, [[0, 1, 2], [0, 1, 2]], METHODS[name].maps, affinity=False)
@@ -141,7 +175,7 @@ def test_refinement(name: str, blocks: range | None, transpose: bool, model: Cla
 
 def test_the_registry() -> None:
     assert list(METHODS) == ["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout", "mct"]
-    assert [name for name, method in METHODS.items() if method.batched] == ["acr", "weighted", "mct"]
+    assert all(method.batched for method in METHODS.values())
     assert method_for(tiny_classifier(), "acr").maps is acr
     assert method_for(tiny_mct(), "acr").maps is mct
     assert method_for(tiny_mct(), "cam").maps is METHODS["cam"].maps  # refused when it is called
@@ -201,23 +235,25 @@ def test_grad_cam_by_hand() -> None:
 
 
 def test_class_attention_by_hand() -> None:
-    one = torch.zeros(1, 2, 4, 4)  # two heads; class token, a register, two patches
-    one[0, :, 0] = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.3, 0.1, 0.1]])
-    torch.testing.assert_close(class_attention([one, one], prefix=2), torch.tensor([[0.4, 0.5]]))
+    one = torch.zeros(1, 3, 3)  # class token and two patches
+    one[0, 0] = torch.tensor([0.5, 0.2, 0.3])
+    torch.testing.assert_close(class_attention([one, one]), torch.tensor([[0.4, 0.6]]))
 
 
 def test_generic_by_hand() -> None:
     """Head 0 gains (∇A ⊙ A)[0, 1] = 4, head 1 loses 6: Ā[0, 1] = 2. Twice R ← R + ĀR: 2, then 4."""
-    attention = torch.full((1, 2, 2, 2), 1.0)
-    gradient = torch.zeros(1, 1, 2, 2, 2)
-    gradient[0, 0, :, 0, 1] = torch.tensor([4.0, -6.0])
-    assert generic_map([attention, attention], [gradient, gradient], prefix=1).tolist() == [[[4]]]
+    attention, gradient = torch.full((1, 2, 2, 2), 1.0), torch.zeros(1, 2, 2, 2)
+    gradient[0, :, 0, 1] = torch.tensor([4.0, -6.0])
+    row = carry(torch.tensor([[[1.0, 0.0]]]), attention, gradient)
+    assert row.tolist() == [[[1, 2]]]
+    assert carry(row, attention, gradient).tolist() == [[[1, 4]]]
+    assert carry(row, attention[:, :, :1], gradient[:, :, :1]).tolist() == [[[1, 4]]]  # of the first token only
 
 
 def test_rollout_by_hand() -> None:
     """Block 1 sends all to the patch, block 2 half: ½(½, ½) + ½(1, 0) = (¾, ¼), then ¾·½ + ¼·1 = ⅝ at the patch."""
-    first = torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]])
-    second = torch.tensor([[[[0.5, 0.5], [0.5, 0.5]]]])
+    first = torch.tensor([[[0.0, 1.0], [0.0, 1.0]]])
+    second = torch.tensor([[[0.5, 0.5], [0.5, 0.5]]])
     assert rollout_map([first, second], prefix=1).tolist() == [[0.625]]
     assert rollout_map([second, first], prefix=1).tolist() == [[0.5]]
 

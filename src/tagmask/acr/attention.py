@@ -9,7 +9,7 @@ No architecture is changed: while ``record_attention`` is active, ``attend`` tak
 ``torch.nn.functional.scaled_dot_product_attention`` inside the blocks.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,20 +135,17 @@ def attend_per_head(query: Tensor, key: Tensor, value: Tensor, **options: Any) -
     return matrices @ value, matrices
 
 
-class _Recorder(TorchFunctionMode):
-    """Replaces scaled_dot_product_attention by ``rule`` and keeps the attention that it returns beside the output."""
+class ReplaceAttention(TorchFunctionMode):
+    """Within the context ``rule`` takes the place of scaled_dot_product_attention."""
 
-    def __init__(self, rule: Callable[..., tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, rule: Callable[..., Tensor]) -> None:
         super().__init__()
         self.rule = rule
-        self.attention: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             with torch._C.DisableTorchFunctionSubclass():
-                output, attention = self.rule(*args, **(kwargs or {}))
-            self.attention.append(attention)
-            return output
+                return self.rule(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -162,15 +159,20 @@ def record_attention(
     for the backward pass and runs again there. Afterwards the blocks are as before, also after an exception.
     """
     recorded: list[Tensor] = []
-    patched: list[nn.Module] = []
-    try:
-        for block in blocks:
-            block.forward = _recording(block, rule, recorded, checkpoint)
-            patched.append(block)
+    with replaced_forwards({block: _recording(block, rule, recorded, checkpoint) for block in blocks}):
         yield recorded
+
+
+@contextmanager
+def replaced_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
+    """Within the context the modules run these functions."""
+    try:
+        for module, forward in forwards.items():
+            module.forward = forward
+        yield
     finally:
-        for block in patched:
-            del block.forward  # uncovers the method of the class
+        for module in forwards:
+            module.__dict__.pop("forward", None)  # uncovers the method of the class
 
 
 def _recording(
@@ -180,14 +182,21 @@ def _recording(
     plain = block.forward
 
     def run(*args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
-        with _Recorder(rule) as recorder:
+        matrices: list[Tensor] = []
+
+        def keep(*args: Any, **kwargs: Any) -> Tensor:
+            output, attention = rule(*args, **kwargs)
+            matrices.append(attention)
+            return output
+
+        with ReplaceAttention(keep):
             output = plain(*args, **kwargs)
-        if len(recorder.attention) != 1:
+        if len(matrices) != 1:
             raise TagmaskError(
-                f"a {type(block).__name__} of this backbone makes {len(recorder.attention)} attention matrices, "
+                f"a {type(block).__name__} of this backbone makes {len(matrices)} attention matrices, "
                 "not one; use a plain ViT such as deit_small_patch16_224."
             )
-        return output, recorder.attention[0]
+        return output, matrices[0]
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         if checkpoint and torch.is_grad_enabled():

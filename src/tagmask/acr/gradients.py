@@ -2,26 +2,31 @@
 
 Two ways to the same numbers:
 
-``shortcut`` (last one or two blocks of a plain ViT): A_i[0, :] only moves the class token of block i, and the score
+``shortcut`` (last one or two blocks of most ViTs): A_i[0, :] only moves the class token of block i, and the score
 reads only the prefix tokens of the last block. So nothing but the class token's path needs a graph: its row in each
 of the two blocks is computed again, once per class, with the keys and values of the patches that the forward pass
 already has. Everything else runs without a graph, and the last block needs neither MLP nor output for its patches.
+
+No block is written anew for that. Apart from its attention a block treats every token by itself, so timm's own code is
+run on K copies of the class token, and where it calls the fused attention it is handed what the rows of the class
+token give. Position biases arrive there as a mask; rotary positions never turn the class token.
 
 ``autograd`` (any number of blocks, any ViT whose attention can be recorded): one graph that starts at the first
 attention asked for, parameters frozen, all classes in one batched backward pass.
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tagmask.acr.attention import probabilities, record_attention
+from tagmask.acr.attention import ReplaceAttention, probabilities, record_attention, replaced_forwards
 from tagmask.errors import TagmaskError
 
 SHORTCUT_LAYERS = 2
@@ -102,19 +107,23 @@ def check_head(model: Network) -> None:
 def why_no_shortcut(model: Network) -> str:
     """Why the shortcut does not apply to this backbone; empty if it does."""
     # Imported here because tagmask.models must be imported before timm, and only a model from there comes this way.
-    from timm.layers.attention import Attention
-    from timm.models.deit import VisionTransformerDistilled
-    from timm.models.vision_transformer import Block, VisionTransformer
+    from timm.layers.attention import Attention, AttentionRope
+    from timm.models import beit, deit, eva
+    from timm.models import vision_transformer as plain
+    from timm.models import vision_transformer_relpos as relpos
 
     vit = model.vit
-    if type(vit) not in (VisionTransformer, VisionTransformerDistilled):
+    plain_vits = (plain.VisionTransformer, deit.VisionTransformerDistilled)
+    if type(vit) not in (*plain_vits, eva.Eva, beit.Beit, relpos.VisionTransformerRelPos):
         return f"the shortcut does not know {type(vit).__name__}"
+    known = [plain.Block, plain.ResPostBlock, plain.ParallelScalingBlock, eva.EvaBlock, eva.EvaBlockPostNorm]
+    known += [beit.Block, relpos.RelPosBlock, relpos.ResPostRelPosBlock]
+    attentions = (Attention, AttentionRope, eva.EvaAttention, beit.Attention, relpos.RelPosAttention)
     for block in model.blocks:
-        if type(block) is not Block or type(block.attn) is not Attention:
-            return f"the shortcut does not know {type(block).__name__} with {type(block.attn).__name__}"
-        if block.attn.gate is not None:
-            return "the shortcut does not know gated attention"
-    if vit.attn_pool is not None or vit.global_pool != "token":
+        attention = getattr(block, "attn", block)  # a block that is parallel throughout has its attention inside
+        if type(block) not in known or not isinstance(attention, (*attentions, plain.ParallelScalingBlock)):
+            return f"the shortcut does not know {type(block).__name__} with {type(attention).__name__}"
+    if getattr(vit, "attn_pool", None) is not None or vit.global_pool != "token":
         return "the shortcut needs a head that reads the class token"
     return ""
 
@@ -151,29 +160,56 @@ def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
     return chosen.scatter_(-1, classes.clamp(min=0).unsqueeze(-1), (classes >= 0).to(logits).unsqueeze(-1))
 
 
+@dataclass
+class _Entered:
+    """What the forward pass has of a block up to its attention, without a graph."""
+
+    forward: Callable[..., Tensor]  # the block's own
+    tokens: Tensor  # (B, N, D) that enter it
+    options: dict[str, Any]  # what it is given besides
+    query: Tensor  # (B, heads, N, d)
+    key: Tensor  # (B, heads, N, d)
+    value: Tensor  # (B, heads, N, d)
+    bias: Tensor | None  # (1, heads, N, N), added to the scores
+
+    def of_class_tokens(self, tokens: Tensor, rule: Callable[..., Tensor]) -> Tensor:
+        """The block on copies of prefix tokens (B, T, D) alone; ``rule`` stands for its attention."""
+        with ReplaceAttention(rule):
+            return self.forward(tokens, **{name: v for name, v in self.options.items() if name != "rope"})
+
+
+class _ReachedAttention(Exception):
+    """The last block is left where its attention begins."""
+
+
 def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range) -> ClassRows:
-    *others, last = model.blocks
-    before, vit, means = others[-1], model.vit, list[Tensor]()
-    with torch.no_grad():
-        after = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))  # (B, N, D)
-        for i, block in enumerate(others):
-            tokens = after
-            query, key, value = _project(block, tokens)  # (B, heads, N, d)
-            mixed, mean = _mix(query, key, value, i in wanted)
-            means += mean
-            after = _finish(block, tokens, _merge(mixed))  # (B, N, D)
-        row = probabilities(query[:, :, :1], key, None)  # (B, heads, 1, N): A[0, :]
-        last_qkv = _project(last, after)
-        if len(others) in wanted:
-            means.append(torch.cat([_mean(probabilities(q, k, None)) for q, k, _ in _image_by_image(*last_qkv)]))
-    with torch.enable_grad():  # parameters may require gradients: they lie on no path to the rows, so none is computed
-        count = classes.shape[1]
-        rows: list[Tensor] = []
-        token = after[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
-        if layers == SHORTCUT_LAYERS:
-            rows.append(row.expand(-1, -1, count, -1).clone().requires_grad_())  # (B, heads, K, N)
-            token = _finish(before, tokens[:, :1].expand(-1, count, -1), _merge(rows[0] @ value))
-        logits = _last_block(model, token, after, last_qkv, rows)  # (B, K, C)
+    count, before, last = classes.shape[1], len(model.blocks) - 2, len(model.blocks) - 1
+    means, rows, entered = list[Tensor](), list[Tensor](), list[_Entered]()
+
+    def through(i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
+        """All tokens through block ``i``; only the class tokens (B·K, places, D) leave the last one, with a graph."""
+
+        def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Tensor:
+            if i >= before:
+                entered.append(_Entered(forward, tokens, options, query, key, value, attn_mask))
+            if i == last:
+                raise _ReachedAttention
+            mixed, mean = _mix(query, key, value, attn_mask, i in wanted)
+            means.extend(mean)
+            return mixed
+
+        with torch.no_grad(), ReplaceAttention(attention), suppress(_ReachedAttention):
+            return forward(tokens, **options)
+        if last in wanted:
+            with torch.no_grad():
+                means.append(_head_mean(entered[1]))
+        return _class_path(model, entered[0], entered[1], count, layers, rows)
+
+    # Only the rows start a graph: the parameters are frozen.
+    with frozen(model.vit), torch.enable_grad():
+        forwards = {block: partial(through, i, block.forward) for i, block in enumerate(model.blocks)}
+        with replaced_forwards(forwards):
+            logits = model.vit(images).view(*classes.shape, -1)  # (B, K, C)
         score = (logits * one_hot(classes, logits)).sum()
         gradients = torch.autograd.grad(score, rows)  # each (B, heads, K, N)
     return ClassRows(
@@ -184,55 +220,62 @@ def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, w
     )
 
 
-def _last_block(
-    model: Network, token: Tensor, after: Tensor, qkv: tuple[Tensor, Tensor, Tensor], rows: list[Tensor]
+def _class_path(
+    model: Network, before: _Entered, last: _Entered, count: int, layers: int, rows: list[Tensor]
 ) -> Tensor:
-    """Logits (B, K, C) of class tokens (B, K, D) that enter the last block; appends its class row to ``rows``.
+    """Tokens (B·K, places, D) that the heads read after the last block, once per class; appends the rows used."""
+    token = last.tokens[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
+    if layers == SHORTCUT_LAYERS:
+        with torch.no_grad():
+            row = probabilities(before.query[:, :, :1], before.key, None, _bias(before, slice(1)))  # (B, heads, 1, N)
+        row = row.expand(-1, -1, count, -1).clone().requires_grad_()  # (B, heads, K, N)
+        rows.append(row)
+        token = before.of_class_tokens(before.tokens[:, :1].expand(-1, count, -1), lambda *_, **__: row @ before.value)
 
-    ``after`` (B, N, D) are all tokens that enter it and ``qkv`` their projections; only the class token differs.
-    """
-    last, vit = model.blocks[-1], model.vit
-    class_query, class_key, class_value = _project(last, token)  # (B, heads, K, d)
-    outputs = []
-    for place in range(1 if getattr(vit, "head_dist", None) is None else 2):  # the tokens that the heads read
-        query = class_query if place == 0 else qkv[0][:, :, place : place + 1].expand_as(class_query)
-        class_score = (query * class_key).sum(-1, keepdim=True) * last.attn.scale  # (B, heads, K, 1)
-        scores = (query * last.attn.scale) @ qkv[1][:, :, 1:].transpose(-2, -1)  # (B, heads, K, N−1)
-        weights = torch.cat([class_score, scores], dim=-1).softmax(-1)  # (B, heads, K, N): A[place, :]
-        if place == 0:
-            weights = weights if weights.requires_grad else weights.requires_grad_()
-            rows.append(weights)
-        mixed = weights[..., :1] * class_value + weights[..., 1:] @ qkv[2][:, :, 1:]
-        residual = token if place == 0 else after[:, place : place + 1].expand_as(token)
-        outputs.append(_finish(last, residual, _merge(mixed)))
-    read = torch.stack(outputs, dim=2).flatten(0, 1)  # (B·K, places, D)
-    logits: Tensor = vit.forward_head(vit.norm(read))
-    return logits.view(*token.shape[:2], -1)
+    places = 1 if getattr(model.vit, "head_dist", None) is None else 2  # the tokens that the heads read
+    entering = [token, *(last.tokens[:, place : place + 1].expand_as(token) for place in range(1, places))]
+
+    def attention(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
+        """Of (B, heads, places·K, d): everybody sees the class token of its class, and the other tokens."""
+        class_key, class_value = key[:, :, :count], value[:, :, :count]  # (B, heads, K, d)
+        scale, mixed = query.shape[-1] ** -0.5, []
+        for place, asking in enumerate(query.split(count, dim=2)):
+            class_score = (asking * class_key).sum(-1, keepdim=True) * scale  # (B, heads, K, 1)
+            scores = (asking * scale) @ last.key[:, :, 1:].transpose(-2, -1)  # (B, heads, K, N−1)
+            scores = torch.cat([class_score, scores], dim=-1)  # (B, heads, K, N)
+            bias = _bias(last, slice(place, place + 1))
+            weights = (scores if bias is None else scores + bias).softmax(-1)  # A[place, :]
+            if place == 0:
+                rows.append(weights if weights.requires_grad else weights.requires_grad_())
+            mixed.append(weights[..., :1] * class_value + weights[..., 1:] @ last.value[:, :, 1:])
+        return torch.cat(mixed, dim=2)
+
+    leaving = last.of_class_tokens(torch.cat(entering, dim=1), attention)  # (B, places·K, D)
+    by_class: Tensor = leaving.unflatten(1, (places, count)).transpose(1, 2)
+    return by_class.flatten(0, 1)
 
 
-def _project(block: Any, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value (B, heads, T, d) of tokens (B, T, D) that enter a block."""
-    attn = block.attn
-    qkv = attn.qkv(block.norm1(tokens)).unflatten(-1, (3, attn.num_heads, attn.head_dim)).permute(2, 0, 3, 1, 4)
-    query, key, value = qkv.unbind(0)
-    return attn.q_norm(query), attn.k_norm(key), value
+def _bias(entered: _Entered, rows: slice) -> Tensor | None:
+    """These rows of the position bias, if there is one."""
+    return None if entered.bias is None else entered.bias[..., rows, :]
 
 
-def _mix(query: Tensor, key: Tensor, value: Tensor, keep: bool) -> tuple[Tensor, list[Tensor]]:
+def _head_mean(entered: _Entered) -> Tensor:
+    """Ā (B, N, N) of a block, one image after the other."""
+    pairs = zip(entered.query.split(1), entered.key.split(1), strict=True)
+    return torch.cat([_mean(probabilities(query, key, None, entered.bias)) for query, key in pairs])
+
+
+def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, keep: bool) -> tuple[Tensor, list[Tensor]]:
     """Mixed values (B, heads, N, d) and, to ``keep``, Ā (B, N, N), without a graph."""
     if not keep:
-        return F.scaled_dot_product_attention(query, key, value), []
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias), []
     mixed, means = [], []
-    for q, k, v in _image_by_image(query, key, value):
-        matrices = probabilities(q, k, None)  # (1, heads, N, N)
+    for q, k, v in zip(query.split(1), key.split(1), value.split(1), strict=True):
+        matrices = probabilities(q, k, None, bias)  # (1, heads, N, N): those of one image at a time
         mixed.append(matrices @ v)
         means.append(_mean(matrices))
     return torch.cat(mixed), [torch.cat(means)]
-
-
-def _image_by_image(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split the batch, so that the matrices of all heads exist for only one image at a time."""
-    return zip(*(tensor.split(1) for tensor in tensors), strict=True)
 
 
 def _mean(matrices: Tensor) -> Tensor:
@@ -248,18 +291,6 @@ def _patches(model: Network, rows: Tensor) -> Tensor:
 def _single(tensor: Tensor) -> torch.dtype:
     """Single precision at least: what a model in half precision gives is added up in single."""
     return torch.promote_types(tensor.dtype, torch.float32)
-
-
-def _merge(mixed: Tensor) -> Tensor:
-    """(B, heads, T, d) to (B, T, heads·d)."""
-    return mixed.transpose(1, 2).flatten(2)
-
-
-def _finish(block: Any, tokens: Tensor, mixed: Tensor) -> Tensor:
-    """The rest of a block after attention: tokens (B, T, D) and their mixed values (B, T, heads·d) to its output."""
-    tokens = tokens + block.ls1(block.attn.proj(block.attn.norm(mixed)))
-    output: Tensor = tokens + block.ls2(block.mlp(block.norm2(tokens)))
-    return output
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class MapSettings(Settings):
     flip: bool = True
     """Also see the mirrored image."""
     batch: Images = 16
-    """Images of equal shape that go through the network together; one with the methods that keep all attention."""
+    """Images of equal shape that go through the network together."""
 
     def mistakes(self) -> list[str]:
         mistakes = super().mistakes()

@@ -19,17 +19,17 @@ class Method:
     """A registered map method."""
 
     maps: MapMethod
-    batched: bool = True  # False: it keeps the attention of every block, so images are better taken one at a time
+    batched: bool = True  # False: it keeps so much that images are better taken one at a time
 
 
 METHODS: dict[str, Method] = {
     "acr": Method(acr),
     "weighted": Method(weighted),
-    "generic": Method(generic, batched=False),
-    "grad_cam": Method(grad_cam, batched=False),
-    "cam": Method(cam, batched=False),
-    "ts_cam": Method(ts_cam, batched=False),
-    "rollout": Method(rollout, batched=False),
+    "generic": Method(generic),
+    "grad_cam": Method(grad_cam),
+    "cam": Method(cam),
+    "ts_cam": Method(ts_cam),
+    "rollout": Method(rollout),
     "mct": Method(mct),
 }
 

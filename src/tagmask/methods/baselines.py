@@ -15,7 +15,8 @@
 - ``rollout``   Abnar and Zuidema 2020, Quantifying Attention Flow in Transformers. Product over blocks of ½Ā + ½I, rows
                 normalised; row 0 at the patches: the same map for every class.
 
-The last two need row 0 of a product of matrices only: it is carried as a row vector from the last block to the first.
+The last two need row 0 of a product of matrices only: it is carried as a row vector from the last block to the first,
+for ``generic`` during the backward pass (``tagmask.methods.relevance``). None keeps the attention of single heads.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ from torch import Tensor
 
 from tagmask.acr.gradients import Network, class_rows
 from tagmask.acr.localize import Maps, gradient_map
-from tagmask.methods.trace import class_trace
+from tagmask.methods.relevance import relevance
+from tagmask.methods.trace import head_weight, plain_pass, token_gradients
 
 
 def weighted(model: Network, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None) -> Maps:
@@ -37,36 +39,35 @@ def weighted(model: Network, images: Tensor, classes: Tensor, blocks: range, *, 
 
 def cam(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """Patch CAM."""
-    trace = class_trace(model, images, classes, gradients=False)
-    return Maps(cam_map(trace.features, trace.weight[classes]), trace.means(model, blocks))
+    features, means = plain_pass(model, images, blocks)
+    return Maps(cam_map(features, head_weight(model)[classes]), [means[i] for i in blocks])
 
 
 def ts_cam(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """Patch CAM × class-token attention."""
-    trace = class_trace(model, images, classes, gradients=False)
-    coupled = class_attention(trace.attention, model.prefix).unsqueeze(1)  # (B, 1, n)
-    return Maps(cam_map(trace.features, trace.weight[classes]) * coupled, trace.means(model, blocks))
+    features, means = plain_pass(model, images, range(len(model.blocks)))
+    coupled = class_attention(list(means.values())).unsqueeze(1)  # (B, 1, n)
+    return Maps(cam_map(features, head_weight(model)[classes]) * coupled, [means[i] for i in blocks])
 
 
 def grad_cam(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """Grad-CAM on the tokens that enter the last block."""
-    trace = class_trace(model, images, classes)
-    tokens, gradients = trace.tokens[:, model.prefix :], trace.token_gradients[:, :, model.prefix :]
-    return Maps(grad_cam_map(tokens, gradients), trace.means(model, blocks))
+    tokens, gradients, means = token_gradients(model, images, classes, blocks)
+    prefix = model.prefix
+    return Maps(grad_cam_map(tokens[:, prefix:], gradients[:, :, prefix:]), means)
 
 
 def generic(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """Generic attention explainability."""
-    trace = class_trace(model, images, classes)
-    relevance = generic_map(trace.attention, trace.gradients, model.prefix)  # (B, K, n)
-    return Maps(relevance.clone(), trace.means(model, blocks))  # a view would change the last digits of the product
+    return Maps(*relevance(model, images, classes, blocks))
 
 
 def rollout(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """Attention rollout: the same map for every class."""
-    trace = class_trace(model, images, classes, gradients=False)
-    flow = rollout_map(trace.attention, model.prefix)  # (B, n)
-    return Maps(flow.unsqueeze(1).repeat(1, classes.shape[1], 1), trace.means(model, blocks))
+    _, means = plain_pass(model, images, range(len(model.blocks)), extra=True)
+    flow = rollout_map(list(means.values()), model.prefix)  # (B, n)
+    attention = [model.without_extra_tokens(means[i]) for i in blocks]
+    return Maps(flow.unsqueeze(1).repeat(1, classes.shape[1], 1), attention)
 
 
 def cam_map(features: Tensor, weight: Tensor) -> Tensor:
@@ -74,9 +75,9 @@ def cam_map(features: Tensor, weight: Tensor) -> Tensor:
     return (weight @ features.transpose(-2, -1)).relu()
 
 
-def class_attention(attention: Sequence[Tensor], prefix: int) -> Tensor:
-    """Σ_blocks mean_heads A[0, patches]: what the class token attends to; A is (B, heads, N, N), the result (B, n)."""
-    return torch.stack([heads[:, :, 0, prefix:].mean(dim=1) for heads in attention]).sum(0)
+def class_attention(means: Sequence[Tensor]) -> Tensor:
+    """Σ_blocks Ā[0, patches]: what the class token attends to; each Ā is (B, 1+n, 1+n), the result (B, n)."""
+    return torch.stack([mean[:, 0, 1:] for mean in means]).sum(0)
 
 
 def grad_cam_map(tokens: Tensor, gradients: Tensor) -> Tensor:
@@ -85,21 +86,11 @@ def grad_cam_map(tokens: Tensor, gradients: Tensor) -> Tensor:
     return (weight @ tokens.transpose(-2, -1)).relu()
 
 
-def generic_map(attention: Sequence[Tensor], gradients: Sequence[Tensor], prefix: int) -> Tensor:
-    """Relevance (B, K, n) of attention (B, heads, N, N) and its gradients (B, K, heads, N, N), first block first."""
-    batch, count, _, _, tokens = gradients[0].shape
-    row = torch.zeros(batch, count, 1, tokens).to(gradients[0])
-    row[..., 0] = 1
-    for heads, gradient in zip(reversed(attention), reversed(gradients), strict=True):
-        row = row + row @ (gradient * heads.unsqueeze(1)).relu().mean(dim=2)  # (B, K, 1, N)
-    return row[..., 0, prefix:]
-
-
-def rollout_map(attention: Sequence[Tensor], prefix: int) -> Tensor:
-    """Attention flow (B, n) from the patches to the class token; attention is (B, heads, N, N), first block first."""
-    identity = torch.eye(attention[0].shape[-1]).to(attention[0])
-    row = identity[:1].expand(len(attention[0]), -1, -1)  # (B, 1, N)
-    for heads in reversed(attention):
-        mixed = (heads.mean(dim=1) + identity) / 2  # (B, N, N)
+def rollout_map(means: Sequence[Tensor], prefix: int) -> Tensor:
+    """Attention flow (B, n) from the patches to the class token; each Ā is (B, N, N), first block first."""
+    identity = torch.eye(means[0].shape[-1]).to(means[0])
+    row = identity[:1].expand(len(means[0]), -1, -1)  # (B, 1, N)
+    for mean in reversed(means):
+        mixed = (mean + identity) / 2  # (B, N, N)
         row = row @ (mixed / mixed.sum(dim=-1, keepdim=True))
     return row[:, 0, prefix:]

@@ -1,8 +1,9 @@
-"""One pass with everything kept: what most methods of ``tagmask.methods.baselines`` need.
+"""What map methods need of one pass through the network, from little to everything.
 
-Plain autograd over the whole network, parameters frozen, all classes in one batched backward pass. It is not frugal:
-the attention of every block is kept per head and its gradient per class, (K+1)·L·heads·N² numbers for each image. For
-class gradients of the last blocks alone ``tagmask.acr.gradients.class_rows`` is far cheaper.
+``plain_pass`` and ``token_gradients`` serve the methods of ``tagmask.methods.baselines``. ``class_trace`` is for trying
+out new ones: plain autograd over the whole network, parameters frozen, all classes in one batched backward pass,
+everything kept. It is not frugal: attention per head and its gradient per class, (K+1)·L·heads·N² numbers for each
+image. For class gradients of the last blocks alone ``tagmask.acr.gradients.class_rows`` is far cheaper.
 """
 
 from dataclasses import dataclass
@@ -30,6 +31,42 @@ class Trace:
     def means(self, model: Network, blocks: range) -> list[Tensor]:
         """Ā of ``blocks``, each (B, 1+n, 1+n), for the affinity."""
         return [model.without_extra_tokens(self.attention[i].mean(dim=1)) for i in blocks]
+
+
+def plain_pass(model: Network, images: Tensor, blocks: range, extra: bool = False) -> tuple[Tensor, dict[int, Tensor]]:
+    """Features (B, n, D) of the patches as the head would read them, and Ā of ``blocks``, without a graph.
+
+    Ā is (B, 1+n, 1+n), or with the ``extra`` prefix tokens (B, N, N).
+    """
+    check_head(model)
+    with evaluating(model.vit), torch.no_grad(), record_attention([model.blocks[i] for i in blocks]) as means:
+        normed = model.vit.forward_features(images)  # (B, N, D)
+        features = model.vit.fc_norm(normed[:, model.prefix :])
+    kept = means if extra else [model.without_extra_tokens(mean) for mean in means]
+    return features, dict(zip(blocks, kept, strict=True))
+
+
+def token_gradients(
+    model: Network, images: Tensor, classes: Tensor, blocks: range
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Tokens (B, N, D) entering the last block, ∂ logit / ∂ tokens (B, K, N, D) and Ā of ``blocks``."""
+    check_head(model)
+    entering: list[Tensor] = []
+
+    def keep(_block: Any, inputs: tuple[Tensor, ...]) -> None:
+        entering.append(inputs[0].requires_grad_())  # the graph starts here
+
+    hook = model.blocks[-1].register_forward_pre_hook(keep)
+    try:
+        with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
+            with record_attention([model.blocks[i] for i in blocks]) as means:
+                logits = model.vit(images)  # (B, C)
+            scores = (one_hot(classes, logits) * logits.unsqueeze(1)).sum((0, 2))  # (K,)
+            gradients = [torch.autograd.grad(score, entering[0], retain_graph=True)[0] for score in scores]
+    finally:
+        hook.remove()
+    attention = [model.without_extra_tokens(mean.detach()) for mean in means]
+    return entering[0].detach(), torch.stack(gradients, dim=1), attention
 
 
 def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool = True) -> Trace:
@@ -61,7 +98,7 @@ def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool
         tokens=entering[0].detach(),
         token_gradients=token_gradients,
         features=features.detach(),
-        weight=_head_weight(vit),
+        weight=head_weight(model),
     )
 
 
@@ -74,9 +111,9 @@ def _class_gradients(logits: Tensor, classes: Tensor, sources: list[Tensor]) -> 
     return [gradient.transpose(0, 1).detach() for gradient in gradients]
 
 
-def _head_weight(vit: Any) -> Tensor:
+def head_weight(model: Network) -> Tensor:
     """(C, D); of two heads their mean."""
-    weight: Tensor = vit.head.weight.detach()
-    if getattr(vit, "head_dist", None) is not None:
-        weight = (weight + vit.head_dist.weight.detach()) / 2
+    weight: Tensor = model.vit.head.weight.detach()
+    if getattr(model.vit, "head_dist", None) is not None:
+        weight = (weight + model.vit.head_dist.weight.detach()) / 2
     return weight

@@ -1,5 +1,6 @@
 """The tag classifier: any timm vision transformer with a class token, with its attention exposed."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -15,6 +16,7 @@ from tagmask.acr.attention import record_attention
 from tagmask.acr.gradients import check_blocks
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_name, fetching
+from tagmask.models.position_bias import has_position_bias, take_any_size
 from tagmask.models.weights import fit_weights
 
 _ADVICE = "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or tagmask_tiny"
@@ -58,7 +60,7 @@ class Classifier(Normalized):
         self.img_size = img_size
         self.vit: Any = _create(backbone, num_classes if self.has_head else 0, img_size, pretrained, drop_path)
         if weights is not None:
-            fit_weights(self.vit, Path(weights), checkpoint_filter_fn, optional=_HEADS)
+            fit_weights(self.vit, Path(weights), _adapt, optional=_HEADS)
         self.use_statistics(self.vit)
         self.native_size: int = resolve_model_data_config(self.vit)["input_size"][-1]
         self.crop_size = self.native_size  # side of the crops it was trained on; the training sets it
@@ -173,17 +175,48 @@ def _create(
 ) -> Any:
     """The timm model, or a sentence on why this backbone cannot be used."""
     check_name(name, _ADVICE)
-    options: dict[str, Any] = {"num_classes": num_classes, "dynamic_img_size": True, "drop_path_rate": drop_path}
+    options: dict[str, Any] = {"num_classes": num_classes, "drop_path_rate": drop_path, "pretrained": pretrained}
     if img_size is not None:
         options["img_size"] = img_size
+    if not pretrained:
+        options["global_pool"] = "token"  # published weights need the pooling they were trained with
+    biased = has_position_bias(name)
+    if not biased:
+        options["dynamic_img_size"] = True
     try:
         with fetching(name, pretrained):
-            vit = timm.create_model(name, pretrained=pretrained, global_pool="token", **options)
+            vit = timm.create_model(name, **options)
     except (TypeError, AssertionError):  # the constructor knows no dynamic size or no class-token pooling
         raise TagmaskError(f"{name} is not a vision transformer that reads a class token; {_ADVICE}.") from None
     if getattr(vit, "cls_token", None) is None or not hasattr(vit, "blocks"):
         raise TagmaskError(f"{name} has no class token; {_ADVICE}.")
+    read_class_token(vit)
+    if biased:
+        take_any_size(vit)
     for module in vit.modules():
         if hasattr(module, "fused_attn"):
             module.fused_attn = True  # attention is recorded where the fused function is called
     return vit
+
+
+def read_class_token(vit: Any) -> None:
+    """Let the head of a timm ViT read the class token where it averages the patches or pools them by attention.
+
+    A norm that follows the pooling comes before it instead: it treats every token by itself.
+    """
+    if vit.global_pool == "token":
+        return
+    if isinstance(vit.norm, nn.Identity):
+        vit.norm, vit.fc_norm = vit.fc_norm, nn.Identity()
+    vit.global_pool = "token"
+    if getattr(vit, "attn_pool", None) is not None:
+        vit.attn_pool = None
+
+
+def _adapt(tensors: dict[str, Tensor], vit: nn.Module) -> Mapping[str, Tensor]:
+    """The weights of a file in the layout of ``vit``, by timm's own conversion for its family."""
+    own = getattr(inspect.getmodule(type(vit)), "checkpoint_filter_fn", checkpoint_filter_fn)
+    adapted = dict(own(tensors, vit))
+    if "norm.weight" not in adapted and "fc_norm.weight" in adapted:  # trained with an average over the patches
+        adapted = {name.replace("fc_norm.", "norm."): value for name, value in adapted.items()}
+    return adapted

@@ -18,10 +18,13 @@ stay alike for hundreds of steps. Then the norm's weights and the class tokens a
 
 from typing import Any, ClassVar
 
+import timm
 import torch
 from torch import Tensor, nn
 
+from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
+from tagmask.models.position_bias import has_position_bias
 
 MAP_LAYERS = 3
 _ALIKE = 0.1  # deviation of the final norm's weights below which nothing was trained on the class token
@@ -37,6 +40,10 @@ class MctClassifier(Classifier):
     has_head: ClassVar[bool] = False
 
     def __init__(self, backbone: str, num_classes: int, **options: Any) -> None:
+        if timm.is_model(backbone) and has_position_bias(backbone):
+            raise TagmaskError(
+                f"{backbone} has a position bias for one class token only; use --kind acr, or another backbone."
+            )
         super().__init__(backbone, num_classes, **options)
         _repeat_class_token(self.vit, num_classes)
         _separate(self.vit)
