@@ -1,27 +1,18 @@
 """A run notices corrections: it redoes what depends on them, photo by photo, and nothing else."""
 
-import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tagmask.config.run import RunSettings
 from tagmask.data.corrections import NOT_CORRECTED, PERSON_UNSURE, TagChange, write_labels, write_tags
 from tagmask.data.images import read_mask
 from tagmask.pipeline.run import run
 from tagmask.scenes.catalog import CLASSES, Scenes
-from tests.pipeline.tiny import IMAGES, tiny_run
+from tests.pipeline.tiny import IMAGES, head_run
 
 NAME, OTHER = Scenes(IMAGES).name(0), Scenes(IMAGES).name(1)
-
-
-def head_run(out: Path, **changes: Any) -> RunSettings:
-    settings = tiny_run(out, **changes)
-    head: dict[str, Any] = {"net": "head", "head_blocks": (1, 3), "size": 48, "steps": 30, "cells": 64, "lr": 1e-2}
-    return dataclasses.replace(settings, segment=dataclasses.replace(settings.segment, **head))
 
 
 @pytest.fixture(scope="module")

@@ -117,8 +117,8 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
     loss = 0.0
     for turn in range(settings.rounds + 1):
         if turn:
-            labels = torch.where(cells.corrected[:, None], cells.labels, _answers(model, cells))
-        for step, loss in _fit(model, cells, labels, settings, steps, turn):
+            labels = torch.where(cells.corrected[:, None], cells.labels, answers(model, cells))
+        for step, loss in fit(model, cells, labels, settings, steps, turn):
             bar.update()
             if step % settings.log_every == 0 or step == steps:
                 seconds = round(time.monotonic() - began, 2)
@@ -131,7 +131,7 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
     return {"loss": loss}
 
 
-def _fit(
+def fit(
     model: HeadSegmenter, cells: Cells, labels: Tensor, settings: SegmentSettings, steps: int, turn: int
 ) -> Iterator[tuple[int, float]]:
     """One training of the head, from where it is; yields the step and its loss."""
@@ -150,7 +150,7 @@ def _fit(
 
 
 @torch.no_grad()
-def _answers(model: HeadSegmenter, cells: Cells) -> Tensor:
+def answers(model: HeadSegmenter, cells: Cells) -> Tensor:
     """Soft labels (M, K) of the head itself, told the tags of each photo."""
     parts = []
     for start in range(0, len(cells.features), 65_536):
