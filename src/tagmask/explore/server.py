@@ -37,7 +37,7 @@ from tagmask.stages.maps import predicted_classes
 
 MOST_BYTES = 65_536  # of a request's JSON
 _POLICY = (
-    "default-src 'none'; img-src 'self' blob:; connect-src 'self'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
+    "default-src 'none'; img-src 'self' data:; connect-src 'self'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {

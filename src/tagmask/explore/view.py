@@ -213,7 +213,7 @@ class View:
             fact["unsure"] = float((pseudo == UNSURE).mean())
         return fact
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def cell_chances(self, head: HeadSegmenter, i: int) -> torch.Tensor:
         """Probabilities (K, h, w) of the cells of a photo, told its tags."""
         tokens = self.features.get(self.catalog, i)

@@ -88,7 +88,9 @@ def gather_cells(
             continue
         shares, known = soft_labels(mask, tokens.grid, model.num_classes)
         told, by_person = soft_labels(person, tokens.grid, model.num_classes)
-        touched = by_person >= TOUCHED
+        touched = (by_person > 0) & (
+            by_person >= min(TOUCHED, float(by_person.max()) / 2)
+        )  # the heart of a small stroke
         shares, known = torch.where(touched[:, None], told, shares), torch.where(touched, 1.0, known)
         cells = torch.nonzero(known >= UNKNOWN).flatten()
         most = most or max(16, int(MOST_BYTES / (2 * tokens.values.shape[-1] * len(catalog))))
