@@ -66,6 +66,12 @@ def soft_labels(mask: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor
     return (shares / known.clamp(min=1e-6)).flatten(1).T, known.flatten()
 
 
+def person_labels(person: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:
+    """Soft labels (n, K) of the pixels that a person has labelled (others are 255), and which cells have them (n,)."""
+    labels, share = soft_labels(person, grid, classes)
+    return labels, (share > 0) & (share >= min(TOUCHED, float(share.max()) / 2))  # of a small stroke its heart
+
+
 def _share(pixels: np.ndarray[Any, Any], grid: tuple[int, int]) -> Tensor:
     """The share of true pixels (H, W) in every cell of a grid (h, w)."""
     return F.interpolate(torch.from_numpy(pixels.astype(np.float32))[None, None], grid, mode="area")[0, 0]
@@ -87,10 +93,7 @@ def gather_cells(
             broken[catalog.name(i)] = str(error)
             continue
         shares, known = soft_labels(mask, tokens.grid, model.num_classes)
-        told, by_person = soft_labels(person, tokens.grid, model.num_classes)
-        touched = (by_person > 0) & (
-            by_person >= min(TOUCHED, float(by_person.max()) / 2)
-        )  # the heart of a small stroke
+        told, touched = person_labels(person, tokens.grid, model.num_classes)
         shares, known = torch.where(touched[:, None], told, shares), torch.where(touched, 1.0, known)
         cells = torch.nonzero(known >= UNKNOWN).flatten()
         most = most or max(16, int(MOST_BYTES / (2 * tokens.values.shape[-1] * len(catalog))))
