@@ -33,6 +33,13 @@ def tiny_run(out: Path, **changes: Any) -> RunSettings:
     return RunSettings(**{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes})
 
 
+def head_run(out: Path, **changes: Any) -> RunSettings:
+    """The same with a head on kept tokens."""
+    settings = tiny_run(out, **changes)
+    head: dict[str, Any] = {"net": "head", "head_blocks": (1, 3), "size": 48, "steps": 30, "cells": 64, "lr": 1e-2}
+    return dataclasses.replace(settings, segment=dataclasses.replace(settings.segment, **head))
+
+
 def products(out: Path) -> dict[str, bytes]:
     """The files of a run that are the same whenever and wherever it is made."""
     files = [file for file in out.rglob("*") if file.is_file() and file.name not in CHANGING]

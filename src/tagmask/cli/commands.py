@@ -27,6 +27,10 @@ def run_command(name: str, arguments: list[str]) -> None:
     elif name == "paper":
         table = parse_paper(arguments)
         print(resolve_name("tagmask.paper.command:run_paper")(table).summary())
+    elif name == "explore":
+        first = ["--photo", *arguments] if arguments and not arguments[0].startswith("-") else arguments
+        explore = from_flags(config.ExploreSettings, {}, first, name, examples.EXPLORE)
+        print(resolve_name("tagmask.explore.server:explore")(explore))
     elif name == "export":
         export: Any = parse(config.ExportSettings, arguments, name, examples.EXPORT)
         print(resolve_name("tagmask.stages.export:export_run")(export))
@@ -35,10 +39,10 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Every command: the stages of the table, and four more."""
+    """Every command: the stages of the table, and five more."""
     from tagmask.pipeline.stages import STAGES
 
-    return ["demo", "run", *(row.name for row in STAGES), "export", "paper"]
+    return ["demo", "run", *(row.name for row in STAGES), "export", "explore", "paper"]
 
 
 def _run_stage(name: str, arguments: list[str]) -> None:

@@ -16,6 +16,7 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask predict   masks of a catalog, a folder of photos, or one photo
   tagmask report    one page on a run: scores, curves, pictures, and how they were made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT; the network as ONNX
+  tagmask explore   look into a run in the browser, correct it, learn again in seconds
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
 
   tagmask COMMAND --help        examples, and the settings that most people change
@@ -129,6 +130,17 @@ examples:
   tagmask export --out run --format cvat --pieces --to masks.zip
   tagmask export --out run --labels run/4_pseudo --format voc --to folder
   tagmask export --out run --onnx segmenter.onnx
+"""
+
+EXPLORE = """\
+Look into a run or a photo in the browser: what a pixel attends to, maps, labels and masks; correct a few pixels or
+tags, and let the head learn again in seconds. The page is served on this machine alone. Ctrl-C ends it.
+
+examples:
+  tagmask explore --out run
+  tagmask explore --out run --against other                two runs on the same photos side by side
+  tagmask explore photo.jpg --model run/1_classifier --tags dog,sofa
+  tagmask explore --out run --no-browser --port 8000       on another machine: ssh -L 8000:127.0.0.1:8000 HOST
 """
 
 PAPER = """\

@@ -1,6 +1,7 @@
 """Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes reported at once."""
 
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
+from tagmask.config.explore import ExploreSettings
 from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ReportSettings, ScoreSettings, SeedSettings
@@ -21,6 +22,7 @@ __all__ = [
     "RENAMED",
     "AffinitySettings",
     "DataSettings",
+    "ExploreSettings",
     "ExportSettings",
     "LoopSettings",
     "MapSettings",

@@ -25,7 +25,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import only_one, read_json
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import plan
-from tagmask.pipeline.record import INPUT, Parts, Record, Status, places, shorten
+from tagmask.pipeline.record import CORRECTIONS, INPUT, Parts, Record, Status, places, shorten
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
 from tagmask.stages.pool import launched_shard
 
@@ -69,15 +69,15 @@ def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
 def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
     inputs = Inputs(settings, catalog)
     rows = [row for row in STAGES if catalog.has_masks or not row.scores]
-    statuses = {row.name: _status(inputs, row) for row in rows}
+    statuses = {row.name: status_of(inputs, row) for row in rows}
     notes = [*catalog.notes, *(tag_notes(catalog) if any(s.state != "done" for s in statuses.values()) else [])]
     print("\n".join([plan(settings, catalog, statuses), *(f"note: {note}" for note in notes)]), flush=True)
     write_config(settings)
     threads, changed = torch.get_num_threads(), False
     for place, row in enumerate(rows, 1):
         if changed:  # what it is made from may have changed since the plan
-            statuses[row.name] = _status(inputs, row)
-        changed |= _do(inputs, row, statuses[row.name], f"[{place}/{len(rows)}] {row.name}")
+            statuses[row.name] = status_of(inputs, row)
+        changed |= do_stage(inputs, row, statuses[row.name], f"[{place}/{len(rows)}] {row.name}")
         torch.set_num_threads(threads)  # a training with loading processes takes fewer
     file = settings.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
@@ -106,13 +106,13 @@ def run_images(*, preset: str | None = None, config: Path | str | None = None, *
     return run(RunSettings(**values))
 
 
-def _status(inputs: Inputs, row: Stage) -> Status:
+def status_of(inputs: Inputs, row: Stage) -> Status:
     """How far a stage has come."""
     settings = inputs.settings
     return row.record(settings.out).status(inputs.parts(row), places(row.settings_of(settings)), settings.restart)
 
 
-def _do(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
+def do_stage(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
     """Run a stage unless it is done; returns whether there was something to do."""
     record, settings = row.record(inputs.settings.out), row.settings_of(inputs.settings)
     if status.state == "done":
@@ -152,7 +152,8 @@ def _or_as_before(record: Record) -> Iterator[None]:
 def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
     """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
-    network = {name: value for name, value in parts.items() if name.startswith(("affinity.", "alpha_", INPUT))}
+    used = ("affinity.", "alpha_", INPUT)
+    network = {name: value for name, value in parts.items() if name.startswith(used) and name != CORRECTIONS}
     record.sweep()
     status = record.status(network, {}, settings.restart)
     if status.state == "redo":

@@ -1,0 +1,345 @@
+"""The explorer's server: the standard library's, on this machine alone, for whoever knows the address.
+
+Every path begins with a random token. Another Host (a page of the internet that a name server leads here) and another
+Origin are refused, bodies have a limit that is known before they are read, and numbers of photos are the only names.
+"""
+
+import gzip
+import hmac
+import importlib.resources
+import json
+import secrets
+import threading
+import webbrowser
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tagmask.config import ExploreSettings, MapSettings, check
+from tagmask.config.run import RunSettings, run_values
+from tagmask.data.catalog import Catalog
+from tagmask.data.images import read_image
+from tagmask.data.open import read_catalog
+from tagmask.errors import TagmaskError
+from tagmask.explore.learn import Learner
+from tagmask.explore.view import LAYERS, View
+from tagmask.labels import voc_palette
+from tagmask.models.kinds import load_classifier
+from tagmask.pipeline import layout
+from tagmask.stages.images import match_classes, split_tags
+from tagmask.stages.maps import predicted_classes
+
+MOST_BYTES = 65_536  # of a request's JSON
+_POLICY = (
+    "default-src 'none'; img-src 'self' data:; connect-src 'self'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass
+class Refused(Exception):
+    """A request that gets no more than a status and a sentence."""
+
+    status: HTTPStatus
+    why: str
+
+
+class Explorer:
+    """What the page asks for: each answer is JSON or bytes."""
+
+    def __init__(self, views: list[View], title: str) -> None:
+        self.views, self.title, self.learner = views, title, Learner(views[0])
+        self.stopped = threading.Event()
+        self.saving = threading.Lock()
+
+    def state(self) -> dict[str, Any]:
+        """Everything the page needs to be usable: classes, photos and their tags."""
+        view, catalog = self.views[0], self.views[0].catalog
+        corrected = view.folder if view.out is not None and view.folder.is_dir() else None
+        files = corrected.rglob("*.png") if corrected else ()
+        has_labels = {file.relative_to(corrected).as_posix() for file in files} if corrected else set()
+        retagged = set(view.retagged) if corrected else set()
+        return {
+            "title": self.title,
+            "runs": [str(v.out or "") for v in self.views],
+            "classes": catalog.classes,
+            "colours": voc_palette()[: len(catalog.classes) + 1].tolist(),
+            "names": [catalog.name(i) for i in range(len(catalog))],
+            "tags": [catalog.tags(i) for i in range(len(catalog))],
+            "corrected": [i for i in range(len(catalog)) if f"{catalog.name(i)}.png" in has_labels or i in retagged],
+            "made": {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()} if view.out else {},
+            "missing": {kind: view.missing(kind) for kind in LAYERS},
+            "truth": catalog.has_masks,
+            "editable": view.out is not None,
+        }
+
+    def info(self, i: int) -> dict[str, Any]:
+        view = self.views[0]
+        return {"size": view.size(i), "methods": [v.methods for v in self.views], "refusal": self.learner.refusal()}
+
+    def photo_of(self, run: int, i: int) -> int:
+        """The number of photo ``i`` in another run."""
+        if run == 0:
+            return i
+        names = self.views[run].catalog
+        wanted = self.views[0].catalog.name(i)
+        if i < len(names) and names.name(i) == wanted:
+            return i
+        for k in range(len(names)):
+            if names.name(k) == wanted:
+                return k
+        raise Refused(HTTPStatus.NOT_FOUND, "the other run does not have this photo.")
+
+    def layer(self, run: int, kind: str, i: int) -> bytes:
+        """Labels (H, W) as bytes; empty if there are none."""
+        view = self.views[run]
+        labels = self.learner.mask(i) if kind == "trial" and run == 0 else view.layer(kind, self.photo_of(run, i))
+        return b"" if labels is None else labels.tobytes()
+
+    def correct(self, i: int, body: bytes, before: str) -> dict[str, Any]:
+        """Save what is corrected in a photo, unless it has changed since the page read it."""
+        view = self.views[0]
+        height, width = view.size(i)
+        with self.saving:
+            if before != self.digest(i):
+                raise Refused(HTTPStatus.CONFLICT, "this photo was corrected elsewhere meanwhile; reload the page.")
+            view.save_labels(i, np.frombuffer(body, np.uint8).reshape(height, width))
+            view.facts[i] = None
+        return {"tags": view.catalog.tags(i), "digest": self.digest(i)}
+
+    def digest(self, i: int) -> str:
+        return self.views[0].catalog.correction_digest(i)
+
+    def tag(self, i: int, tags: Any) -> dict[str, Any]:
+        if not isinstance(tags, list) or not all(type(tag) is int for tag in tags):
+            raise Refused(HTTPStatus.BAD_REQUEST, "tags are a list of numbers.")
+        with self.saving:
+            self.views[0].save_tags(i, set(tags))
+        return {"tags": self.views[0].catalog.tags(i), "digest": self.digest(i)}
+
+    def act(self, name: str) -> dict[str, Any]:
+        """One of the buttons."""
+        learner = self.learner
+        if name == "learn":
+            learner.start(learner.learn, "learning")
+        elif name == "accept":
+            learner.start(learner.accept, "accepting")
+        else:
+            learner.take_back()
+        return learner.progress
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request: is it allowed, what is it about, and the answer."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "tagmask", ""
+    timeout = 20  # seconds that a connection may be silent
+    server: "Server"
+
+    def do_GET(self) -> None:
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def _answer(self, work: Callable[[list[str]], None]) -> None:
+        try:
+            work(self._path())
+        except Refused as refusal:
+            self._refuse(refusal.status, refusal.why)
+        except TagmaskError as error:
+            self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+        except (BrokenPipeError, ConnectionError, TimeoutError):
+            self.close_connection = True
+        except Exception as error:  # the page says so, and the server goes on
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+    def _path(self) -> list[str]:
+        """The words behind the token, if the request comes from the page itself."""
+        hosts = [f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")]
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        if host not in hosts or origin not in (None, f"http://{host}"):
+            raise Refused(HTTPStatus.FORBIDDEN, "this address serves its own page alone.")
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            raise Refused(HTTPStatus.FORBIDDEN, "this address serves its own page alone.")
+        token, *words = self.path.removeprefix("/").split("/")
+        if not hmac.compare_digest(token.encode(errors="replace"), self.server.token.encode()):
+            raise Refused(HTTPStatus.FORBIDDEN, "the address is not complete; copy it from the terminal.")
+        return words
+
+    def _number(self, word: str, below: int) -> int:
+        if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) < below):
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such photo or run.")
+        return int(word)
+
+    def _get(self, words: list[str]) -> None:
+        explorer, view = self.server.explorer, self.server.explorer.views[0]
+        count = len(view.catalog)
+        match words:
+            case [""]:
+                self._page()
+            case ["state"]:
+                self._send_json(explorer.state())
+            case ["facts"]:
+                self._send_json(view.facts)
+            case ["progress"]:
+                self._send_json(explorer.learner.progress)
+            case ["info", photo]:
+                self._send_json(explorer.info(self._number(photo, count)))
+            case ["thumb" | "photo" as size, photo]:
+                i = self._number(photo, count)
+                self._send(view.thumb(i) if size == "thumb" else view.image(i), "image/jpeg")
+            case ["pieces", photo]:
+                self._send(view.pieces(self._number(photo, count)), packed=True)
+            case ["correction", photo]:
+                i = self._number(photo, count)
+                self._send(explorer.layer(0, "correction", i), packed=True, Digest=explorer.digest(i))
+            case [("pseudo" | "mask" | "truth" | "trial") as kind, run, photo]:
+                data = explorer.layer(self._number(run, len(explorer.views)), kind, self._number(photo, count))
+                self._send(data, packed=True)
+            case ["affinity", run, method, photo]:
+                k = self._number(run, len(explorer.views))
+                i = explorer.photo_of(k, self._number(photo, count))
+                self._send(explorer.views[k].affinity(i, method))
+            case _:
+                raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
+
+    def _post(self, words: list[str]) -> None:
+        explorer, view = self.server.explorer, self.server.explorer.views[0]
+        match words:
+            case ["correct", photo]:
+                i = self._number(photo, len(view.catalog))
+                height, width = view.size(i)
+                body = self._body(height * width, exactly=True)
+                self._send_json(explorer.correct(i, body, self.headers.get("X-Before", "")))
+            case ["tags", photo]:
+                i = self._number(photo, len(view.catalog))
+                self._send_json(explorer.tag(i, self._json()))
+            case ["learn" | "accept" | "take-back" as name]:
+                self._body(MOST_BYTES)
+                self._send_json(explorer.act(name))
+            case _:
+                raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
+
+    def _body(self, most: int, exactly: bool = False) -> bytes:
+        """The body, whose length is known and within its limit before anything is read."""
+        length = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 12):
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is.")
+        if int(length) > most or (exactly and int(length) != most):
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request must have {most} bytes.")
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            raise ConnectionError("closed before its end")
+        return body
+
+    def _json(self) -> Any:
+        try:
+            return json.loads(self._body(MOST_BYTES))
+        except (ValueError, RecursionError):
+            raise Refused(HTTPStatus.BAD_REQUEST, "the request is not JSON.") from None
+
+    def _page(self) -> None:
+        nonce = secrets.token_urlsafe(16)
+        page = importlib.resources.files("tagmask.explore").joinpath("page.html").read_text(encoding="utf-8")
+        text = page.replace("NONCE", nonce).encode()
+        self._send(text, "text/html; charset=utf-8", True, **{"Content-Security-Policy": _POLICY.format(nonce)})
+
+    def _send_json(self, value: Any) -> None:
+        self._send(json.dumps(value).encode(), "application/json", packed=True)
+
+    def _send(self, data: bytes, kind: str = "application/octet-stream", packed: bool = False, **headers: str) -> None:
+        packed = packed and "gzip" in self.headers.get("Accept-Encoding", "")
+        data = gzip.compress(data, 1) if packed else data
+        self.send_response(HTTPStatus.OK)
+        lines = _HEADERS | {"Content-Type": kind, "Content-Length": str(len(data))} | headers
+        for name, value in (lines | ({"Content-Encoding": "gzip"} if packed else {})).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        """A sentence; the connection is closed, since what is left of the request has not been read."""
+        self.close_connection = True
+        data = json.dumps({"error": why}).encode()
+        try:
+            self.send_response(status)
+            for name, value in (_HEADERS | {"Content-Type": "application/json", "Connection": "close"}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+        except OSError:
+            pass  # nobody is there any more
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the token would be in it."""
+
+
+class Server(ThreadingHTTPServer):
+    """The server of one explorer."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, explorer: Explorer, port: int = 0) -> None:
+        self.explorer, self.token = explorer, secrets.token_urlsafe(24)
+        try:
+            super().__init__(("127.0.0.1", port), Handler)
+        except OSError as error:
+            raise TagmaskError(f"--port {port} cannot be used ({error.strerror}); leave it out.") from None
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that was closed is no news."""
+
+    def server_close(self) -> None:
+        self.explorer.stopped.set()
+        super().server_close()
+
+
+def open_explorer(settings: ExploreSettings) -> Explorer:
+    """The explorer of a run, two runs, or a photo."""
+    check(settings)
+    if settings.out is not None:
+        views = [_view_of(folder) for folder in (settings.out, settings.against) if folder is not None]
+        return Explorer(views, settings.out.resolve().name)
+    photo, folder = settings.photo or Path(), settings.model or Path()  # checked above
+    model, image, names = load_classifier(folder), read_image(photo), split_tags(settings.tags)
+    tags = match_classes(names, model) if names is not None else predicted_classes(model, image, MapSettings())
+    catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
+    return Explorer([View(catalog, folder)], photo.name)
+
+
+def _view_of(out: Path) -> View:
+    settings = RunSettings(**(run_values(None, out / layout.CONFIG) | {"out": out}))
+    return View(read_catalog(settings), out / layout.CLASSIFIER, settings)
+
+
+def explore(settings: ExploreSettings) -> str:
+    """Serve the page until Ctrl-C; returns what to print then."""
+    explorer = open_explorer(settings)
+    with Server(explorer, settings.port) as server:
+        threading.Thread(target=explorer.views[0].gather_facts, args=(explorer.stopped.is_set,), daemon=True).start()
+        print(f"{server.address}\nCtrl-C ends it; corrections are saved at once.", flush=True)
+        if settings.browser:
+            webbrowser.open(server.address)
+        with suppress(KeyboardInterrupt):
+            server.serve_forever(poll_interval=0.2)
+    return "the explorer has ended; what was corrected is in the run."
