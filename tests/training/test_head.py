@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import tagmask
 from tagmask.config import PredictSettings, SegmentSettings
+from tagmask.data.corrections import PERSON_UNSURE, write_labels
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.tokens import Tokens, TokenStore, photo_features
 from tagmask.errors import TagmaskError
@@ -20,7 +21,7 @@ from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.predict import predict_catalog
 from tagmask.stages.probabilities import head_probabilities
 from tagmask.stages.segment import made_from, train_segmenter
-from tagmask.training.head import Cells, gather_cells, soft_labels, train_head
+from tagmask.training.head import PART, Cells, gather_cells, soft_labels, train_head
 from tests.helpers import process_of, tiny_classifier
 
 COUNT, SIZE = 6, 48
@@ -125,7 +126,7 @@ def test_training_finds_the_least_loss(tmp_path: Path) -> None:
     features = torch.zeros(cells, model.shift.numel()).half()
     allowed = torch.ones(cells, 3, dtype=torch.bool)
     options = settings(tmp_path, rounds=0, steps=400, lr=0.05, weight_decay=0, cells=400)
-    train_head(model, Cells(features, labels.half(), allowed), options, tmp_path)
+    train_head(model, Cells(features, labels.half(), allowed, torch.zeros(cells, dtype=torch.bool)), options, tmp_path)
     shares = model.logits_of(features[:1].float()).softmax(-1)[0]
     torch.testing.assert_close(shares, torch.tensor([0.5, 0.25, 0.25]), atol=0.02, rtol=0)
 
@@ -139,10 +140,43 @@ def test_self_training_learns_the_answers_told_the_tags(tmp_path: Path) -> None:
     allowed[:200, 1] = allowed[200:, 2] = allowed[:, 0] = True
     for rounds, least, most in ((0, 0.4, 0.6), (1, 0.9, 1.0)):
         options = settings(tmp_path, rounds=rounds, steps=300, lr=0.02, weight_decay=0, cells=200)
-        train_head(model, Cells(features.half(), labels.half(), allowed), options, tmp_path)
+        cells = Cells(features.half(), labels.half(), allowed, torch.zeros(400, dtype=torch.bool))
+        train_head(model, cells, options, tmp_path)
         chances = model.logits_of(features[[0, 399]].half().float()).softmax(-1)
         assert least < chances[0, 1] < most
         assert least < chances[1, 2] < most
+
+
+def test_a_corrected_cell_outweighs_many_others_and_is_not_relearnt(tmp_path: Path) -> None:
+    """99 cells say class 1, one alike that a person has labelled says class 2: the closed form is their odds."""
+    model, labels = head(2), torch.tensor([[0, 1.0, 0]]).repeat(100, 1)
+    labels[0] = torch.tensor([0, 0, 1.0])
+    corrected = torch.arange(100) == 0
+    features = torch.zeros(100, model.shift.numel()).half()
+    cells = Cells(features, labels.half(), torch.ones(100, 3, dtype=torch.bool), corrected)
+    odds = cells.odds()
+    assert odds is not None
+    assert odds[0] / odds[-1] == pytest.approx(PART)  # 33 : 99
+    options = settings(tmp_path, rounds=1, steps=400, lr=0.05, weight_decay=0, cells=400)
+    train_head(model, cells, options, tmp_path)
+    shares = model.logits_of(features[:1].float()).softmax(-1)[0]
+    # the other cells then learn the answer of the first round, so that 0.25 becomes 0.25 + 0.75 · 0.25
+    torch.testing.assert_close(shares, torch.tensor([0.0, 0.5625, 0.4375]), atol=0.04, rtol=0)
+
+
+def test_corrected_pixels_are_gathered_whatever_the_pseudo_label_says(run: Path) -> None:
+    scenes = Scenes(COUNT)
+    height, width = scenes.load_image(1).shape[:2]
+    labels = np.full((height, width), 255, np.uint8)
+    labels[: height // 2, : width // 2], labels[height // 2 :, : width // 2] = 5, PERSON_UNSURE
+    write_labels(run / "corrections", scenes.name(1), labels)
+    catalog, model = scenes.corrected(run / "corrections"), HeadSegmenter(named_classifier(), (1, 3), SIZE)
+    store = TokenStore.features_of(model, run, 1)
+    cells, broken = gather_cells(lambda i: store.get(catalog, i), catalog, run / "4_pseudo", model, 0)
+    assert not broken
+    rows, columns = store.get(catalog, 1).grid
+    assert abs(int(cells.corrected.sum()) - rows * columns / 4) <= (rows + columns) / 2  # a quarter of the photo
+    assert (cells.labels[cells.corrected].argmax(-1) == 5).all()
 
 
 def test_from_labels_to_masks(run: Path) -> None:

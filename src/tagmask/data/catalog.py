@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from tagmask.data import corrections
 from tagmask.data.images import Picture, check_same_size, read_image, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, Mask
@@ -91,6 +92,7 @@ class Catalog:
         self._masks = Strings(_text(path) for path in (masks if masks is not None else [None] * count))
         self._tag_starts, self._tag_values = _compress(tags)
         self._rows = np.arange(count, dtype=np.int64)
+        self.corrections: Path | None = None  # folder of what a person has corrected
         self._check()
 
     def _check(self) -> None:
@@ -122,8 +124,7 @@ class Catalog:
 
     def tags(self, i: int) -> tuple[int, ...]:
         """The classes of item ``i``, 0-based and ascending."""
-        row = self.row(i)
-        return tuple(self._tag_values[self._tag_starts[row] : self._tag_starts[row + 1]].tolist())
+        return self._tags_at(self.row(i))
 
     def item(self, i: int) -> Item:
         row = self.row(i)
@@ -155,6 +156,28 @@ class Catalog:
         if mask is not None:
             check_same_size(image, mask, self.name(i))
         return image, mask
+
+    def load_correction(self, i: int) -> Mask | None:
+        """What a person has corrected in item ``i``, shape (H, W), see ``data.corrections``; or None."""
+        folder = self.corrections
+        return None if folder is None else corrections.read_labels(folder, self.name(i), len(self.classes))
+
+    def correction_digest(self, i: int) -> str:
+        """A short hash of what a person has corrected in item ``i``; empty if nothing."""
+        return corrections.digest(self.corrections, self.name(i))
+
+    def corrected(self, folder: Path) -> Self:
+        """A view with the corrections in ``folder``: tags now, labels of pixels when they are asked for."""
+        changes = corrections.read_tags(folder, self.classes, self.identity)
+        if changes is None:
+            return self
+        view = copy.copy(self)
+        view.corrections = folder
+        if changes:
+            items = ((self._names[row], self._tags_at(row)) for row in range(len(self._names)))
+            changed = (changes[name].apply(tags, self.classes) if name in changes else tags for name, tags in items)
+            view._tag_starts, view._tag_values = _compress(changed)
+        return view
 
     @property
     def has_masks(self) -> bool:
@@ -202,6 +225,9 @@ class Catalog:
         digest.update(np.diff(self._tag_starts)[self._rows].astype("<i4").tobytes())
         digest.update(self._gather_tags().astype("<i4").tobytes())
         return digest.hexdigest()[:32]
+
+    def _tags_at(self, row: int) -> tuple[int, ...]:
+        return tuple(self._tag_values[self._tag_starts[row] : self._tag_starts[row + 1]].tolist())
 
     def _image_at(self, row: int) -> Picture:
         path = self._images[row]

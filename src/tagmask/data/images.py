@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.PngImagePlugin import PngInfo
 
 from tagmask.errors import ImageError
 from tagmask.files import is_regular, replacing
@@ -127,12 +128,16 @@ def read_mask(path: Path, num_classes: int) -> Mask:
     return labels.astype(np.uint8)
 
 
-def write_mask(path: Path, mask: Mask) -> None:
-    """Write labels, shape (H, W), as a PNG with the VOC palette."""
+def write_mask(path: Path, mask: Mask, **notes: str) -> None:
+    """Write labels, shape (H, W), as a PNG with the VOC palette and with notes in it; empty notes are left out."""
     if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
         raise ValueError(f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}.")
+    texts = PngInfo()
+    for key, value in notes.items():
+        if value:
+            texts.add_text(key, value)
     with replacing(path) as partial:
-        palette_image(mask).save(partial, format="PNG")
+        palette_image(mask).save(partial, format="PNG", pnginfo=texts)
 
 
 def palette_image(mask: Mask) -> Image.Image:

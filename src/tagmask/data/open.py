@@ -1,12 +1,23 @@
 """From settings to a catalog."""
 
+from pathlib import Path
+
 from tagmask.config import DataSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
+from tagmask.pipeline import layout
 
 
 def open_catalog(settings: DataSettings) -> Catalog:
-    """The catalog that ``settings`` describe; readers are imported on demand."""
+    """The catalog that ``settings`` describe, with the corrections in the folder of its run."""
+    catalog = read_catalog(settings)
+    out: Path | None = getattr(settings, "out", None)
+    folder = out / layout.CORRECTIONS if out is not None else None
+    return catalog.corrected(folder) if folder is not None and folder.is_dir() else catalog
+
+
+def read_catalog(settings: DataSettings) -> Catalog:
+    """The catalog as the data have it; readers are imported on demand."""
     if settings.data == "scenes":
         from tagmask.scenes.catalog import Scenes
 

@@ -11,6 +11,7 @@ AFFINITY = "3_affinity"
 PSEUDO = "4_pseudo"
 SEGMENTER = "5_segmenter"
 PREDICTIONS = "6_predictions"
+CORRECTIONS = "corrections"
 FOLDERS = (TOKENS, CLASSIFIER, SEEDS, AFFINITY, PSEUDO, SEGMENTER, PREDICTIONS)
 SCORES = "scores.json"
 CURVE = "scores.png"
@@ -26,6 +27,7 @@ BROKEN = "broken_images.json"
 REGIONS = "regions"  # in AFFINITY
 REGIONS_PICTURE = "regions.png"
 BACKGROUND = "background.json"  # in PSEUDO
+CORRECTED_TAGS = "tags.json"  # in CORRECTIONS
 
 BEGUN = "begun.json"  # what a stage is made from, in its folder
 DONE = "done.json"

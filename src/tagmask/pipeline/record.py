@@ -27,6 +27,7 @@ Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it
 CONTENTS = f"{INPUT}contents of "  # earlier notes have only sizes
 _QUICK_BYTES = 256e6  # so much is hashed at every start
+CORRECTIONS = f"{INPUT}corrections"
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "tokens_limit"),
@@ -78,6 +79,13 @@ def image_parts(catalog: Catalog) -> Parts:
     """Names and tags, and the images themselves."""
     sizes = digest(str(_size(catalog.item(i).image)) for i in range(len(catalog)))
     return dict(zip(IMAGES, (catalog.fingerprint(), sizes), strict=True))
+
+
+def correction_parts(catalog: Catalog) -> Parts:
+    """The pixels that a person has corrected; nothing if there are none."""
+    digests = {catalog.name(i): catalog.correction_digest(i) for i in range(len(catalog) if catalog.corrections else 0)}
+    lines = [f"{name} {sha}" for name, sha in sorted(digests.items()) if sha]
+    return {CORRECTIONS: digest(lines)} if lines else {}
 
 
 def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
@@ -197,7 +205,7 @@ class Record:
             before = self._note()
             changed = differences(before["made_from"], parts)
             if changed:
-                return Status("redo", changed)
+                return self._changed(changed)
             # earlier notes have no hash of the content
             if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
                 return Status("done")
@@ -206,8 +214,13 @@ class Record:
             return Status("redo" if self.products == layout.MODEL or lacks_note else "resume", why)
         if self.begun.is_file():
             changed = differences(read_object(self.begun), {**parts, **where})
-            return Status("redo", changed) if changed else Status("resume")
+            return self._changed(changed) if changed else Status("resume")
         return Status("resume" if self.folder.is_dir() and not self.prefix else "new")
+
+    def _changed(self, why: tuple[str, ...]) -> Status:
+        """Everything is redone, but of corrected photos only those whose corrections changed: the stage knows them."""
+        per_photo = why == (f"{CORRECTIONS.removeprefix(INPUT)} changed",) and self.products == "**/*.png"
+        return Status("resume" if per_photo else "redo", why)
 
     def _has_note(self) -> bool:
         """Whether there is a made_by.json that can be read."""

@@ -25,7 +25,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import only_one, read_json
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import plan
-from tagmask.pipeline.record import INPUT, Parts, Record, Status, places, shorten
+from tagmask.pipeline.record import CORRECTIONS, INPUT, Parts, Record, Status, places, shorten
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
 from tagmask.stages.pool import launched_shard
 
@@ -152,7 +152,8 @@ def _or_as_before(record: Record) -> Iterator[None]:
 def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
     """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
-    network = {name: value for name, value in parts.items() if name.startswith(("affinity.", "alpha_", INPUT))}
+    used = ("affinity.", "alpha_", INPUT)
+    network = {name: value for name, value in parts.items() if name.startswith(used) and name != CORRECTIONS}
     record.sweep()
     status = record.status(network, {}, settings.restart)
     if status.state == "redo":

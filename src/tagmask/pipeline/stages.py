@@ -23,7 +23,7 @@ from tagmask import config
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.pipeline import layout
-from tagmask.pipeline.record import INPUT, Parts, Record, image_parts, mask_parts
+from tagmask.pipeline.record import INPUT, Parts, Record, correction_parts, image_parts, mask_parts
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Stage:
     function: str  # module:function
     reads: tuple[str, ...] = ()  # the stages it is made from, besides the images
     unit: Literal["steps", "images", "page"] = "images"
+    corrected: bool = False  # keeps or learns from pixels that a person has corrected
     scores: bool = False  # compares with masks: left out if the data have none
     photo: tuple[type[Any], str] | None = None  # settings and module:function of the form for a single photo
 
@@ -68,11 +69,11 @@ STAGES: list[Stage] = [
           "tagmask.stages.seeds:seed_catalog", reads=("train",),
           photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo")),
     Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", config.PseudoSettings,
-          "tagmask.stages.pseudo:make_pseudo", reads=("seeds",)),
+          "tagmask.stages.pseudo:make_pseudo", reads=("seeds",), corrected=True),
     Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, config.SegmentSettings,
-          "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps"),
+          "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps", corrected=True),
     Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", config.PredictSettings,
-          "tagmask.stages.predict:predict_catalog", reads=("segment",),
+          "tagmask.stages.predict:predict_catalog", reads=("segment",), corrected=True,
           photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
     Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
           "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
@@ -100,6 +101,7 @@ class Inputs:
             made_from = row.part("made_from")
             parts: Parts = {**(made_from(row.settings_of(self.settings)) if made_from else {}), **self._images}
             parts |= self._masks if row.scores else {}
+            parts |= self._corrections if row.corrected else {}
             reads = {stage(name).title: self._stamp(name) for name in row.reads if stage(name).products != layout.MODEL}
             self._parts[row.name] = parts | {f"{INPUT}{title}": stamp for title, stamp in reads.items()}
         return self._parts[row.name]
@@ -116,6 +118,10 @@ class Inputs:
     @cached_property
     def _masks(self) -> Parts:
         return mask_parts(self.settings, self.catalog)
+
+    @cached_property
+    def _corrections(self) -> Parts:
+        return correction_parts(self.catalog)
 
     def _stamp(self, name: str) -> str:
         """What identifies the files of a stage; networks are identified by their content, in ``made_from``."""

@@ -11,6 +11,8 @@ from tqdm import tqdm
 
 from tagmask.config import parse_shard
 from tagmask.data.catalog import Catalog
+from tagmask.data.corrections import digest_in
+from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError, enough_memory
 from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
@@ -74,6 +76,11 @@ def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:
     except TagmaskError:
         return False
     return True
+
+
+def is_current(file: Path, catalog: Catalog, i: int) -> bool:
+    """Whether the mask of item ``i`` is there, and made with what a person has corrected in it."""
+    return is_readable(read_mask, file, len(catalog.classes)) and digest_in(file) == catalog.correction_digest(i)
 
 
 def split_tags(tags: str | None) -> list[str] | None:

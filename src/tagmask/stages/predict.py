@@ -15,7 +15,8 @@ from PIL import Image as Pillow
 
 from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import read_image, read_mask, strip_suffix, walk, write_mask
+from tagmask.data.corrections import fix
+from tagmask.data.images import read_image, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
 from tagmask.data.tokens import Tokens, TokenStore
@@ -27,7 +28,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.stages.images import Image, Made, each_image, is_readable, match_classes, share_of, split_tags
+from tagmask.stages.images import Image, Made, each_image, is_current, is_readable, match_classes, share_of, split_tags
 from tagmask.stages.probabilities import Probabilities, head_probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
@@ -71,7 +72,7 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
         write_section(settings.out / layout.CONFIG, "predict", settings)
-    todo = [i for i, file in masks.items() if not is_readable(read_mask, file, len(catalog.classes))]
+    todo = [i for i, file in masks.items() if not is_current(file, catalog, i)]
     if settings.probabilities:
         todo = sorted({*todo, *(i for i in indices if not is_readable(read_probabilities, chances_files[i]))})
     done.kept = len(indices) - len(todo)
@@ -96,12 +97,17 @@ def _predict_image(
     i: int,
 ) -> None:
     """Write the mask of item ``i``."""
-    image = catalog.load_image(i)
+    image, folder = catalog.load_image(i), settings.out / layout.PREDICTIONS
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
     with enough_memory(catalog.name(i), _SMALLER):
         chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
-        _write(settings.out / layout.PREDICTIONS, catalog.name(i), chances, settings.probabilities)
+        name, mask = catalog.name(i), chances.argmax(0).astype(np.uint8)
+        if settings.probabilities:
+            write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
+        mask = fix(mask, catalog.load_correction(i), name, unsure=False)
+        # it comes last, because it marks the image as done
+        write_mask(label_file(folder, name), mask, correction=catalog.correction_digest(i))
 
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
@@ -173,13 +179,6 @@ def _chances(
     chances = chances if labels is None else chances[labels]
     refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr")}
     return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances
-
-
-def _write(folder: Path, name: str, chances: Probabilities, keep: bool) -> None:
-    """The mask comes last, because it marks the image as done."""
-    if keep:
-        write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
-    write_mask(label_file(folder, name), chances.argmax(0).astype(np.uint8))
 
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:

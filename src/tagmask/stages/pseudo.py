@@ -27,8 +27,9 @@ from tqdm import tqdm
 from tagmask.acr.localize import affinity
 from tagmask.config import MapSettings, PseudoSettings, check, write_section
 from tagmask.data.catalog import Catalog
+from tagmask.data.corrections import fix
 from tagmask.data.datasets import to_tensor
-from tagmask.data.images import read_mask, write_mask
+from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
@@ -42,7 +43,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring.threshold import choosers
-from tagmask.stages.images import Image, Made, each_image, is_readable, share_of
+from tagmask.stages.images import Image, Made, each_image, is_current, share_of
 from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import count_processes, launched_shard, single_process
 from tagmask.stages.probabilities import resized
@@ -93,7 +94,7 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     files = [folder / layout.BACKGROUND, *labels.values()]
     record.Record(folder, "**/*.png").claim(parts, catalog, "pseudo labels", settings.restart, files)
     background = _background(catalog, settings, folder)
-    todo = [i for i, file in labels.items() if not is_readable(read_mask, file, len(catalog.classes))]
+    todo = [i for i, file in labels.items() if not is_current(file, catalog, i)]
     done = Pseudo("pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background)
     work = partial(label_image, catalog, settings, background)
     done.skipped = each_image(work, catalog, todo, settings.processes, "pseudo", shard[0] > 0)
@@ -111,7 +112,9 @@ def label_image(catalog: Catalog, settings: PseudoSettings, background: float | 
     if settings.unsure:
         plain = _behind(as_float(seeds["plain"]), settings)
         labels = agreement(labels, _label(image, classes, plain, background, crf, settings.crf_size))
-    write_mask(label_file(settings.out / layout.PSEUDO, catalog.name(i)), labels)
+    name, correction = catalog.name(i), catalog.correction_digest(i)
+    labels = fix(labels, catalog.load_correction(i), name)
+    write_mask(label_file(settings.out / layout.PSEUDO, name), labels, correction=correction)
 
 
 def _label(

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from tagmask.config import SegmentSettings
 from tagmask.data.catalog import Catalog
+from tagmask.data.corrections import fix
 from tagmask.data.datasets import read_pair
 from tagmask.data.tokens import Tokens
 from tagmask.errors import ImageError, TagmaskError
@@ -29,7 +30,13 @@ from tagmask.pipeline import layout
 from tagmask.training.loop import total_steps
 
 MOST_BYTES = 3e9  # of tokens held in memory; of more photos a random part of the cells is taken
+TOUCHED = 0.25  # cells of which a person has labelled so much are taken as labelled by them
 UNKNOWN = 0.5  # cells with a larger share of unsure pixels are left out
+
+
+PART = 0.25  # of the cells drawn in a step that are corrected ones, as far as there are enough
+OFTEN = 100.0  # times that a corrected cell is drawn as often as another, at most
+Odds = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass
@@ -39,6 +46,15 @@ class Cells:
     features: Tensor  # (M, F) float16
     labels: Tensor  # (M, K) float16, soft
     allowed: Tensor  # (M, K) bool: background and the tags of the cell's photo
+    corrected: Tensor  # (M,) bool: a person has labelled a part of the cell
+
+    def odds(self) -> "Odds | None":
+        """How often each cell is drawn, added up (M,): corrected ones more often; None if there are none."""
+        count, total = int(self.corrected.sum()), len(self.corrected)
+        if not count:
+            return None
+        often = min(OFTEN, max(1.0, PART / (1 - PART) * (total - count) / count))
+        return np.cumsum(np.where(self.corrected.numpy(), often, 1.0))
 
 
 def soft_labels(mask: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:
@@ -60,28 +76,34 @@ def gather_cells(
 ) -> tuple[Cells, dict[str, str]]:
     """Tokens and soft labels of every photo; photos that cannot be used are returned with the reason."""
     features, targets, allowed, broken = list[Tensor](), list[Tensor](), list[Tensor](), dict[str, str]()
+    corrected = list[Tensor]()
     most = None
     for i in tqdm(range(len(catalog)), desc="tokens", unit="image"):
         try:
             _, mask = read_pair(catalog, i, labels)
-            tokens = tokens_of(i)
+            tokens, correction = tokens_of(i), catalog.load_correction(i)
+            person = fix(np.full_like(mask, UNSURE), correction, catalog.name(i))
         except ImageError as error:
             broken[catalog.name(i)] = str(error)
             continue
         shares, known = soft_labels(mask, tokens.grid, model.num_classes)
+        told, by_person = soft_labels(person, tokens.grid, model.num_classes)
+        touched = by_person >= TOUCHED
+        shares, known = torch.where(touched[:, None], told, shares), torch.where(touched, 1.0, known)
         cells = torch.nonzero(known >= UNKNOWN).flatten()
         most = most or max(16, int(MOST_BYTES / (2 * tokens.values.shape[-1] * len(catalog))))
         if len(cells) > most:
             order = torch.from_numpy(np.random.default_rng([seed, i]).permutation(len(cells))[:most])
-            cells = cells[order.sort().values]
+            cells = torch.cat([cells[order], torch.nonzero(touched).flatten()]).unique()
         tags = torch.zeros(model.num_classes, dtype=torch.bool)
         tags[[0, *(tag + 1 for tag in catalog.tags(i))]] = True
         features.append(tokens.values[0, cells].half())
         targets.append(shares[cells].half())
         allowed.append(tags.expand(len(cells), -1))
+        corrected.append(touched[cells])
     if not features:
         raise TagmaskError(f"no photo can be learnt from; the first because: {next(iter(broken.values()), 'none')}")
-    return Cells(torch.cat(features), torch.cat(targets), torch.cat(allowed)), broken
+    return Cells(torch.cat(features), torch.cat(targets), torch.cat(allowed), torch.cat(corrected)), broken
 
 
 def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path) -> dict[str, float]:
@@ -95,8 +117,8 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
     loss = 0.0
     for turn in range(settings.rounds + 1):
         if turn:
-            labels = _answers(model, cells)
-        for step, loss in _fit(model, cells.features, labels, settings, steps, turn):
+            labels = torch.where(cells.corrected[:, None], cells.labels, _answers(model, cells))
+        for step, loss in _fit(model, cells, labels, settings, steps, turn):
             bar.update()
             if step % settings.log_every == 0 or step == steps:
                 seconds = round(time.monotonic() - began, 2)
@@ -110,14 +132,15 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
 
 
 def _fit(
-    model: HeadSegmenter, features: Tensor, labels: Tensor, settings: SegmentSettings, steps: int, turn: int
+    model: HeadSegmenter, cells: Cells, labels: Tensor, settings: SegmentSettings, steps: int, turn: int
 ) -> Iterator[tuple[int, float]]:
     """One training of the head, from where it is; yields the step and its loss."""
     optimizer = torch.optim.AdamW(model.linear.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    features, odds = cells.features, cells.odds()
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * (1 - step / steps)
-        chosen = _draw(settings, turn * steps + step, len(features), settings.cells)
+        chosen = _draw(settings, turn * steps + step, len(features), settings.cells, odds)
         scores = model.logits_of(features[chosen].to(model.shift.device).float()).log_softmax(-1)  # (B, K)
         loss = -(labels[chosen].to(scores) * scores).sum(-1).mean()
         optimizer.zero_grad()
@@ -138,7 +161,10 @@ def _answers(model: HeadSegmenter, cells: Cells) -> Tensor:
     return torch.cat(parts)
 
 
-def _draw(settings: SegmentSettings, step: int, total: int, count: int) -> Tensor:
-    """Random cells of a step, a function of the seed and the step alone."""
+def _draw(settings: SegmentSettings, step: int, total: int, count: int, odds: Odds | None = None) -> Tensor:
+    """Random cells of a step, a function of the seed, the step and the odds alone."""
     generator = np.random.default_rng([settings.seed, step + 1, 7])
+    if odds is not None:
+        places = np.searchsorted(odds, generator.random(min(count, total)) * odds[-1], side="right")
+        return torch.from_numpy(places.clip(max=total - 1))
     return torch.from_numpy(generator.integers(0, total, min(count, total)))
