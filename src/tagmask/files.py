@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
+from xml.etree import ElementTree
 
 from tagmask.errors import TagmaskError
 
@@ -110,6 +111,16 @@ def read_text(path: Path, errors: str = "strict") -> str:
     except (OSError, MemoryError) as error:
         why = error.strerror if isinstance(error, OSError) else "there is not enough memory"
         raise TagmaskError(f"{path} cannot be read ({why}); check the path.") from None
+
+
+def parse_xml(text: str, source: Path | str) -> ElementTree.Element:
+    """The root of an XML text. Entities of its own are refused: a few lines of them can stand for gigabytes."""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise TagmaskError(f"{source} declares a document type or entities, which are not read; remove them.")
+    try:
+        return ElementTree.fromstring(text)
+    except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
+        raise TagmaskError(f"{source} is not valid XML ({error}); repair it or make it again.") from None
 
 
 def read_object(path: Path, **forms: type | tuple[type, ...]) -> dict[str, Any]:

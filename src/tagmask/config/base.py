@@ -153,7 +153,8 @@ class DataSettings(Settings):
     images: Path | None = None
     """folder, coco: the folder of images."""
     tags: Path | None = None
-    """folder: CSV, JSON or JSONL with a file and its tags per row; without it, one sub-folder per tag."""
+    """folder: a table of files and tags, a file or folder of another tool (docs/exchange.md), or "embedded" for the
+    keywords in the photos; without it, one sub-folder per tag."""
     masks: Path | None = None
     """folder: masks (palette PNG) named like the images, for scoring only."""
     root: Path | None = None
@@ -183,7 +184,7 @@ class DataSettings(Settings):
         for name, path in paths.items():
             if path is None:
                 continue
-            if not path.exists():
+            if not path.exists() and (name, path) != ("tags", Path("embedded")):
                 mistakes.append(f"--{name} {path} does not exist; check the path.")
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])

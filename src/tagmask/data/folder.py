@@ -5,17 +5,22 @@ What only makes it smaller (an image that is missing or has no tags) is left out
 """
 
 import os
+import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tagmask.config.base import within
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import strip_suffix, walk
+from tagmask.data.keywords import EMBEDDED, embedded_table
 from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
 from tagmask.data.table import Row, Table, read_table
 from tagmask.errors import TagmaskError
 
+_UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")  # Label Studio puts this before the names of uploads
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
 
 
@@ -32,20 +37,21 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
 
     Args:
         images: the folder; images may lie in sub-folders, at any depth.
-        tags: a CSV, TSV, JSON or JSONL table (see ``tagmask.data.table``) with paths relative to ``images``,
-            with or without suffix; None if ``images`` has one sub-folder per tag, named after it.
+        tags: a table (see ``tagmask.data.table``) with paths relative to ``images``, with or without suffix; a file
+            or folder of another tool (see ``tagmask.data.tools``); ``embedded`` for the keywords in the photos; None
+            if ``images`` has one sub-folder per tag, named after it.
         masks: a folder with a PNG for each image, at the same relative path; 0 is background, 255 unsure,
             and k the k-th class.
     """
     odd: list[str] = []
     files = _list_files(images, odd)
     mistakes = Mistakes(tags or images)
-    table = read_table(tags, mistakes) if tags else _table_of_folders(files)
+    table = _read_tags(tags, images, files, mistakes)
     classes = sorted({tag for row in table.rows for tag in row.tags} | set(table.columns))
-    photos, missing = _locate(table.rows, files, images, mistakes)
+    photos, missing = _locate(table, files, images, mistakes)
     mistakes.raise_if_any()
     if not classes:
-        raise TagmaskError(f"{tags or images} contains no tags; {_LAYOUTS}.")
+        raise TagmaskError(f"{images if tags in (None, EMBEDDED) else tags} contains no tags; {_LAYOUTS}.")
     tagged = [photo for photo in photos if photo.row.tags]
     _refuse_nothing(tagged, missing, images, tags)
     names = [strip_suffix(photo.path) for photo in tagged]
@@ -79,6 +85,42 @@ def _list_files(root: Path, odd: list[str]) -> dict[str, list[str]]:
     return files
 
 
+def _read_tags(tags: Path | None, images: Path, files: dict[str, list[str]], mistakes: Mistakes) -> Table:
+    if tags is None:
+        return _table_of_folders(files)
+    if tags == EMBEDDED:
+        return embedded_table(images, (path for paths in files.values() for path in paths))
+    if not tags.is_dir():
+        table = read_table(tags, mistakes)
+        return Table(_below(tags, images, tags.parent, table), (), loose=True) if table.loose else table
+    rows: list[Row] = []
+    for path in _tag_files(tags):
+        of_file = Mistakes(path)
+        if (table := read_table(path, of_file)).loose:  # others are no files of a tool
+            of_file.raise_if_any()
+            place = os.path.relpath(path, tags)
+            rows += [Row(f"{place}, {row.place}", row.file, row.tags) for row in _below(path, images, tags, table)]
+    if not rows:
+        raise TagmaskError(f"{tags} holds no tags of a tool that is known here; name the file with the tags itself.")
+    return Table(rows, (), loose=True)
+
+
+def _tag_files(folder: Path) -> list[Path]:
+    """The files of a tool in a folder: one for all images, one for each part, or one for each image."""
+    paths = [folder / path for path in sorted(walk(folder))]
+    for known in (("annotations.xml",), ("samples.json",), ("metadata.jsonl", "metadata.csv")):
+        if found := [path for path in paths if path.name in known]:
+            return found
+    return [path for path in paths if path.suffix.lower() == ".json"]
+
+
+def _below(path: Path, images: Path, root: Path, table: Table) -> list[Row]:
+    """The rows of a tool's file, with paths from ``images`` if the file lies there, else from ``root``."""
+    start = images if within(path, images) else root
+    folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(start))
+    return [Row(row.place, os.path.normpath(os.path.join(folder, row.file)), row.tags) for row in table.rows]
+
+
 def _table_of_folders(files: dict[str, list[str]]) -> Table:
     """The first folder of each picture's path as its only tag; pictures beside the folders have none."""
     pictures = (path for paths in files.values() for path in paths if strip_suffix(path) != path)
@@ -86,18 +128,20 @@ def _table_of_folders(files: dict[str, list[str]]) -> Table:
 
 
 def _locate(
-    rows: Iterable[Row], files: dict[str, list[str]], images: Path, mistakes: Mistakes
+    table: Table, files: dict[str, list[str]], images: Path, mistakes: Mistakes
 ) -> tuple[list[_Photo], list[str]]:
     """The rows whose image exists, and the entries of those whose image is missing; names must be unique."""
     photos: list[_Photo] = []
     missing: list[str] = []
     owners: dict[str, _Photo] = {}
-    for row in rows:
-        paths = _matches(row.file, files, images)
+    find = _Tails(files).find if table.loose else partial(_matches, files=files)
+    for row in table.rows:
+        paths = find(_normal(row.file, images))
         if not paths:
             missing.append(row.file)
         elif len(paths) > 1:
-            mistakes.add("ambiguous", row.place, f'"{row.file}" may be {" or ".join(paths)}; write the suffix')
+            remedy = "rename one" if table.loose else "write the suffix"
+            mistakes.add("ambiguous", row.place, f'"{row.file}" may be {" or ".join(paths)}; {remedy}')
         else:
             photo = _Photo(row, paths[0])
             first = owners.setdefault(strip_suffix(photo.path), photo)
@@ -109,17 +153,42 @@ def _locate(
     return photos, missing
 
 
-def _matches(entry: str, files: dict[str, list[str]], images: Path) -> list[str]:
-    """The files that an entry may mean: by exact path, else ignoring case; without suffix, by stem."""
+def _normal(entry: str, images: Path) -> str:
+    """An entry as a path below the images, with "/"."""
     path = os.path.normpath(entry.strip().replace("\\", "/"))
     if os.path.isabs(path):
         path = os.path.relpath(path, os.path.abspath(images))
-    path = path.replace(os.sep, "/")
+    return path.replace(os.sep, "/")
+
+
+def _matches(path: str, files: dict[str, list[str]]) -> list[str]:
+    """The files that a path may mean: the exact one, else ignoring case; without suffix, by stem."""
     candidates = files.get(strip_suffix(path), [])
     if strip_suffix(path) == path:
         return candidates
     exact = [file for file in candidates if file == path]
     return exact or [file for file in candidates if file.lower() == path.lower()]
+
+
+class _Tails:
+    """Finds files of which a tool knows a longer path, from its own root, or a shorter one, without folders."""
+
+    def __init__(self, files: dict[str, list[str]]) -> None:
+        self._same_name: dict[str, list[str]] = {}
+        for path in (path for paths in files.values() for path in paths):
+            self._same_name.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def find(self, path: str) -> list[str]:
+        """The exact file, else the longest path that ``path`` ends with, else all that end with ``path``."""
+        uploaded = _UPLOAD.sub("", path)
+        for known in (path, uploaded) if uploaded != path else (path,):
+            files = self._same_name.get(known.rpartition("/")[2], [])
+            shorter = [file for file in files if f"/{known}".endswith(f"/{file}")]
+            if shorter:
+                return [max(shorter, key=len)]
+            if longer := [file for file in files if file.endswith(f"/{known}")]:
+                return longer
+        return []
 
 
 def _refuse_nothing(tagged: list[_Photo], missing: list[str], images: Path, tags: Path | None) -> None:

@@ -9,7 +9,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -95,9 +95,16 @@ def read_image(path: Path) -> Picture:
 
 def image_size(path: Path) -> tuple[int, int]:
     """Height and width of a picture as its file says, without decoding it."""
+    with opened(path) as image:
+        return image.height, image.width
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """A picture of which only the head is read; ImageError if that cannot be."""
     try:
         with Image.open(path, formats=_usable(_FORMATS)) as image:
-            return image.height, image.width
+            yield image
     except Exception as error:  # as in _decode
         raise ImageError(f"{path} cannot be read ({error}); copy it again, or remove it.") from None
 

@@ -4,22 +4,27 @@ CSV     file,tags            with tags separated by ";" or "|"
         file,cat,dog,…       one column per class with 0 or 1
 JSON    {"a.jpg": ["dog"]}   or [{"file": "a.jpg", "tags": ["dog"]}, …]
 JSONL   {"file": "a.jpg", "tags": ["dog"]} on each line
+
+Files of other tools are known by what they contain: see ``tagmask.data.tools``.
 """
 
+import ast
 import csv
 import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tagmask.data.report import Mistakes
+from tagmask.data.tools import TAG_COLUMNS, Entry, cvat_entries, json_entries, line_entries
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text
 
-_FILE_HEADERS = ("file", "filename", "image")
+_FILE_HEADERS = ("file", "filename", "image", "file_name")
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
 
 
@@ -36,10 +41,15 @@ class Row:
 class Table:
     rows: list[Row]
     columns: tuple[str, ...]  # classes named by the header; empty if the rows list their tags
+    loose: bool = False  # made by a tool that may know the images by longer or shorter paths
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it is in the file, so that repeated keys are seen."""
+class _Object(dict[str, Any]):
+    """A JSON object with all its pairs, so that repeated keys are seen."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
 
 
 def read_table(path: Path, mistakes: Mistakes) -> Table:
@@ -50,11 +60,13 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
         ".json": _read_json,
         ".jsonl": _read_jsonl,
         ".ndjson": _read_jsonl,
+        ".xml": _read_cvat,
+        ".zip": _read_cvat,
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise TagmaskError(f"{path} has no known suffix; tags are read from {', '.join(readers)} files.")
-    table = reader(path, read_text(path), mistakes)
+    table = reader(path, "" if reader is _read_cvat else read_text(path), mistakes)
     _check_rows(table.rows, mistakes)
     return table
 
@@ -65,7 +77,9 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     cells = _numbered(path, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
     place, header = next(cells, ("line 1", []))
     header = [name.strip() for name in header]
-    columns = _class_columns(header, place, mistakes)
+    metadata = _metadata_columns(header)
+    columns = () if metadata else _class_columns(header, place, mistakes)
+    file_at, tags_at = metadata or (0, 1)
     rows = []
     for place, row in cells:
         if len(row) != len(header):
@@ -74,9 +88,25 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
         elif columns:
             rows.append(Row(place, row[0], tuple(_marked(row, columns, place, mistakes))))
         else:
-            tags = re.split("[;|]", row[1]) if row[1].strip() else ()
-            rows.append(Row(place, row[0], _clean(tags, place, mistakes)))
-    return Table(rows, columns)
+            rows.append(Row(place, row[file_at], _clean(_split(row[tags_at]), place, mistakes)))
+    return Table(rows, columns, loose=metadata is not None)
+
+
+def _metadata_columns(header: list[str]) -> tuple[int, int] | None:
+    """Where Hugging Face's metadata.csv has files and tags; None for another table."""
+    column = next((name for name in TAG_COLUMNS if name in header), None)
+    return (header.index("file_name"), header.index(column)) if "file_name" in header and column else None
+
+
+def _split(cell: str) -> Sequence[str]:
+    """The tags of a cell: separated by ; or |, or a list as JSON or Python writes it."""
+    if cell.strip().startswith("["):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                value = read(cell)
+                if isinstance(value, list) and all(isinstance(tag, str) for tag in value):
+                    return value
+    return re.split("[;|]", cell) if cell.strip() else ()
 
 
 def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
@@ -130,7 +160,7 @@ def _clean(tags: Sequence[str], place: str, mistakes: Mistakes) -> tuple[str, ..
 
 def _parse(path: Path, text: str, line: int = 0) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_Pairs)
+        return json.loads(text, object_pairs_hook=_Object)
     except RecursionError:
         raise TagmaskError(f"{path} has lists within lists, too deep to read; write a row for each image.") from None
     except json.JSONDecodeError as error:
@@ -142,32 +172,41 @@ def _parse(path: Path, text: str, line: int = 0) -> Any:
 
 def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
     value = _parse(path, text)
-    if isinstance(value, _Pairs):
-        entries = [(f"entry {number}", file, tags) for number, (file, tags) in enumerate(value, 1)]
-    elif isinstance(value, list):
-        entries = [_entry(f"entry {number}", item) for number, item in enumerate(value, 1)]
-    else:
-        raise TagmaskError(f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".')
-    return Table([row for entry in entries if (row := _json_row(*entry, mistakes))], ())
+    if (entries := json_entries(path, value)) is not None:
+        return _table(entries, mistakes, loose=True)
+    if isinstance(value, _Object):
+        return _table([(f"entry {number}", *pair) for number, pair in enumerate(value.pairs, 1)], mistakes)
+    if isinstance(value, list):
+        return _table([_entry(f"entry {number}", item) for number, item in enumerate(value, 1)], mistakes)
+    raise TagmaskError(f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".')
 
 
 def _read_jsonl(path: Path, text: str, mistakes: Mistakes) -> Table:
     numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    entries = [_entry(f"line {number}", _parse(path, line, number)) for number, line in numbered]
-    return Table([row for entry in entries if (row := _json_row(*entry, mistakes))], ())
+    lines = [(f"line {number}", _parse(path, line, number)) for number, line in numbered]
+    if (entries := line_entries(path, lines)) is not None:
+        return _table(entries, mistakes, loose=True)
+    return _table([_entry(*line) for line in lines], mistakes)
 
 
-def _entry(place: str, value: Any) -> tuple[str, Any, Any]:
-    fields = dict(value) if isinstance(value, _Pairs) else {}
+def _read_cvat(path: Path, _: str, mistakes: Mistakes) -> Table:
+    return _table(cvat_entries(path), mistakes, loose=True)
+
+
+def _entry(place: str, value: Any) -> Entry:
+    fields = value if isinstance(value, _Object) else {}
     return place, fields.get("file"), fields.get("tags")
 
 
-def _json_row(place: str, file: Any, tags: Any, mistakes: Mistakes) -> Row | None:
-    listed = isinstance(tags, list) and not isinstance(tags, _Pairs) and all(isinstance(tag, str) for tag in tags)
-    if not isinstance(file, str) or not listed:
-        mistakes.add("object", place, 'an entry needs "file" (a string) and "tags" (a list of strings)')
-        return None
-    return Row(place, file, _clean(tags, place, mistakes))
+def _table(entries: Sequence[Entry], mistakes: Mistakes, loose: bool = False) -> Table:
+    names = ("the path of an image", "tags") if loose else ('"file"', '"tags"')
+    rows = []
+    for place, file, tags in entries:
+        if isinstance(file, str) and isinstance(tags, list) and all(isinstance(tag, str) for tag in tags):
+            rows.append(Row(place, file, _clean(tags, place, mistakes)))
+        else:
+            mistakes.add("object", place, f"an entry needs {names[0]} (a string) and {names[1]} (a list of strings)")
+    return Table(rows, (), loose)
 
 
 def _check_rows(rows: list[Row], mistakes: Mistakes) -> None:
