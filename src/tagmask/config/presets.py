@@ -82,7 +82,7 @@ _OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are fro
         "fixed_views": True,
         "size": 280,
         "optimizer": "adamw",
-        "lr": 1e-4,
+        "lr": 2e-4,
         "head_lr": 10.0,
         "weight_decay": 0.02,
         "warmup": 10,
@@ -90,7 +90,8 @@ _OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are fro
         "epochs": 6.0,
         "val_every": 3.0,
     },
-    "seeds": {"method": "weighted", "affinity_steps": 2},  # better than ACR's maps on photos: docs/own-photos.md
+    # better than ACR's maps on photos: docs/own-photos.md
+    "seeds": {"method": "weighted", "affinity_steps": 2, "affinity_blocks": (6, 11)},
     "pseudo": {"method": "crf", "rule": "otsu", "crf_size": 256},
     "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 600},
     "predict": {"scales": (1.0,), "flip": False, "use_tags": True, "crf_size": 256},
