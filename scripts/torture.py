@@ -25,6 +25,7 @@ from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TQDM_MININTERVAL": "1"}
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -32,6 +33,10 @@ import tagmask.stages.predict
 import tagmask.stages.pseudo
 import tagmask.training.segmenter  # noqa: F401  loaded once: cases are forked
 from tagmask.cli import main
+from tagmask.data.corrections import TagChange, read_labels, read_tags, write_labels, write_tags
+from tagmask.data.images import read_mask
+from tagmask.pipeline import layout
+from tagmask.pipeline.layout import label_file
 from tagmask.scenes.catalog import Scenes
 
 SMALL = [
@@ -189,6 +194,29 @@ def interrupts(case: Case) -> None:
     case.run([*SCENES, "--out", str(out)], prepare=alarm)
     case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "it does not resume")
     case.expect(products(out) == products(case.reference), "other files after Ctrl-C")
+
+
+def saves(case: Case) -> None:
+    """Killed while the explorer saves corrections; the last whole ones are there, and `run` takes them."""
+    out = case.folder / "run"
+    shutil.copytree(case.reference, out)
+    scenes, folder = Scenes(6), out / layout.CORRECTIONS
+    name, shape = scenes.name(0), scenes.load_image(0).shape[:2]
+
+    def save() -> None:
+        for turn in range(100_000):
+            write_labels(folder, name, np.full(shape, turn % 3, np.uint8))
+            write_tags(folder, {name: TagChange((scenes.classes[turn % 3],))}, scenes.classes, scenes.identity)
+
+    for _ in range(case.random.randint(1, 5)):
+        case.run(["explore"], after=case.random.uniform(0, 0.3), prepare=save)
+    labels = read_labels(folder, name, len(scenes.classes))
+    case.expect(labels is None or len(np.unique(labels)) == 1, "a correction is a mixture of two")
+    read_tags(folder, scenes.classes, scenes.identity)
+    case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "it does not run with the corrections")
+    if labels is not None:
+        mask = read_mask(label_file(out / layout.PSEUDO, name), len(scenes.classes))
+        case.expect(bool((mask == labels).all()), "the pseudo label does not hold the correction")
 
 
 GARBAGE = [b"", b"[]", b"{}", b"null", b"9" * 5000, b"[" * 99_999, b"\xff\xfe", b"\0" * 50, b'{"step": []}', b"x = ["]
@@ -394,6 +422,7 @@ KINDS: dict[str, tuple[Callable[[Case], None], int]] = {  # how often each is tr
     "own photos": (own_photos, 5),
     "settings": (settings, 4),
     "surroundings": (surroundings, 2),
+    "saves": (saves, 2),
 }
 
 
