@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--photos", type=int, default=1000)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None or importlib.util.find_spec("playwright") is None:
