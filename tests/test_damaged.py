@@ -25,7 +25,7 @@ from tagmask.data.folder import read_folder
 from tagmask.data.images import write_mask
 from tagmask.data.voc import read_voc
 from tagmask.errors import ImageError, TagmaskError, enough_memory
-from tagmask.export.items import from_folder
+from tagmask.export.items import from_folder, unlistable_name
 from tagmask.export.label_studio import write_label_studio
 from tagmask.files import read_arrays, read_json, read_object
 from tagmask.models.classifier import Classifier
@@ -285,7 +285,11 @@ def test_names_that_lists_and_addresses_cannot_hold(tmp_path: Path) -> None:
     for name in NAMES:
         write_mask(tmp_path / f"{name}.png", np.ones((2, 2), np.uint8))
     catalog, damaged = Catalog(["cat"], NAMES, [[0]] * len(NAMES)), dict[str, str]()
-    assert [item.name for item in from_folder(catalog, tmp_path, damaged, listed=True)] == ["plain", "a b", "f#g"]
+    assert [item.name for item in from_folder(catalog, tmp_path, damaged, unusable=unlistable_name)] == [
+        "plain",
+        "a b",
+        "f#g",
+    ]
     assert list(damaged) == ["c\nd", "#e"]
     write_label_studio(from_folder(catalog, tmp_path, {}), ["cat"], tmp_path / "t.json")
     urls = [task["data"]["image"].partition("d=")[2] for task in json.loads((tmp_path / "t.json").read_text())]

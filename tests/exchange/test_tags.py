@@ -103,3 +103,16 @@ def test_an_xml_for_cvat_by_datumaro(images: Path, tmp_path: Path) -> None:
     dm.Dataset.from_iterable(items, categories=names).export(str(tmp_path / "out"), "cvat", save_media=False)
     (file,) = (tmp_path / "out").rglob("*.xml")
     assert content(read_folder(images, file)) == TAGS
+
+
+def test_files_that_x_anylabeling_saved(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    module: Any = pytest.importorskip(
+        "anylabeling.views.labeling.label_file", reason="x-anylabeling-cvhub is not installed"
+    )
+    for name, tags in TAGS.items():
+        file = images / f"{name}.jpg"
+        module.LabelFile().save(
+            str(file.with_suffix(".json")), [], file.name, 3, 4, None, {"tags": list(tags), "description": ""}
+        )
+    assert content(read_folder(images, images)) == TAGS

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from matplotlib.path import Path as Curve
 from pycocotools import mask as coco_mask
 
-from tagmask.export.contours import doubled_area, outlines, trace
+from tagmask.export.contours import centre_outlines, doubled_area, outlines, trace
 
 
 def region(*rows: str) -> np.ndarray:
@@ -70,3 +71,30 @@ def test_filling_any_region_gives_it_back(given_region: np.ndarray) -> None:
 def test_large_noise() -> None:
     noise = np.random.default_rng(0).random((60, 81)) < 0.7
     assert np.array_equal(filled(outlines(noise), noise.shape), noise)
+
+
+def filled_with_edge(polygons: list[list[tuple[float, float]]], shape: tuple[int, int]) -> np.ndarray:
+    """What tools draw that fill the inside and the pixels that an edge passes."""
+    drawn = np.zeros(shape, bool)
+    rows, columns = np.indices(shape)
+    centres = np.stack([columns.ravel(), rows.ravel()], axis=1) + 0.5
+    for polygon in polygons:
+        drawn |= Curve([*polygon, polygon[0]], closed=True).contains_points(centres).reshape(shape)
+        for (x, y), (end_x, end_y) in zip(polygon, [*polygon[1:], polygon[0]], strict=True):
+            assert x == end_x or y == end_y
+            low, high = sorted([(int(y), int(x)), (int(end_y), int(end_x))])
+            drawn[low[0] : high[0] + 1, low[1] : high[1] + 1] = True
+    return drawn
+
+
+def test_centres_by_hand() -> None:
+    assert centre_outlines(region("...", ".#.", "...")) == [[(1.5, 1.5)] * 4]
+    assert centre_outlines(region("#.", "##")) == [
+        [(0.5, 0.5), (0.5, 0.5), (0.5, 1.5), (1.5, 1.5), (1.5, 1.5), (0.5, 1.5)]
+    ]
+
+
+@settings(deadline=None, max_examples=300)
+@given(hnp.arrays(bool, st.tuples(st.integers(1, 9), st.integers(1, 9))))
+def test_filling_with_the_edge_gives_the_region_back(given: np.ndarray) -> None:
+    assert np.array_equal(filled_with_edge(centre_outlines(given), given.shape), given)

@@ -24,10 +24,15 @@ from tagmask.data.voc import CLASSES, read_voc
 from tagmask.errors import TagmaskError
 from tagmask.export.coco import write_coco
 from tagmask.export.cvat import write_cvat
+from tagmask.export.fiftyone import write_fiftyone
+from tagmask.export.huggingface import write_huggingface
+from tagmask.export.index import write_indices
 from tagmask.export.items import Labelled, from_folder
 from tagmask.export.label_studio import pack, write_label_studio
 from tagmask.export.overlays import write_overlays
 from tagmask.export.voc import write_voc, write_voc_submission
+from tagmask.export.xanylabeling import write_xanylabeling
+from tagmask.export.yolo import write_ultralytics, write_yolo_seg
 from tagmask.files import PARTIAL
 from tagmask.labels import voc_palette
 from tagmask.show.overlay import mask_overlay
@@ -264,6 +269,12 @@ WRITERS = [
     (write_label_studio, "x.json"),
     (write_cvat, "x.zip"),
     (write_overlays, "x"),
+    (write_indices, "x"),
+    (write_ultralytics, "x"),
+    (write_yolo_seg, "x"),
+    (write_fiftyone, "x"),
+    (write_huggingface, "x"),
+    (write_xanylabeling, "x"),
 ]
 
 

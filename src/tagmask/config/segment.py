@@ -14,6 +14,7 @@ from tagmask.config.base import (
     Positive,
     Processes,
     Scales,
+    Seed,
     Settings,
     ShardSettings,
     Share,
@@ -146,20 +147,34 @@ class PredictPhotoSettings(MaskSettings):
     """Write the mask here (palette PNG)."""
 
 
-Format = Literal["coco", "voc", "voc-test", "label-studio", "cvat", "overlays"]
-FOLDERS = ("voc", "overlays")  # the other formats are single files
+Format = Literal[
+    "coco",
+    "voc",
+    "voc-test",
+    "label-studio",
+    "cvat",
+    "overlays",
+    "index",
+    "ultralytics",
+    "yolo-seg",
+    "fiftyone",
+    "huggingface",
+    "xanylabeling",
+]
+FILES = ("coco", "voc-test", "label-studio", "cvat")  # the other formats are folders
+SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
-    basic = "format to labels photos polygons pieces onnx"
+    basic = "format to labels photos polygons pieces val_fraction onnx"
     written = ("to", "onnx")
     out: Path
     """Folder of the run."""
     format: Format = "coco"
-    """coco, label-studio: a .json file; voc, overlays: a folder; voc-test: a .tgz file; cvat: a .zip file."""
+    """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; the others: a folder."""
     to: Path | None = None
     """The file or folder to write."""
     labels: Path | None = None
@@ -172,6 +187,10 @@ class ExportSettings(DataSettings):
     """coco, label-studio, cvat: each connected piece is an object of its own, instead of each class of an image."""
     image_url: str = "/data/local-files/?d={file}"
     """label-studio: where it finds an image; {file} stands for the path with folders."""
+    val_fraction: Share | None = None
+    """ultralytics, yolo-seg, huggingface: share of each tag's images for validation; default: 0.2."""
+    split_seed: Seed = 0
+    """ultralytics, yolo-seg, huggingface: another seed divides the images otherwise."""
     onnx: Path | None = None
     """Write the segmentation network to this .onnx file (needs the extra `onnx`)."""
     model: Path | None = None
@@ -192,9 +211,9 @@ class ExportSettings(DataSettings):
         if self.to is None:
             missing = "--to is missing; name the file or folder to write, or --onnx FILE for the network."
             return mistakes + ([missing] if self.onnx is None else [])
-        if self.format not in FOLDERS and self.to.is_dir():
+        if self.format in FILES and self.to.is_dir():
             mistakes.append(f"--to {self.to} is a folder; --format {self.format} writes a single file: name it.")
-        elif self.format in FOLDERS and self.to.is_file():
+        elif self.format not in FILES and self.to.is_file():
             mistakes.append(f"--to {self.to} is a file; --format {self.format} writes a folder: name another.")
         if self.format == "label-studio" and self.to.suffix.lower() == ".xml":
             mistakes.append(
@@ -202,8 +221,15 @@ class ExportSettings(DataSettings):
             )
         if self.polygons and self.format != "coco":
             mistakes.append(f"--polygons belongs to --format coco; leave it out with {self.format}.")
-        if self.pieces and self.format in ("voc", "voc-test", "overlays"):
-            mistakes.append(f"--pieces: --format {self.format} knows classes only, no objects; leave it out.")
+        if self.pieces and self.format not in ("coco", "label-studio", "cvat"):
+            why = (
+                "always writes pieces"
+                if self.format in ("yolo-seg", "xanylabeling")
+                else "knows classes only, no objects"
+            )
+            mistakes.append(f"--pieces: --format {self.format} {why}; leave it out.")
+        if self.format not in SPLIT and (self.val_fraction is not None or self.split_seed):
+            mistakes.append(f"--val-fraction and --split-seed: --format {self.format} has no split; leave them out.")
         return mistakes
 
 

@@ -140,6 +140,12 @@ def write_mask(path: Path, mask: Mask, **notes: str) -> None:
         palette_image(mask).save(partial, format="PNG", pnginfo=texts)
 
 
+def write_index(path: Path, values: Mask) -> None:
+    """Write numbers, shape (H, W), as a grey PNG without a palette."""
+    with replacing(path) as partial:
+        Image.fromarray(values).save(partial, format="PNG")
+
+
 def palette_image(mask: Mask) -> Image.Image:
     """A mask, shape (H, W), as a Pillow image with the VOC palette."""
     image = Image.fromarray(mask)  # mode L

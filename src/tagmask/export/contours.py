@@ -23,6 +23,27 @@ def outlines(region: Region) -> list[list[int]]:
     return polygons
 
 
+def centre_outlines(region: Region) -> list[list[tuple[float, float]]]:
+    """Outlines through the centres of the outermost pixels, for tools that fill a polygon with its edge.
+
+    Each corner moves half a pixel inwards from both of its edges; the inside is on the right of each edge.
+    """
+    moved = []
+    for polygon in outlines(region):
+        corners = list(zip(polygon[::2], polygon[1::2], strict=True))
+        around = zip([corners[-1], *corners[:-1]], corners, [*corners[1:], corners[0]], strict=True)
+        moved.append([_inwards(before, here, after) for before, here, after in around])
+    return moved
+
+
+def _inwards(before: Point, here: Point, after: Point) -> tuple[float, float]:
+    steps = ((here[0] - before[0], here[1] - before[1]), (after[0] - here[0], after[1] - here[1]))
+    x, y = here
+    for dx, dy in steps:  # one of the two is 0; right of (dx, dy) is (-dy, dx)
+        x, y = x - (dy > 0) / 2 + (dy < 0) / 2, y + (dx > 0) / 2 - (dx < 0) / 2  # type: ignore[assignment]
+    return float(x), float(y)
+
+
 def trace(piece: Region) -> list[list[Point]]:
     """The closed outlines of a piece, corner by corner: clockwise on the screen, but counter-clockwise around holes."""
     ahead = _edges(piece)

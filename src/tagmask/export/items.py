@@ -1,8 +1,10 @@
 """What every export format starts from: named masks, and the regions in them."""
 
 import io
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,12 @@ from PIL import Image
 from scipy import ndimage
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import Picture, read_mask
+from tagmask.data.images import Picture, read_image, read_mask
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import replacing
 from tagmask.labels import UNSURE, Mask
 
+_COPIED = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 Region = npt.NDArray[np.bool_]  # (H, W)
 
 
@@ -25,7 +29,10 @@ class Labelled:
     name: str
     mask: Mask
     image: Path | None = None
-    picture: Callable[[], Picture] | None = None  # for overlays, instead of reading ``image``
+    picture: Callable[[], Picture] | None = None  # instead of reading ``image``
+    tags: tuple[str, ...] = ()
+    part: str = "train"  # or val, for formats with a split
+    maps: Callable[[], dict[int, Mask]] | None = None  # seeds as 0 … 255, by label
 
     @property
     def file(self) -> str:
@@ -70,11 +77,20 @@ class Exported:
             yield item
 
 
-def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str], listed: bool = False) -> Iterator[Labelled]:
+def unlistable_name(name: str) -> str:
+    """Why a list of names, one per line, cannot hold this name; empty if it can."""
+    if name.splitlines() != [name] or name.strip() != name or name[0] == "#":
+        return "the format's list of names, one per line, cannot hold this one; rename the image."
+    return ""
+
+
+def from_folder(
+    catalog: Catalog, folder: Path, damaged: dict[str, str], unusable: Callable[[str], str] = lambda _: ""
+) -> Iterator[Labelled]:
     """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
 
-    Masks that cannot be read or named are left out and reported in ``damaged`` (name: why). ``listed``: the format has
-    a list of names, one per line.
+    Masks that cannot be read or named are left out and reported in ``damaged`` (name: why). ``unusable`` says why a
+    format cannot hold a name.
     """
     count = 0
     for i in range(len(catalog)):
@@ -82,8 +98,8 @@ def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str], listed:
         file = folder / f"{item.name}.png"
         if not file.is_file():
             continue
-        if listed and (item.name.splitlines() != [item.name] or item.name.strip() != item.name or item.name[0] == "#"):
-            damaged[item.name] = "the format's list of names, one per line, cannot hold this one; rename the image."
+        if fault := unusable(item.name):
+            damaged[item.name] = fault
             continue
         try:
             item.name.encode()
@@ -94,9 +110,31 @@ def from_folder(catalog: Catalog, folder: Path, damaged: dict[str, str], listed:
             damaged[item.name] = str(error)
         else:
             count += 1
-            yield Labelled(item.name, mask, item.image, lambda number=i: catalog.load_image(number))  # type: ignore[misc]
+            tags = tuple(catalog.classes[tag] for tag in item.tags)
+            yield Labelled(item.name, mask, item.image, partial(catalog.load_image, i), tags)
     if not count:
         raise TagmaskError(f"{folder} holds no mask of these images; make some with `tagmask predict` first.")
+
+
+def put_image(item: Labelled, place: Path) -> Path:
+    """Copy an image to ``place`` with its suffix; one that has no file, or that few tools can read, becomes a PNG."""
+    if item.image is not None and item.image.suffix.lower() in _COPIED:
+        path = place.with_name(place.name + item.image.suffix)
+        with replacing(path) as temporary:
+            shutil.copyfile(item.image, temporary)
+        return path
+    path = place.with_name(f"{place.name}.png")
+    with replacing(path) as temporary:
+        Image.fromarray(picture_of(item)).save(temporary, format="PNG")
+    return path
+
+
+def picture_of(item: Labelled) -> Picture:
+    if item.picture is not None:
+        return item.picture()
+    if item.image is None:
+        raise TagmaskError(f'"{item.name}" has no image to go with its mask; give its file.')
+    return read_image(item.image)
 
 
 def regions(mask: Mask, pieces: bool) -> Iterator[tuple[int, Region]]:

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tagmask.data.images import Picture, read_image
-from tagmask.errors import TagmaskError
-from tagmask.export.items import Exported, Labelled
+from tagmask.export.items import Exported, Labelled, picture_of
 from tagmask.files import replacing
 from tagmask.show.overlay import mask_overlay
 
@@ -16,15 +14,7 @@ def write_overlays(items: Iterable[Labelled], classes: Sequence[str], out: Path)
     """Write ``out/NAME.png``, class colours over the image; unsure pixels are hatched."""
     done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
-        picture = mask_overlay(_picture(item), item.mask)
+        picture = mask_overlay(picture_of(item), item.mask)
         with replacing(out / f"{item.name}.png") as partial:
             Image.fromarray(picture).save(partial, format="PNG")
     return done
-
-
-def _picture(item: Labelled) -> Picture:
-    if item.picture is not None:
-        return item.picture()
-    if item.image is None:
-        raise TagmaskError(f'"{item.name}" has no image to lay its mask over; give its file.')
-    return read_image(item.image)

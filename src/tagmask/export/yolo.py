@@ -1,0 +1,72 @@
+"""Ultralytics: semantic masks, or polygons of objects, with a split into train and val.
+
+out/data.yaml                   folders and names of the classes
+    images/train/NAME.jpg       copies of the images; images/val likewise
+    masks/train/NAME.png        ultralytics: class numbers, 0 for background, 255 ignored
+    labels/train/NAME.txt       yolo-seg: class and polygon of one connected piece per line, from 0 to 1
+
+A polygon runs through the centres of its outermost pixels, because Ultralytics fills it with its edge.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tagmask.data.images import write_index
+from tagmask.export.contours import centre_outlines
+from tagmask.export.items import Exported, Labelled, put_image, regions
+from tagmask.files import write_text
+from tagmask.labels import Mask
+
+
+def write_ultralytics(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+    """Write a data set for ``yolo semantic train``."""
+    done, parts = Exported(out, holds_unsure=True), set()
+    for item in done.checked(items, classes):
+        put_image(item, out / "images" / item.part / item.name)
+        write_index(out / "masks" / item.part / f"{item.name}.png", item.mask)
+        parts.add(item.part)
+    _write_yaml(out, ("background", *classes), parts, "masks_dir: masks\n")
+    return done
+
+
+def write_yolo_seg(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+    """Write a data set for ``yolo segment train``."""
+    done, parts = Exported(out), set()
+    for item in done.checked(items, classes):
+        put_image(item, out / "images" / item.part / item.name)
+        write_text(out / "labels" / item.part / f"{item.name}.txt", polygon_lines(item.mask))
+        parts.add(item.part)
+    _write_yaml(out, classes, parts)
+    return done
+
+
+def polygon_lines(mask: Mask) -> str:
+    """Class, counted from 0, and corners x y x y …, as shares of width and height, of each connected piece."""
+    height, width = mask.shape
+    lines = []
+    for label, region in regions(mask, pieces=False):
+        for corners in centre_outlines(region):
+            numbers = " ".join(f"{x / width:.6f} {y / height:.6f}" for x, y in corners)
+            lines.append(f"{label - 1} {numbers}\n")
+    return "".join(lines)
+
+
+def unusable_name(name: str) -> str:
+    """Why Ultralytics would not find the labels of an image of this name; empty if it does."""
+    if "images" in name.split("/")[:-1]:
+        return 'Ultralytics looks for labels beside the last folder called "images"; rename that folder.'
+    return ""
+
+
+def _write_yaml(out: Path, names: Sequence[str], parts: set[str], more: str = "") -> None:
+    """Without ``path``, Ultralytics looks in the folder of the file, so that the folder can be moved."""
+    val = "val" if "val" in parts else "train"
+    lines = [f"  {number}: {yaml_text(name)}\n" for number, name in enumerate(names)]
+    write_text(out / "data.yaml", f"train: images/train\nval: images/{val}\n{more}names:\n{''.join(lines)}")
+
+
+def yaml_text(text: str) -> str:
+    """A text in double quotes; characters that cannot be printed are escaped as YAML does it."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in quoted)

@@ -1,0 +1,232 @@
+"""Masks out, read back by the tools' own packages, pixel for pixel."""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tagmask.data.images import Picture
+from tagmask.export.contours import centre_outlines
+from tagmask.export.cvat import write_cvat
+from tagmask.export.fiftyone import write_fiftyone
+from tagmask.export.huggingface import write_huggingface
+from tagmask.export.items import Labelled
+from tagmask.export.label_studio import write_label_studio
+from tagmask.export.xanylabeling import write_xanylabeling
+from tagmask.export.yolo import write_ultralytics, write_yolo_seg
+from tagmask.labels import Mask
+
+CLASSES = ("dog", 'sofa & "chair": x', "été 🐕\u200d")
+NAMES = ("plain", "day 1/with space #1", "étage/日本", "new\nline", "x" * 200, "test/val/images of it", "one", "large")
+
+
+def masks() -> dict[str, Mask]:
+    """Holes, islands in holes, pieces that meet at a corner, unsure pixels, a single pixel, 6,000 pixels."""
+    random = np.random.default_rng(3)
+    drawn = {name: _shapes(random, 40, 53) for name in NAMES}
+    drawn["plain"][:2, :9] = 255
+    drawn["one"] = np.array([[3]], np.uint8)
+    drawn["large"] = np.kron(_shapes(random, 40, 60), np.ones((100, 100), np.uint8))
+    return drawn
+
+
+def _shapes(random: np.random.Generator, height: int, width: int) -> Mask:
+    mask = np.zeros((height, width), np.uint8)
+    mask[4:30, 5:40] = 1
+    mask[8:20, 10:30] = 0  # a hole
+    mask[11:16, 14:22] = 2  # an island in it
+    mask[12:14, 16:18] = 1
+    noise = random.random((height, width)) < 0.02
+    mask[noise] = 3
+    return mask
+
+
+@pytest.fixture(scope="module")
+def items(tmp_path_factory: pytest.TempPathFactory) -> list[Labelled]:
+    folder = tmp_path_factory.mktemp("photos")
+    made = []
+    for number, (name, mask) in enumerate(masks().items()):
+        image = folder / f"{name}.{'png' if number % 2 else 'jpg'}"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(photo(mask)).save(image)
+        part = "val" if number % 3 == 1 else "train"
+        made.append(Labelled(name, mask, image, tags=CLASSES[: 1 + number % 3], part=part))
+    return made
+
+
+def photo(mask: Mask) -> Picture:
+    return np.repeat((mask * 60)[..., None], 3, axis=2)
+
+
+def sure(mask: Mask) -> Mask:
+    return np.where(mask == 255, 0, mask).astype(np.uint8)
+
+
+def test_hugging_face_reads_the_imagefolder(items: Sequence[Labelled], tmp_path: Path) -> None:
+    datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
+    write_huggingface(items, CLASSES, tmp_path / "out")
+    loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    assert set(loaded) == {"train", "validation"}
+    rows = {row["name"]: (part, row) for part in loaded for row in loaded[part]}
+    assert rows.keys() == set(NAMES)
+    for item in items:
+        part, row = rows[item.name]
+        assert part == {"train": "train", "val": "validation"}[item.part]
+        assert row["mask"].mode == "L"
+        assert np.array_equal(np.array(row["mask"]), item.mask)
+        assert row["image"].size == item.mask.shape[::-1]
+        assert tuple(row["tags"]) == item.tags
+
+
+def test_fiftyone_reads_the_directory(items: Sequence[Labelled], tmp_path: Path) -> None:
+    importers: Any = pytest.importorskip("fiftyone.utils.data.importers", reason="fiftyone is not installed")
+    heat = {1: np.arange(12, dtype=np.uint8).reshape(3, 4)}
+    write_fiftyone([replace(item, maps=lambda: heat) for item in items], CLASSES, tmp_path)
+    found = {}
+    with importers.ImageSegmentationDirectoryImporter(dataset_dir=str(tmp_path), compute_metadata=True) as samples:
+        for image, metadata, label in samples:
+            name = str(Path(image).relative_to(tmp_path / "data").with_suffix(""))
+            found[name] = (label.mask if label.mask is not None else np.array(Image.open(label.mask_path)), metadata)
+    assert found.keys() == set(NAMES)
+    for item in items:
+        mask, metadata = found[item.name]
+        assert np.array_equal(mask, item.mask)
+        assert (metadata.height, metadata.width) == item.mask.shape
+        assert np.array_equal(np.array(Image.open(tmp_path / f"heatmaps/1/{item.name}.png")), heat[1])
+    targets = {int(label): name for label, name in json.loads((tmp_path / "mask_targets.json").read_text()).items()}
+    assert targets == {0: "background", 1: CLASSES[0], 2: CLASSES[1], 3: CLASSES[2], 255: "unsure"}
+
+
+def test_fiftyone_loads_a_data_set_with_heat_maps(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """The code of docs/exchange.md, on FiftyOne's own database."""
+    pytest.importorskip("fiftyone", reason="fiftyone is not installed")
+    heat = {2: np.arange(12, dtype=np.uint8).reshape(3, 4)}
+    write_fiftyone([replace(item, maps=lambda: heat) for item in items[:3]], CLASSES, tmp_path)
+    page = (Path(__file__).parents[2] / "docs/exchange.md").read_text(encoding="utf-8")
+    code = page.split("```py\n")[1].split("```")[0].replace('Path("folder")', f"Path({str(tmp_path)!r})")
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/exchange.md", "exec"), names)
+    dataset = names["dataset"]
+    assert dataset.default_mask_targets[2] == CLASSES[1]
+    for item in items[:3]:
+        sample = dataset[str(next((tmp_path / "data").glob(f"{item.name}.*")))]
+        segmentation = sample["ground_truth"]
+        mask = segmentation.mask if segmentation.mask is not None else np.array(Image.open(segmentation.mask_path))
+        assert np.array_equal(mask, item.mask)
+        assert np.array_equal(np.array(Image.open(sample["seeds_2"].map_path)), heat[2])
+
+
+@pytest.fixture
+def ultralytics(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """AGPL, so not an extra: install it into an environment of its own."""
+    data: Any = pytest.importorskip("ultralytics.data", reason="ultralytics is not installed")
+    utils: Any = pytest.importorskip("ultralytics.data.utils")
+    monkeypatch.setattr(utils, "check_font", lambda font: None)  # it would be downloaded
+    return data
+
+
+def sizes_of(items: Sequence[Labelled], parts: Sequence[str]) -> list[Labelled]:
+    return [item for item in items if item.part in parts]
+
+
+def test_ultralytics_reads_masks(ultralytics: Any, items: Sequence[Labelled], tmp_path: Path) -> None:
+    from ultralytics.data.dataset import SemanticDataset
+    from ultralytics.data.utils import check_det_dataset
+
+    write_ultralytics(items, CLASSES, tmp_path)
+    data = check_det_dataset(str(tmp_path / "data.yaml"))
+    assert list(data["names"].values())[:3] == ["background", *CLASSES[:2]]
+    for part in ("train", "val"):
+        dataset = SemanticDataset(img_path=data[part], data=data, task="semantic", augment=False, imgsz=64)
+        files = {
+            Path(label["im_file"]).relative_to(tmp_path / "images" / part): n for n, label in enumerate(dataset.labels)
+        }
+        expected = [item for item in items if item.part == part and item.name != "one"]  # below 10 pixels it is refused
+        assert {str(file.with_suffix("")) for file in files} >= {item.name for item in expected}
+        for item in expected:
+            number = next(n for file, n in files.items() if str(file.with_suffix("")) == item.name)
+            assert np.array_equal(dataset.load_mask(number), item.mask), item.name
+
+
+def test_ultralytics_fills_the_polygons(ultralytics: Any, items: Sequence[Labelled], tmp_path: Path) -> None:
+    from ultralytics.data.dataset import YOLODataset
+    from ultralytics.data.utils import check_det_dataset, polygon2mask
+    from ultralytics.utils.ops import resample_segments
+
+    write_yolo_seg(items, CLASSES, tmp_path)
+    data = check_det_dataset(str(tmp_path / "data.yaml"))
+    assert list(data["names"].values())[:2] == list(CLASSES[:2])
+    for part in ("train", "val"):
+        dataset = YOLODataset(img_path=data[part], data=data, task="segment", augment=False, imgsz=64)
+        by_name = {str(Path(label["im_file"]).relative_to(tmp_path / "images" / part).with_suffix("")): label
+                   for label in dataset.labels}  # fmt: skip
+        for item in items:
+            if item.part != part or item.name == "one":
+                continue
+            height, width = item.mask.shape
+            label, drawn = by_name[item.name], np.zeros((height, width), np.uint8)
+            for number, segment in zip(label["cls"].ravel(), label["segments"], strict=True):
+                (points,) = resample_segments([segment.copy()], n=max(1000, len(segment) + 1))
+                filled = polygon2mask((height, width), [points * (width, height)], color=1)
+                drawn[filled == 1] = number + 1
+            assert np.array_equal(drawn, sure(item.mask)), item.name
+
+
+def test_opencv_fills_the_polygons_as_x_anylabeling_does(items: Sequence[Labelled]) -> None:
+    cv2: Any = pytest.importorskip("cv2", reason="opencv is not installed")
+    random = np.random.default_rng(0)
+    noise = [random.random(shape) < share for shape in ((31, 44), (80, 80)) for share in (0.2, 0.5, 0.8)]
+    for region in [*noise, *(item.mask == 1 for item in items)]:
+        drawn = np.zeros(region.shape, np.uint8)
+        for polygon in centre_outlines(region):
+            cv2.fillPoly(drawn, [np.array([(int(x), int(y)) for x, y in polygon], np.int32)], 1)
+        assert np.array_equal(drawn == 1, region)
+
+
+def test_x_anylabeling_draws_the_masks(items: Sequence[Labelled], tmp_path: Path) -> None:
+    converter: Any = pytest.importorskip(
+        "anylabeling.views.labeling.label_converter", reason="x-anylabeling-cvhub is not installed"
+    )
+    write_xanylabeling(items, CLASSES, tmp_path)
+    mapping = {"type": "grayscale", "colors": {name: number for number, name in enumerate(CLASSES, 1)}}
+    for item in items:
+        converter.LabelConverter().custom_to_mask(str(tmp_path / f"{item.name}.json"), str(tmp_path / "m.png"), mapping)
+        assert np.array_equal(np.array(Image.open(tmp_path / "m.png")), sure(item.mask)), item.name
+
+
+def test_label_studio_unpacks_the_brushes(items: Sequence[Labelled], tmp_path: Path) -> None:
+    brush: Any = pytest.importorskip("label_studio_sdk.converter.brush", reason="label-studio-sdk is not installed")
+    write_label_studio(items[:-1], CLASSES, tmp_path / "tasks.json")  # its decoder takes minutes for the large one
+    for task, item in zip(json.loads((tmp_path / "tasks.json").read_text()), items, strict=False):
+        drawn = np.zeros(item.mask.shape, np.uint8)
+        for result in task["predictions"][0]["result"]:
+            rgba = brush.decode_rle(result["value"]["rle"]).reshape(*item.mask.shape, 4)
+            drawn[rgba[..., 3] > 0] = CLASSES.index(result["value"]["brushlabels"][0]) + 1
+        assert np.array_equal(drawn, sure(item.mask))
+
+
+def test_datumaro_reads_what_goes_to_cvat(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """CVAT's own import of "Segmentation mask 1.1" is Datumaro's reader of VOC."""
+    dm: Any = pytest.importorskip("datumaro", reason="datumaro is not installed")
+    classes = ("dog", "sofa", "été")  # its label map can hold no colon
+    chosen = [item for item in items if "\n" not in item.name and item.name != "large"]
+    write_cvat(chosen, classes, tmp_path / "masks.zip")
+    with zipfile.ZipFile(tmp_path / "masks.zip") as archive:
+        archive.extractall(tmp_path / "voc")
+    dataset = dm.Dataset.import_from(str(tmp_path / "voc"), "voc_segmentation")
+    labels = {label.name: number for number, label in enumerate(dataset.categories()[dm.AnnotationType.label])}
+    found = {entry.id: entry for entry in dataset}
+    assert found.keys() == {item.name for item in chosen}
+    for item in chosen:
+        drawn = np.zeros(item.mask.shape, np.uint8)
+        for annotation in found[item.name].annotations:
+            name = next(name for name, number in labels.items() if number == annotation.label)
+            if name in classes:
+                drawn[annotation.image > 0] = classes.index(name) + 1
+        assert np.array_equal(drawn, sure(item.mask)), item.name
