@@ -367,3 +367,18 @@ def test_pieces_add_up(run: Path) -> None:
     parts = count_piece(SeedTally, scenes, run / "2_seeds", range(3))
     parts.merge(count_piece(SeedTally, scenes, run / "2_seeds", range(3, 8)))
     np.testing.assert_array_equal(whole.sweeps["refined"].counts, parts.sweeps["refined"].counts)
+
+
+def test_two_processes_make_the_same_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
+    monkeypatch.setitem(seeds_stage._AT_ONCE, "cpu", 4)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as each of the two has
+    try:
+        seed_catalog(settings(run, processes=1))
+        alone = contents(run / "2_seeds")
+        done = seed_catalog(settings(run, processes=2, restart=True))
+    finally:
+        torch.set_num_threads(threads)
+    assert (done.made, done.skipped) == (8, {})
+    assert contents(run / "2_seeds") == alone

@@ -77,13 +77,15 @@ class SeedSettings(MapSettings, ShardSettings, TokenSettings, DataSettings):
 
     section = "seeds"
     makes = (layout.CONFIG, layout.SEEDS)
-    basic = "model shard restart"
+    basic = "model processes shard restart"
     out: Path
     """Folder of the run; the maps go into its 2_seeds."""
     model: Path | None = None
     """Folder of a trained classifier; default: 1_classifier of the run."""
     dtype: Literal["uint8", "float16"] = "uint8"
     """How the maps are stored: uint8 (0 to 255 for 0 to 1) or float16."""
+    processes: Processes | None = None
+    """Make maps with this many processes, one thread each; default: one for each core, or one on a GPU."""
     restart: bool = False
     """Discard earlier maps and make all of them."""
 

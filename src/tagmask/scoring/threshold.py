@@ -63,9 +63,7 @@ class Chooser:
 
     def add(self, maps: Maps) -> None:
         """Count the top scores of one image's maps (k, H, W) in [0, 1]; without maps there is nothing to count."""
-        if len(maps):
-            bins = top_bins(maps, len(self.counts) - 1)[1]  # (H, W)
-            self.counts += np.bincount(bins.ravel(), minlength=len(self.counts))
+        self.counts += top_histogram(maps, len(self.counts) - 1)
 
     def merge(self, other: Chooser) -> None:
         """Add the counts of the same rule in another process."""
@@ -76,6 +74,13 @@ class Chooser:
     def result(self) -> float:
         """The threshold, one of 0, 1/T … (T−1)/T."""
         return self.rule(self.counts)
+
+
+def top_histogram(maps: Maps, thresholds: int = 100) -> Histogram:
+    """Pixels by the bin of their top score, (T+1,), of one image's maps (k, H, W); several choosers can share it."""
+    if not len(maps):
+        return np.zeros(thresholds + 1, np.int64)
+    return np.bincount(top_bins(maps, thresholds)[1].ravel(), minlength=thresholds + 1)
 
 
 def choosers(thresholds: int = 100) -> dict[str, Chooser]:

@@ -24,6 +24,7 @@ from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring import Curve, Sweep, choosers
 from tagmask.scoring.confusion import Scores, confusion, iou
+from tagmask.scoring.threshold import top_histogram
 from tagmask.stages.pool import count_processes, each
 from tagmask.stages.seeds import check_seeds, read_seeds
 
@@ -58,8 +59,9 @@ class SeedTally:
             )
         for kind in KINDS:
             self.sweeps[kind].add(seeds["classes"].tolist(), seeds[kind], mask)
+            histogram = top_histogram(seeds[kind])  # once for all rules
             for chooser in self.choosers[kind].values():
-                chooser.add(seeds[kind])
+                chooser.counts += histogram
 
     def merge(self, other: Self) -> None:
         for kind in KINDS:

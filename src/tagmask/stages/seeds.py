@@ -31,11 +31,12 @@ from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import seed_file
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
 from tagmask.stages.maps import Maps, block_range, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
+from tagmask.stages.pool import count_processes, each, launched_shard
 from tagmask.stages.timing import Probe, timed
 
 _UNTAGGED = "it has no tags; add tags to make maps."
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
-_AT_ONCE = 64  # images held in memory while they are sorted by shape
+_AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
 def made_from(settings: SeedSettings) -> record.Parts:
@@ -58,28 +59,59 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
         write_section(settings.out / layout.CONFIG, "seeds", settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
+    work = _Work(model, numbers, catalog, settings)
+    windows = [indices[start : start + work.window] for start in range(0, len(indices), work.window)]
+    items = [(window, todo.intersection(window)) for window in windows if not todo.isdisjoint(window)]
     with tqdm(total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
-        for i, maps in _all_maps(model, numbers, catalog, indices, todo, settings, done):
-            write_seeds(files[i], Maps(catalog.tags(i), maps.plain, maps.refined), settings.dtype)
-            done.made += i in todo
-            bar.update(i in todo)
+        processes = work.processes(len(indices))
+        results = each(work.write, items, processes) if processes > 1 else (work.write(item, bar) for item in items)
+        for part in results:
+            done.made += part.made
+            done.skipped |= part.skipped
+            done.notes += tuple(note for note in part.notes if note not in done.notes)
+            bar.update(part.made if processes > 1 else 0)
     done.write_skipped(shard)
     return done
 
 
-def _all_maps(
-    model: Classifier,
-    numbers: list[int],
-    catalog: Catalog,
-    indices: range,
-    todo: set[int],
-    settings: SeedSettings,
-    done: Made,
-) -> Iterator[tuple[int, Maps]]:
+class _Work:
+    """Maps of images by one classifier: sent to each process once."""
+
+    def __init__(self, model: Classifier, numbers: list[int], catalog: Catalog, settings: SeedSettings) -> None:
+        self.model, self.numbers, self.catalog, self.settings = model, numbers, catalog, settings
+        self.store = None
+        if takes_tokens(model, settings):
+            self.store = TokenStore.of(model, settings.out, settings.tokens_limit)
+        self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
+
+    def processes(self, images: int) -> int:
+        """As many as asked for; by default one for each core, but one on a GPU or where tokens are still to be kept.
+
+        It depends on all images, not on those left: the last digits of maps depend on the number of threads.
+        """
+        alone = self.model.mean.device.type != "cpu" or launched_shard()[1] > 1
+        fresh = self.store is not None and not self.store.is_current
+        return self.settings.processes or (1 if alone or fresh else count_processes(None, images))
+
+    def write(self, item: tuple[range, set[int]], bar: Any = None) -> Made:
+        """Write the maps of the images of a window that are to do; ``bar`` counts them one by one."""
+        window, todo = item
+        done = Made("seeds", self.settings.out / layout.SEEDS)
+        for i, maps in _all_maps(self, window, todo, done):
+            file = seed_file(done.folder, self.catalog.name(i))
+            write_seeds(file, Maps(self.catalog.tags(i), maps.plain, maps.refined), self.settings.dtype)
+            done.made += i in todo
+            if bar is not None:
+                bar.update(i in todo)
+        return done
+
+
+def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterator[tuple[int, Maps]]:
     """The maps of all images that are to do, from kept tokens where the classifier was trained on them."""
-    if not takes_tokens(model, settings):
+    model, numbers, catalog, settings, store = work.model, work.numbers, work.catalog, work.settings, work.store
+    if store is None:
         batch = settings.batch if method_for(model, settings.method).batched else 1
-        for group in _groups(catalog, indices, todo, done.skipped, batch):
+        for group in _groups(catalog, window, todo, done.skipped, batch):
             classes = [[numbers[c] for c in catalog.tags(i)] for i, _ in group]
             try:
                 with enough_memory(catalog.name(group[0][0]), _SMALLER):
@@ -89,7 +121,6 @@ def _all_maps(
                 continue
             yield from zip([i for i, _ in group], made, strict=True)
         return
-    store = TokenStore.of(model, settings.out, settings.tokens_limit)
     for i in sorted(todo):
         try:
             if not catalog.tags(i):
@@ -162,30 +193,26 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
 
 
 def _groups(
-    catalog: Catalog, indices: range, todo: set[int], skipped: dict[str, str], batch: int
+    catalog: Catalog, window: range, todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Image]]]:
-    """Readable, tagged images in groups of equal shape, at most ``batch`` each.
+    """Readable, tagged images of a window in groups of equal shape, at most ``batch`` each.
 
     The groups do not depend on what is left to do: the last digits of a map depend on the images in its batch, and a
     stage that was stopped must end with the same files. If any image of a group is left, the whole group is made.
     """
-    for start in range(0, len(indices), _AT_ONCE):
-        together = indices[start : start + _AT_ONCE]
-        if todo.isdisjoint(together):
+    shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
+    for i in window:
+        try:
+            if not catalog.tags(i):
+                raise ImageError(_UNTAGGED)
+            image = catalog.load_image(i)
+        except ImageError as error:
+            skipped[catalog.name(i)] = str(error)
             continue
-        shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
-        for i in together:
-            try:
-                if not catalog.tags(i):
-                    raise ImageError(_UNTAGGED)
-                image = catalog.load_image(i)
-            except ImageError as error:
-                skipped[catalog.name(i)] = str(error)
-                continue
-            shapes.setdefault(image.shape, []).append((i, image))
-        for same in shapes.values():
-            groups = (same[first : first + batch] for first in range(0, len(same), batch))
-            yield from (group for group in groups if not todo.isdisjoint(i for i, _ in group))
+        shapes.setdefault(image.shape, []).append((i, image))
+    for same in shapes.values():
+        groups = (same[first : first + batch] for first in range(0, len(same), batch))
+        yield from (group for group in groups if not todo.isdisjoint(i for i, _ in group))
 
 
 def localize(
