@@ -6,11 +6,13 @@ from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ReportSettings, ScoreSettings, SeedSettings
 from tagmask.config.segment import (
     HALO,
+    CorrectionSettings,
     ExportSettings,
     MaskSettings,
     PredictPhotoSettings,
     PredictSettings,
     SegmentSettings,
+    ServeSettings,
 )
 from tagmask.config.toml import RENAMED, read_toml, read_values, renamed, to_plain, write_section
 from tagmask.config.train import TrainSettings
@@ -20,6 +22,7 @@ __all__ = [
     "PRESETS",
     "RENAMED",
     "AffinitySettings",
+    "CorrectionSettings",
     "DataSettings",
     "ExportSettings",
     "LoopSettings",
@@ -33,6 +36,7 @@ __all__ = [
     "ScoreSettings",
     "SeedSettings",
     "SegmentSettings",
+    "ServeSettings",
     "Settings",
     "TrainSettings",
     "check",
