@@ -21,6 +21,8 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.demo:run_demo",
     "tagmask.pipeline.run:run",
     "tagmask.stages.export:export_run",
+    "tagmask.live.label_studio:serve",
+    "tagmask.stages.corrections:import_corrections",
     "tagmask.paper.command:run_paper",
 )
 ELSEWHERE = re.compile(r"does not exist; check the path|is not a folder; check the path")  # the reader's own files

@@ -26,15 +26,20 @@ MAY_IMPORT: dict[str, set[str]] = {  # room: what it may know besides itself, er
         *("acr", "config", "data", "export", "masks", "methods", "models", "report", "scoring", "show", "training"),
         *("pipeline.layout", "pipeline.record"),
     },
+    "live": {"config", "data", "export", "models", "stages", "pipeline.layout"},
     "pipeline": {"config", "data", "stages", "training"},
     "paper": {
         *("acr", "config", "data", "masks", "methods", "models", "pipeline", "report", "scoring", "show", "stages"),
         "training",
     },
+<<<<<<< ours
     "explore": {
         *("acr", "config", "data", "masks", "methods", "models", "pipeline", "scoring", "stages", "training"),
     },
     "cli": {"config", "explore", "paper", "pipeline", "stages", "demo"},
+=======
+    "cli": {"config", "live", "paper", "pipeline", "stages", "demo"},
+>>>>>>> theirs
 }
 TOP = {"__init__", "__main__", "demo", "errors", "files", "labels"}  # modules beside the rooms
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pkgutil import resolve_name
@@ -34,15 +35,29 @@ def run_command(name: str, arguments: list[str]) -> None:
     elif name == "export":
         export: Any = parse(config.ExportSettings, arguments, name, examples.EXPORT)
         print(resolve_name("tagmask.stages.export:export_run")(export))
+    elif name == "serve":
+        served: Any = parse(config.ServeSettings, arguments, name, examples.SERVE)
+        print(resolve_name("tagmask.live.label_studio:serve")(served))
+    elif name == "corrections":
+        words = [re.sub("^--from(?==|$)", "--source", word) for word in arguments]
+        corrected: Any = parse(config.CorrectionSettings, words, name, examples.CORRECTIONS)
+        print(resolve_name("tagmask.stages.corrections:import_corrections")(corrected))
     else:
         _run_stage(name, arguments)
 
 
 def commands() -> list[str]:
+<<<<<<< ours
     """Every command: the stages of the table, and five more."""
     from tagmask.pipeline.stages import STAGES
 
     return ["demo", "run", *(row.name for row in STAGES), "export", "explore", "paper"]
+=======
+    """Every command: the stages of the table, and six more."""
+    from tagmask.pipeline.stages import STAGES
+
+    return ["demo", "run", *(row.name for row in STAGES), "export", "serve", "corrections", "paper"]
+>>>>>>> theirs
 
 
 def _run_stage(name: str, arguments: list[str]) -> None:

@@ -15,8 +15,14 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask segment   train a segmentation network on pseudo labels
   tagmask predict   masks of a catalog, a folder of photos, or one photo
   tagmask report    one page on a run: scores, curves, pictures, and how they were made
+<<<<<<< ours
   tagmask export    masks for COCO, VOC, Label Studio, CVAT; the network as ONNX
   tagmask explore   look into a run in the browser, correct it, learn again in seconds
+=======
+  tagmask export    masks for COCO, VOC, Label Studio, CVAT and others; the network as ONNX
+  tagmask serve     masks for Label Studio while people annotate
+  tagmask corrections    corrected masks from Label Studio, CVAT or COCO, to learn from
+>>>>>>> theirs
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
 
   tagmask COMMAND --help        examples, and the settings that most people change
@@ -129,9 +135,13 @@ examples:
   tagmask export --out run --format label-studio --to tasks.json
   tagmask export --out run --format cvat --pieces --to masks.zip
   tagmask export --out run --labels run/4_pseudo --format voc --to folder
+  tagmask export --out run --format ultralytics --val-fraction 0.2 --to folder
+  tagmask export --out run --format fiftyone --to folder
+  tagmask export --out run --format huggingface --to folder
   tagmask export --out run --onnx segmenter.onnx
 """
 
+<<<<<<< ours
 EXPLORE = """\
 Look into a run or a photo in the browser: what a pixel attends to, maps, labels and masks; correct a few pixels or
 tags, and let the head learn again in seconds. The page is served on this machine alone. Ctrl-C ends it.
@@ -141,6 +151,22 @@ examples:
   tagmask explore --out run --against other                two runs on the same photos side by side
   tagmask explore photo.jpg --model run/1_classifier --tags dog,sofa
   tagmask explore --out run --no-browser --port 8000       on another machine: ssh -L 8000:127.0.0.1:8000 HOST
+=======
+SERVE = """\
+Answer Label Studio with the masks of a trained run, as its machine-learning backend, until Ctrl-C.
+
+examples:
+  tagmask serve --label-studio --out run --images photos
+  tagmask serve --label-studio --out run --images photos --host 0.0.0.0 --secret secret.txt
+"""
+
+CORRECTIONS = """\
+Take over masks that were corrected in another tool; the stages keep them as they are, and learn from them.
+
+examples:
+  tagmask corrections --out run --from export.json         Label Studio's JSON, or COCO's instances
+  tagmask corrections --out run --from task.zip            "CVAT for images 1.1"
+>>>>>>> theirs
 """
 
 PAPER = """\

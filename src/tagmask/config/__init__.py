@@ -7,11 +7,13 @@ from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ReportSettings, ScoreSettings, SeedSettings
 from tagmask.config.segment import (
     HALO,
+    CorrectionSettings,
     ExportSettings,
     MaskSettings,
     PredictPhotoSettings,
     PredictSettings,
     SegmentSettings,
+    ServeSettings,
 )
 from tagmask.config.toml import RENAMED, read_toml, read_values, renamed, to_plain, write_section
 from tagmask.config.train import TrainSettings
@@ -21,6 +23,7 @@ __all__ = [
     "PRESETS",
     "RENAMED",
     "AffinitySettings",
+    "CorrectionSettings",
     "DataSettings",
     "ExploreSettings",
     "ExportSettings",
@@ -35,6 +38,7 @@ __all__ = [
     "ScoreSettings",
     "SeedSettings",
     "SegmentSettings",
+    "ServeSettings",
     "Settings",
     "TrainSettings",
     "check",

@@ -236,3 +236,41 @@ class ExportSettings(DataSettings):
 def check_photos(photos: Path) -> list[str]:
     """A sentence if ``photos`` is not a folder."""
     return [] if photos.is_dir() else [f"--photos {photos} is not a folder; check the path."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(MaskSettings, DataSettings):
+    """Answer Label Studio with the masks of a trained run."""
+
+    basic = "out label_studio images model host port secret"
+    out: Path
+    """Folder of the run."""
+    label_studio: bool = False
+    """Be a machine-learning backend of Label Studio."""
+    model: Path | None = None
+    """Folder of a trained segmenter; default: 5_segmenter of the run."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default is reached from this machine only."""
+    port: Annotated[int, Limit(least=0, most=65_535)] = 9090
+    """Port to listen on; 0 takes a free one."""
+    secret: Path | None = None
+    """File with user:password, which Label Studio must then send."""
+
+    def data_mistakes(self) -> list[str]:
+        mistakes = [] if self.label_studio else ["--label-studio is missing; it is the tool that can be served."]
+        if self.images is None or not self.images.is_dir():
+            mistakes.append("--images is missing or is not a folder; check the path of the photos.")
+        if self.secret is None and self.host not in ("127.0.0.1", "localhost", "::1"):
+            mistakes.append(f"--host {self.host} is open to other machines; give --secret FILE with user:password.")
+        return mistakes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionSettings(DataSettings):
+    """Take over masks that were corrected in Label Studio, CVAT or another tool that writes COCO."""
+
+    basic = "out source"
+    out: Path
+    """Folder of the run; the corrections go into its corrections folder."""
+    source: Path
+    """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip), or COCO's instances (.json)."""

@@ -44,7 +44,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
             and k the k-th class.
     """
     odd: list[str] = []
-    files = _list_files(images, odd)
+    files = list_files(images, odd)
     mistakes = Mistakes(tags or images)
     table = _read_tags(tags, images, files, mistakes)
     classes = sorted({tag for row in table.rows for tag in row.tags} | set(table.columns))
@@ -75,7 +75,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     )
 
 
-def _list_files(root: Path, odd: list[str]) -> dict[str, list[str]]:
+def list_files(root: Path, odd: list[str]) -> dict[str, list[str]]:
     """All files below ``root`` as {path without picture suffix: [paths]}, relative, with "/"."""
     if not root.is_dir():
         raise TagmaskError(f"{root} is not a folder; check the path of the images.")
@@ -134,9 +134,9 @@ def _locate(
     photos: list[_Photo] = []
     missing: list[str] = []
     owners: dict[str, _Photo] = {}
-    find = _Tails(files).find if table.loose else partial(_matches, files=files)
+    find = Tails(files).find if table.loose else partial(_matches, files=files)
     for row in table.rows:
-        paths = find(_normal(row.file, images))
+        paths = find(normal_path(row.file, images))
         if not paths:
             missing.append(row.file)
         elif len(paths) > 1:
@@ -153,7 +153,7 @@ def _locate(
     return photos, missing
 
 
-def _normal(entry: str, images: Path) -> str:
+def normal_path(entry: str, images: Path) -> str:
     """An entry as a path below the images, with "/"."""
     path = os.path.normpath(entry.strip().replace("\\", "/"))
     if os.path.isabs(path):
@@ -170,7 +170,7 @@ def _matches(path: str, files: dict[str, list[str]]) -> list[str]:
     return exact or [file for file in candidates if file.lower() == path.lower()]
 
 
-class _Tails:
+class Tails:
     """Finds files of which a tool knows a longer path, from its own root, or a shorter one, without folders."""
 
     def __init__(self, files: dict[str, list[str]]) -> None:

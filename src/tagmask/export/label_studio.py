@@ -98,6 +98,38 @@ def pack(region: Region) -> list[int]:
     return list(int(bits, 2).to_bytes(len(bits) // 8, "big"))
 
 
+def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
+    """The region (H, W) of a packed picture, as Label Studio or ``pack`` writes it; ValueError if it is malformed."""
+    bits = np.unpackbits(np.array(packed, np.uint8))
+    place = 0
+
+    def number(count: int) -> int:
+        nonlocal place
+        place += count
+        if place > len(bits):
+            raise ValueError("the run lengths of a brush end too early")
+        return int("".join(map(str, bits[place - count : place].tolist())), 2)
+
+    total, word = number(32), number(5) + 1
+    sizes = [number(4) + 1 for _ in range(4)]
+    if word != 8 or total != 4 * shape[0] * shape[1]:
+        raise ValueError("the run lengths of a brush are not those of a picture of this size")
+    words, filled = np.zeros(total, np.uint8), 0
+    while filled < total:
+        repeated = number(1)
+        length = number(sizes[number(2)]) + 1
+        if filled + length > total:
+            raise ValueError("the run lengths of a brush are too long")
+        count = 1 if repeated else length
+        place += 8 * count
+        if place > len(bits):
+            raise ValueError("the run lengths of a brush end too early")
+        words[filled : filled + length] = np.packbits(bits[place - 8 * count : place])
+        filled += length
+    alpha: Region = words.reshape(*shape, 4)[..., 3] > 127
+    return alpha
+
+
 def is_interface(path: Path) -> bool:
     """Whether a file is a labelling interface that was written here."""
     try:

@@ -1,0 +1,1 @@
+"""Masks for annotation tools while people work in them."""
