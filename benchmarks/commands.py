@@ -3,8 +3,8 @@
     python benchmarks/commands.py [--entries 100 1000] [--stages seeds score pseudo predict] [--json FILE]
 
 Photos are the first hundred of ``--root``, a folder in VOC's layout, or built-in scenes where it is absent; more
-entries are the same photos under other names. Networks have random weights: the times are the same. Each stage runs in a
-process of its own, as the command does, with one thread; with ``--two`` once more with two processes.
+entries are the same photos under other names. Networks have random weights: the times are the same. Each stage runs in
+a process of its own, as the command does, with one thread; with ``--two`` once more with two processes.
 
 - photos/s: by processor time, without the start of Python and torch, so that other programs hardly disturb it;
 - read, network, refine, write: shares of that time. network includes enlarging the maps, refine is the CRF or counting;
