@@ -32,14 +32,10 @@ MAY_IMPORT: dict[str, set[str]] = {  # room: what it may know besides itself, er
         *("acr", "config", "data", "masks", "methods", "models", "pipeline", "report", "scoring", "show", "stages"),
         "training",
     },
-<<<<<<< ours
     "explore": {
         *("acr", "config", "data", "masks", "methods", "models", "pipeline", "scoring", "stages", "training"),
     },
-    "cli": {"config", "explore", "paper", "pipeline", "stages", "demo"},
-=======
-    "cli": {"config", "live", "paper", "pipeline", "stages", "demo"},
->>>>>>> theirs
+    "cli": {"config", "explore", "live", "paper", "pipeline", "stages", "demo"},
 }
 TOP = {"__init__", "__main__", "demo", "errors", "files", "labels"}  # modules beside the rooms
 

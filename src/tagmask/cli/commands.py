@@ -47,17 +47,10 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-<<<<<<< ours
-    """Every command: the stages of the table, and five more."""
+    """Every command: the stages of the table, and seven more."""
     from tagmask.pipeline.stages import STAGES
 
-    return ["demo", "run", *(row.name for row in STAGES), "export", "explore", "paper"]
-=======
-    """Every command: the stages of the table, and six more."""
-    from tagmask.pipeline.stages import STAGES
-
-    return ["demo", "run", *(row.name for row in STAGES), "export", "serve", "corrections", "paper"]
->>>>>>> theirs
+    return ["demo", "run", *(row.name for row in STAGES), "export", "explore", "serve", "corrections", "paper"]
 
 
 def _run_stage(name: str, arguments: list[str]) -> None:

@@ -15,14 +15,10 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask segment   train a segmentation network on pseudo labels
   tagmask predict   masks of a catalog, a folder of photos, or one photo
   tagmask report    one page on a run: scores, curves, pictures, and how they were made
-<<<<<<< ours
-  tagmask export    masks for COCO, VOC, Label Studio, CVAT; the network as ONNX
-  tagmask explore   look into a run in the browser, correct it, learn again in seconds
-=======
   tagmask export    masks for COCO, VOC, Label Studio, CVAT and others; the network as ONNX
+  tagmask explore   look into a run in the browser, correct it, learn again in seconds
   tagmask serve     masks for Label Studio while people annotate
   tagmask corrections    corrected masks from Label Studio, CVAT or COCO, to learn from
->>>>>>> theirs
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
 
   tagmask COMMAND --help        examples, and the settings that most people change
@@ -141,7 +137,6 @@ examples:
   tagmask export --out run --onnx segmenter.onnx
 """
 
-<<<<<<< ours
 EXPLORE = """\
 Look into a run or a photo in the browser: what a pixel attends to, maps, labels and masks; correct a few pixels or
 tags, and let the head learn again in seconds. The page is served on this machine alone. Ctrl-C ends it.
@@ -151,7 +146,8 @@ examples:
   tagmask explore --out run --against other                two runs on the same photos side by side
   tagmask explore photo.jpg --model run/1_classifier --tags dog,sofa
   tagmask explore --out run --no-browser --port 8000       on another machine: ssh -L 8000:127.0.0.1:8000 HOST
-=======
+"""
+
 SERVE = """\
 Answer Label Studio with the masks of a trained run, as its machine-learning backend, until Ctrl-C.
 
@@ -166,7 +162,6 @@ Take over masks that were corrected in another tool; the stages keep them as the
 examples:
   tagmask corrections --out run --from export.json         Label Studio's JSON, or COCO's instances
   tagmask corrections --out run --from task.zip            "CVAT for images 1.1"
->>>>>>> theirs
 """
 
 PAPER = """\
