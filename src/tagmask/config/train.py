@@ -23,7 +23,7 @@ class TrainSettings(LoopSettings, TokenSettings, DataSettings):
 
     section = "train"
     makes = (layout.CONFIG, layout.CLASSIFIER)
-    basic = "kind backbone freeze fixed_views head_first size alpha beta"
+    basic = "kind backbone freeze fixed_views size alpha beta"
     out: Path
     """Folder of the run; the classifier goes into its 1_classifier."""
     kind: Literal["acr", "mct"] = "acr"
