@@ -181,7 +181,10 @@ def test_cvat_cli_finds_the_function_file(model: DeepLabV2, photo: Path, monkeyp
     shapes = function.detect(Context(), Image.open(photo))
     assert {shape.label_id for shape in shapes} <= {0, 1, 2}
     assert shapes
-    there = [driver.models.Label(id=40 + n, name=name, type="mask") for n, name in enumerate(reversed(CLASSES))]
+    there = [
+        driver.models.Label(id=40 + n, name=name, type="mask", attributes=[])
+        for n, name in enumerate(reversed(CLASSES))
+    ]
     mapper = driver._AnnotationMapper(
         logging.getLogger(), function.spec.labels, there, allow_unmatched_labels=False, conv_mask_to_poly=False
     )
