@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -180,5 +181,13 @@ def test_cvat_cli_finds_the_function_file(model: DeepLabV2, photo: Path, monkeyp
     shapes = function.detect(Context(), Image.open(photo))
     assert {shape.label_id for shape in shapes} <= {0, 1, 2}
     assert shapes
-    labels = [driver.models.Label(id=40 + n, name=name, type="mask") for n, name in enumerate(reversed(CLASSES))]
-    print(labels)
+    there = [
+        driver.models.Label(id=40 + n, name=name, type="mask", attributes=[])
+        for n, name in enumerate(reversed(CLASSES))
+    ]
+    mapper = driver._AnnotationMapper(
+        logging.getLogger(), function.spec.labels, there, allow_unmatched_labels=False, conv_mask_to_poly=False
+    )
+    _, mapped = mapper.validate_and_remap(shapes, 3)
+    assert {shape.label_id for shape in mapped} <= {40, 41, 42}
+    assert {shape.frame for shape in mapped} == {3}
