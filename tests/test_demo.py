@@ -30,6 +30,8 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     for row in ("baseline seeds", "ACR seeds", "pseudo labels  ", "predictions  ", "30 pictures with tags"):
         assert row in printed
     assert Image.open(tmp_path / "demo/seeds.png").size[0] > 400
+    assert printed.index("demo/pictures.png") < printed.index("validation mAP")  # something to look at meanwhile
+    assert Image.open(tmp_path / "demo/pictures.png").size[0] > 400
     scores = json.loads((tmp_path / "demo/scores.json").read_text())
     assert scores["seeds"]["images"] == scores["pseudo"]["images"] == scores["predictions"]["images"] == 30
     assert "<html" in (tmp_path / "demo/report.html").read_text()

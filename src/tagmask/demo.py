@@ -48,6 +48,8 @@ def run_demo(settings: DemoSettings) -> None:
         catalog = labelled if data else pictures
         print(stage(name).run(dataclasses.replace(run.for_stage(name), **data), catalog).summary(), flush=True)
 
+    _show_pictures(out, pictures)
+    print(f"pictures and their tags, all that is learnt from: {out / 'pictures.png'}")
     print("\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
     with _beside(baseline.for_stage("train")):
         do("train", training, {})
@@ -134,6 +136,15 @@ def _blind(scores: Any, kind: str) -> str:
     """mIoU at the threshold that the rule chose, in per cent; nan if it could not choose one."""
     threshold = scores.chosen[kind].get(RULE)
     return "nan" if threshold is None else f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
+
+
+def _show_pictures(out: Path, scenes: Any) -> None:
+    """The first eight pictures with their tags."""
+    from tagmask.show.sheet import save_picture, sheet
+
+    tags = [", ".join(scenes.classes[c] for c in scenes.tags(i)) for i in range(8)]
+    cells = [(tag, scenes.load_image(i)) for i, tag in enumerate(tags)]
+    save_picture(out / "pictures.png", sheet([cells[:4], cells[4:]]))
 
 
 def _show_examples(out: Path, scenes: Any) -> None:
