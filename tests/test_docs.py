@@ -22,6 +22,7 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.pipeline.run:run",
     "tagmask.stages.export:export_run",
     "tagmask.paper.command:run_paper",
+    "tagmask.explore.server:explore",
 )
 ELSEWHERE = re.compile(r"does not exist; check the path|is not a folder; check the path")  # the reader's own files
 
