@@ -24,6 +24,7 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.live.label_studio:serve",
     "tagmask.stages.corrections:import_corrections",
     "tagmask.paper.command:run_paper",
+    "tagmask.explore.server:explore",
 )
 ELSEWHERE = re.compile(r"does not exist; check the path|is not a folder; check the path")  # the reader's own files
 

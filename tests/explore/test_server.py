@@ -257,7 +257,8 @@ def test_a_photo_can_be_looked_at_but_not_corrected(out: Path, tmp_path: Path) -
     ("words", "sentence"),
     [
         ([], "name either a run"),
-        (["--out", "nowhere"], "is no run"),
+        (["--out", "nowhere"], "does not exist; check the path"),
+        (["--out", "."], "is no run"),
         (["photo.jpg"], "--model is missing"),
         (["--out", ".", "--tags", "dog"], "belong to a single photo"),
         (["--out", ".", "--port", "70000"], "at most 65535"),

@@ -40,6 +40,8 @@ class ExploreSettings(Settings):
         if self.photo is not None and self.against is not None:
             mistakes.append("--against belongs to a run; leave it out with a photo.")
         for name, folder in (("out", self.out), ("against", self.against)):
-            if folder is not None and not (folder / layout.CONFIG).is_file():
+            if folder is not None and not folder.exists():
+                mistakes.append(f"--{name} {folder} does not exist; check the path.")
+            elif folder is not None and not (folder / layout.CONFIG).is_file():
                 mistakes.append(f"--{name} {folder} is no run (it has no {layout.CONFIG}); check the path.")
         return mistakes

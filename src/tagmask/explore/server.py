@@ -63,6 +63,9 @@ class Explorer:
         self.views, self.title, self.learner = views, title, Learner(views[0])
         self.stopped = threading.Event()
         self.saving = threading.Lock()
+        for view in views:  # networks are loaded before the page is opened, not while it waits
+            view.numbers  # noqa: B018
+        self.learner.refusal()
 
     def state(self) -> dict[str, Any]:
         """Everything the page needs to be usable: classes, photos and their tags."""
