@@ -182,7 +182,7 @@ def test_cvat_cli_finds_the_function_file(model: DeepLabV2, photo: Path, monkeyp
     assert {shape.label_id for shape in shapes} <= {0, 1, 2}
     assert shapes
     there = [
-        driver.models.Label(id=40 + n, name=name, type="mask", attributes=[])
+        driver.models.Label(id=40 + n, name=name, type="mask", attributes=[], sublabels=[])
         for n, name in enumerate(reversed(CLASSES))
     ]
     mapper = driver._AnnotationMapper(
