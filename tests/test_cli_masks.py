@@ -169,13 +169,13 @@ def interrupting(after: int) -> Any:
     """A write of masks that is stopped by Ctrl-C in mid-file."""
     calls = []
 
-    def write(path: Path, mask: Any) -> None:
+    def write(path: Path, mask: Any, **notes: str) -> None:
         calls.append(path)
         if len(calls) > after:
             with tagmask.files.replacing(path) as partial:
                 partial.write_bytes(b"half")
                 raise KeyboardInterrupt
-        write_mask(path, mask)
+        write_mask(path, mask, **notes)
 
     return write
 

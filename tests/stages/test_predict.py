@@ -216,7 +216,7 @@ def test_masks_of_two_models_are_not_mixed(run: Path) -> None:
 def test_a_stopped_restart_leaves_no_masks_of_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predict_catalog(settings(run))
     with monkeypatch.context() as patch:
-        patch.setattr(predict_stage, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(predict_stage, "write_mask", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             predict_catalog(settings(run, flip=False, restart=True))
     assert not masks(run / "6_predictions")

@@ -251,9 +251,9 @@ def test_small_images_walk(size: tuple[int, int]) -> None:
 def label_slowly(settings: PseudoSettings) -> None:
     """In a process of its own that is killed in between."""
 
-    def write_slowly(*arguments: Any) -> None:
+    def write_slowly(*arguments: Any, **notes: str) -> None:
         time.sleep(0.1)
-        write_mask(*arguments)
+        write_mask(*arguments, **notes)
 
     pytest.MonkeyPatch().setattr(stage, "write_mask", write_slowly)
     torch.set_num_threads(1)

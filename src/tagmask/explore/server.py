@@ -167,6 +167,10 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         except (BrokenPipeError, ConnectionError, TimeoutError):
             self.close_connection = True
+        except OSError as error:  # another command may be changing the run
+            self._refuse(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"a file of the run cannot be read ({error}); reload the page."
+            )
         except Exception as error:  # the page says so, and the server goes on
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
 

@@ -52,7 +52,7 @@ def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
             yield spread
         except BaseException as error:
             stopped.set()
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(cancel_futures=True)
             if isinstance(error, BrokenProcessPool):
                 raise TagmaskError(
                     "a process was killed, perhaps because memory ran out; use fewer --processes."
