@@ -251,7 +251,7 @@ def test_small_images_walk(size: tuple[int, int]) -> None:
 def label_slowly(settings: PseudoSettings) -> None:
     """In a process of its own that is killed in between."""
 
-    def write_slowly(*arguments: Any, **notes: str) -> None:
+    def write_slowly(*arguments: Any, **notes: Any) -> None:
         time.sleep(0.1)
         write_mask(*arguments, **notes)
 
