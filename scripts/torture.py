@@ -385,9 +385,10 @@ def settings(case: Case) -> None:
 
 
 def surroundings(case: Case) -> None:
-    """Little memory, small files, private files, no home, no temporary folder, a clock that jumps."""
+    """Little memory, small files, private files, no home, no temporary folder, a clock that jumps, a disk so slow that
+    the command is killed while it writes."""
     out = case.folder / "run"
-    kind = case.random.choice(["umask", "memory", "file size", "home", "temporary", "clock", "open files"])
+    kind = case.random.choice(["umask", "memory", "file size", "home", "temporary", "clock", "open files", "slow disk"])
     size = case.random.choice([1, 2, 3, 4]) * 1_000_000_000
     small = case.random.choice([1_000, 20_000, 300_000, 900_000])
 
@@ -405,8 +406,16 @@ def surroundings(case: Case) -> None:
             os.environ.update(TMPDIR="/dev/full", TMP="/dev/full", TEMP="/dev/full")
         elif kind == "open files":
             resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+        elif kind == "slow disk":
+            replace = os.replace
 
-    case.run([*SCENES, "--out", str(out)], prepare=prepare)
+            def wait(*places: Any, **how: Any) -> None:
+                time.sleep(0.3)
+                replace(*places, **how)
+
+            os.replace = wait
+
+    case.run([*SCENES, "--out", str(out)], after=case.took if kind == "slow disk" else None, prepare=prepare)
     if kind == "clock" and out.exists():
         for file in out.rglob("*"):
             when = case.random.choice([0, 1e9, 4e9])
