@@ -1,6 +1,5 @@
-"""A small run with a head, copied for each test, and its explorer on a free port."""
+"""The explorer of a small run on a free port."""
 
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,21 +8,6 @@ import pytest
 
 from tagmask.config import ExploreSettings
 from tagmask.explore.server import Server, open_explorer
-from tagmask.pipeline.run import run
-from tests.pipeline.tiny import head_run
-
-
-@pytest.fixture(scope="session")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("explored") / "run"
-    run(head_run(out))
-    return out
-
-
-@pytest.fixture
-def out(headed: Path, tmp_path: Path) -> Path:
-    shutil.copytree(headed, tmp_path / "run")
-    return tmp_path / "run"
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """A run notices corrections: it redoes what depends on them, photo by photo, and nothing else."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tagmask.data.corrections import NOT_CORRECTED, PERSON_UNSURE, TagChange, write_labels, write_tags
 from tagmask.data.images import read_mask
@@ -13,19 +11,6 @@ from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.pipeline.tiny import IMAGES, head_run
 
 NAME, OTHER = Scenes(IMAGES).name(0), Scenes(IMAGES).name(1)
-
-
-@pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "head"
-    run(head_run(out))
-    return out
-
-
-@pytest.fixture
-def out(headed: Path, tmp_path: Path) -> Path:
-    shutil.copytree(headed, tmp_path / "run")
-    return tmp_path / "run"
 
 
 def correct(out: Path, label: int = 3) -> None:
