@@ -15,8 +15,8 @@ from tagmask.config.base import (
     Settings,
     ShardSettings,
     Share,
+    SharedTokenSettings,
     Side,
-    TokenSettings,
 )
 from tagmask.pipeline import layout
 
@@ -72,7 +72,7 @@ class MapSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedSettings(MapSettings, ShardSettings, TokenSettings, DataSettings):
+class SeedSettings(MapSettings, ShardSettings, SharedTokenSettings, DataSettings):
     """Make localisation maps for every image of a catalog."""
 
     section = "seeds"

@@ -11,14 +11,14 @@ from tagmask.config.base import (
     LoopSettings,
     NonNegative,
     Share,
+    SharedTokenSettings,
     Side,
-    TokenSettings,
 )
 from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings, TokenSettings, DataSettings):
+class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper to the letter."""
 
     section = "train"
