@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tagmask.files import replacing, write_text
 from tagmask.paper.table import Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
@@ -107,7 +109,7 @@ def save_plot(path: Path, table: Table) -> None:
 
 
 def save_gains(path: Path, table: Table) -> None:
-    """Write the gains of ``table`` as points with their intervals (PNG), one panel for each way to set the threshold."""
+    """Write the gains of ``table`` as points with their intervals (PNG), a panel for each way to set the threshold."""
     from matplotlib.figure import Figure
 
     gains = [place for place, column in enumerate(table.columns) if column.gain]
@@ -122,13 +124,10 @@ def save_gains(path: Path, table: Table) -> None:
             y = [len(table.rows) - line - offset for line in range(len(table.rows))]
             cells = [row.cells[place] for row in table.rows]
             x = [cell.mean for cell in cells]
-            ends = [cell.interval or (cell.mean, cell.mean) for cell in cells]
-            sides = [[m - low for m, (low, _) in zip(x, ends, strict=True)],
-                     [high - m for m, (_, high) in zip(x, ends, strict=True)]]  # fmt: skip
+            ends = np.array([cell.interval or (cell.mean, cell.mean) for cell in cells])  # (rows, 2)
             label = table.columns[place].title.removesuffix(", blind")
-            axes.errorbar(
-                x, y, xerr=sides, fmt=SYMBOLS[number], ms=4.5, capsize=2.5, color=COLOURS[number], label=label
-            )
+            style = {"fmt": SYMBOLS[number], "ms": 4.5, "capsize": 2.5, "color": COLOURS[number], "label": label}
+            axes.errorbar(x, y, xerr=abs(ends.T - x), **style)
         axes.axvline(0, color="0.4", lw=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("gain over the baseline, points of mIoU")
