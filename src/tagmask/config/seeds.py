@@ -28,7 +28,7 @@ class MapSettings(Settings):
     """How localisation maps are made."""
 
     basic = "method affinity_blocks affinity_steps size scales flip batch"
-    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
+    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"] = "acr"
     """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
     compares with, on the same classifier."""
     layers: Count | None = None
