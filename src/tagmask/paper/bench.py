@@ -179,9 +179,9 @@ class Bench:
         once(folder / "labelled.json", parts, work)
         return folder
 
-    def label_scores(self, run: Run) -> Any:
-        """Scores of the seeds and pseudo labels of images that were trained on."""
-        folder, catalog = self.labelled(run), self.labelled_images
+    def label_scores(self, run: Run, catalog: Catalog | None = None) -> Any:
+        """Scores of the seeds and pseudo labels of images that were trained on; by default ``labelled_images``."""
+        folder, catalog = self.labelled(run), self.labelled_images if catalog is None else catalog
         data = self.score_data if catalog is self.scored_images else run.settings.data_settings()
         options = {"out": folder, "processes": run.settings.pseudo.processes, **data}
 

@@ -10,6 +10,7 @@ from tagmask.paper.measures import KINDS, at, mean_of, only_at
 from tagmask.paper.paired import DRAWS, difference
 from tagmask.paper.seed_tables import ABLATION, ABLATION_TITLES, METHODS
 from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.stages.score import check_masks
 
 MAP_TITLES = {**METHODS, "weighted": "Weighted by attention"}
 GAIN_MAPS = (("acr", 1), ("acr", 2), ("weighted", 1), ("weighted", 2), ("generic", 1), ("generic", 2))
@@ -35,10 +36,11 @@ def gains(bench: Bench) -> Table:
 
 def chain(bench: Bench) -> Table:
     """Does the gain of the consistency survive to the masks? Baseline and ACR through every stage."""
+    check_masks(bench.training_images)
     runs = bench.trained({name: ABLATION[name] for name in ("none", "both")})
     blind = bench.rules[1]
     seeds = bench.scored(runs)
-    labels = {name: [bench.label_scores(run) for run in variant] for name, variant in runs.items()}
+    labels = {name: [bench.label_scores(run, bench.training_images) for run in row] for name, row in runs.items()}
     masks = {name: [bench.prediction_scores(run) for run in variant] for name, variant in runs.items()}
     told = "told" if bench.settings.predict.use_tags else "not told"
     rows = [
