@@ -64,6 +64,14 @@ def is_regular(path: Path | str) -> bool:
         return False
 
 
+def file_size(path: Path | str | None) -> int:
+    """Bytes of a file; -1 if there is none."""
+    try:
+        return os.stat(path).st_size if path else -1
+    except OSError:
+        return -1
+
+
 def _umask() -> int:
     """The permission bits that new files lack; they can only be read by setting them briefly."""
     mask = os.umask(0o022)

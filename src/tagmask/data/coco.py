@@ -240,7 +240,8 @@ def _tags(
     classes: int,
 ) -> list[list[int]]:
     """The classes of each image's counted objects."""
-    pairs = np.unique(owners[counted] * classes + labels[counted])  # image-major, without repetition
+    pairs = np.sort(owners[counted] * classes + labels[counted])  # image-major
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # without repetition
     starts = np.searchsorted(pairs, np.arange(images + 1) * classes).tolist()
     values = (pairs % classes).tolist()
     return [values[start:stop] for start, stop in pairwise(starts)]
