@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -202,8 +202,10 @@ class Loop:
         for part in range(settings.accumulate):
             batch = {name: to_device(value, accelerator.device) for name, value in next(batches).items()}
             self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
-            torch.manual_seed(step_seed(settings.seed, step, part, accelerator.process_index))
-            with self._sync(part == settings.accumulate - 1):
+            randomness = np.random.SeedSequence([settings.seed, step, part, accelerator.process_index])
+            torch.manual_seed(int(randomness.generate_state(1)[0]))
+            last = part == settings.accumulate - 1  # only with it, processes exchange gradients
+            with nullcontext() if last else accelerator.no_sync(self.module):
                 with accelerator.autocast():
                     losses: dict[str, Tensor] = self.module(**batch)
                 accelerator.backward(losses["loss"] / settings.accumulate)
@@ -219,10 +221,6 @@ class Loop:
         self.optimizer.zero_grad()
         self._update_average()
         return {**values, "lr": settings.lr * factor}
-
-    def _sync(self, last: bool) -> AbstractContextManager[Any]:
-        """Gradients are exchanged between processes with the last part of a batch only."""
-        return nullcontext() if last else self.accelerator.no_sync(self.module)
 
     @torch.no_grad()
     def _update_average(self) -> None:
@@ -306,10 +304,6 @@ def _leave_cores_to_workers(workers: int) -> None:
     """On the CPU, threads and loading processes that share a core slow each other down far more than twofold."""
     if workers and not torch.accelerator.is_available():
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - workers)))
-
-
-def step_seed(seed: int, step: int, part: int, process: int) -> int:
-    return int(np.random.SeedSequence([seed, step, part, process]).generate_state(1)[0])
 
 
 def to_device(value: Any, device: torch.device) -> Any:
