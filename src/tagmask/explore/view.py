@@ -63,7 +63,7 @@ class View:
         self.catalog = self.raw
         self._read_corrections()
         self.facts: list[dict[str, float] | None] = [None] * len(self.catalog)
-        self.thumb = lru_cache(4096)(self._thumb)
+        self.thumb = lru_cache(4096)(lambda i: self.image(i, THUMB))
         self.pieces = lru_cache(4)(self._pieces)
 
     @property
@@ -120,9 +120,6 @@ class View:
         picture.save(buffer, "JPEG", quality=90 if side > THUMB else 80)
         return buffer.getvalue()
 
-    def _thumb(self, i: int) -> bytes:
-        return self.image(i, THUMB)
-
     def layer(self, kind: str, i: int) -> Mask | None:
         """Labels (H, W) of a stage, the truth, or what is corrected; None if there are none."""
         if kind == "truth":
@@ -137,9 +134,8 @@ class View:
     def missing(self, kind: str) -> list[int]:
         """The photos that a stage has no file of."""
         folder = self.out / LAYERS[kind] if self.out is not None else Path()
-        made = (
-            {file.relative_to(folder).as_posix() for file in folder.rglob("*.png")} if self.out is not None else set()
-        )
+        files = folder.rglob("*.png") if self.out is not None else ()
+        made = {file.relative_to(folder).as_posix() for file in files}
         return [i for i in range(len(self.catalog)) if f"{self.catalog.name(i)}.png" not in made]
 
     def _pieces(self, i: int) -> bytes:

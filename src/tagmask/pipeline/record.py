@@ -19,7 +19,7 @@ from typing import Any, Literal
 from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.files import PARTIAL, alone, file_size, is_a, read_object, read_text, remove_temporaries, write_json
 from tagmask.pipeline import layout
 
@@ -346,8 +346,8 @@ def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
     made_for = classes_of(folder)
     if made_for is not None and list(made_for) != list(classes):
         raise TagmaskError(
-            f"the {what} in {folder} were made for {len(made_for)} classes ({_first_names(made_for)}), but the images "
-            f"have {len(classes)} ({_first_names(classes)}); give the data they were made with, or redo them with "
+            f"the {what} in {folder} were made for {len(made_for)} classes ({first_of(made_for, 3)}), but the images "
+            f"have {len(classes)} ({first_of(classes, 3)}); give the data they were made with, or redo them with "
             "--restart."
         )
 
@@ -428,7 +428,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Parts:
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return flat
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -20,7 +20,7 @@ from tagmask.data.images import read_image, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
 from tagmask.data.tokens import Tokens, TokenStore
-from tagmask.errors import TagmaskError, enough_memory
+from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
@@ -33,19 +33,8 @@ from tagmask.stages.probabilities import Probabilities, head_probabilities, pred
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
 
-UNREAD = (
-    ".heic",
-    ".heif",
-    ".dng",
-    ".cr2",
-    ".cr3",
-    ".nef",
-    ".arw",
-    ".psd",
-    ".svg",
-)  # kinds of pictures that cannot be read here
-
-
+# kinds of pictures that cannot be read here
+UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
 _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
@@ -124,7 +113,7 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
         raise TagmaskError(f"{folder} contains no pictures; give a folder of photos.")
     unread = [path for path in paths if path.lower().endswith(UNREAD)]
     if unread:
-        shown = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
+        shown = first_of(unread, 3)
         notes.append(f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG.")
     return Catalog(
         classes, list(files), [()] * len(files), images=[folder / path for path in files.values()], notes=notes
@@ -183,8 +172,7 @@ def _chances(
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
     absent = [name for number, name in enumerate(model.classes) if number not in numbers]
-    shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
-    note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {shown}"
+    note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {first_of(absent)}"
     return (note,) if absent else ()
 
 

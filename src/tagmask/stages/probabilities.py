@@ -1,6 +1,6 @@
 """Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,21 +46,10 @@ def predict_probabilities(
             (squeeze-and-excitation) and ``multi_scale`` models depend on the tile.
     """
     _check(image, scales, tile, halo, model.stride)
-    height, width = image.shape[:2]
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
-    allowed = _allowed(model, tags)  # (K,)
-    total = torch.zeros(model.num_classes, height, width)
-    count = 0
-    for view, mirrored in _views(picture, scales, flip):
-        logits = _tiled_logits(model, model.normalize(view), tile, halo)  # (K, h, w)
-        chances = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0)
-        if mirrored:
-            chances = chances.flip(-1)
-        if chances.shape[1:] != (height, width):
-            chances = F.interpolate(chances[None], (height, width), mode="bilinear", align_corners=False)[0]
-        total += chances
-        count += 1
-    return (total / count).numpy()
+    views = _views(picture, scales, flip)
+    logits = ((_tiled_logits(model, model.normalize(view), tile, halo), mirrored) for view, mirrored in views)
+    return _mean_softmax(logits, _allowed(model, tags), picture.shape[-2:])
 
 
 @torch.inference_mode()
@@ -74,19 +63,28 @@ def head_probabilities(
     tokens: Tokens | None = None,
 ) -> Probabilities:
     """As ``predict_probabilities``, of a head on tokens; ``tokens`` are those of the image, where they are kept."""
-    allowed = _allowed(model, tags)  # (K,)
-    total, count = torch.zeros(model.num_classes, *image.shape[:2]), 0
-    for scale in scales:
-        for mirrored in (False, True) if flip else (False,):
-            if tokens is None or scale != 1 or mirrored:
-                view = photo_features(model, image[:, ::-1] if mirrored else image, scale)
-            else:
-                view = tokens
-            cells = model.logits_of(view.values[0]).T.unflatten(-1, view.grid).cpu()  # (K, h, w)
-            logits = F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0]
-            chances = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0)
-            total += chances.flip(-1) if mirrored else chances
-            count += 1
+
+    def logits() -> Iterator[tuple[Tensor, bool]]:
+        for scale in scales:
+            for mirrored in (False, True) if flip else (False,):
+                kept = tokens if scale == 1 and not mirrored else None
+                seen = kept or photo_features(model, image[:, ::-1] if mirrored else image, scale)
+                cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
+                yield F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0], mirrored
+
+    return _mean_softmax(logits(), _allowed(model, tags), image.shape[:2])
+
+
+def _mean_softmax(logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: Sequence[int]) -> Probabilities:
+    """Probabilities (K, H, W) averaged over views; of each the logits (K, h, w), and whether it is mirrored."""
+    total, count = torch.zeros(len(allowed), *size), 0
+    for values, mirrored in logits:
+        chances = (values if allowed.all() else values.masked_fill(~allowed[:, None, None], -torch.inf)).softmax(0)
+        chances = chances.flip(-1) if mirrored else chances
+        if chances.shape[1:] != torch.Size(size):
+            chances = F.interpolate(chances[None], size, mode="bilinear", align_corners=False)[0]
+        total += chances
+        count += 1
     return (total / count).numpy()
 
 

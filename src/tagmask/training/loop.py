@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text, write_json, write_text
 from tagmask.models.storage import check_finite
 from tagmask.pipeline import layout
@@ -73,9 +73,8 @@ class Trained:
         """What a user wants to know at the end."""
         lines, name = list(self.notes), self.task.metric
         if self.broken:
-            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
             lines.append(
-                f"{len(self.broken)} images {self.task.unusable} and were skipped: {shown} "
+                f"{len(self.broken)} images {self.task.unusable} and were skipped: {first_of(self.broken)} "
                 f"(all in {self.folder / layout.BROKEN})."
             )
         if name in self.best and name in self.metrics:
