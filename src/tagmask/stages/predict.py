@@ -29,7 +29,7 @@ from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.stages.images import Image, Made, each_image, is_current, is_readable, match_classes, share_of, split_tags
-from tagmask.stages.probabilities import Probabilities, head_probabilities, predict_probabilities, sharpen
+from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
 
@@ -160,11 +160,8 @@ def _chances(
     tokens: Tokens | None = None,
 ) -> Probabilities:
     """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
-    views: dict[str, Any] = {"scales": settings.scales, "flip": settings.flip, "tags": allowed}
-    if isinstance(model, HeadSegmenter):
-        chances = head_probabilities(model, image, tokens=tokens, **views)
-    else:
-        chances = predict_probabilities(model, image, tile=settings.tile, halo=settings.halo, **views)
+    seen: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
+    chances = predict_probabilities(model, image, tags=allowed, tokens=tokens, **seen)
     chances = chances if labels is None else chances[labels]
     refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr")}
     return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances

@@ -23,7 +23,7 @@ POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at 
 
 @torch.inference_mode()
 def predict_probabilities(
-    model: DeepLabV2,
+    model: Segmenter,
     image: Image,
     *,
     scales: Sequence[float] = (1.0,),
@@ -31,6 +31,7 @@ def predict_probabilities(
     tags: Sequence[int] | None = None,
     tile: int | None = None,
     halo: int = HALO,
+    tokens: Tokens | None = None,
 ) -> Probabilities:
     """Softmax averaged over the test-time views, shape (K, H, W): background first, adding up to 1 at each pixel.
 
@@ -44,35 +45,28 @@ def predict_probabilities(
             pixel's logits depend on. DeepLabV2 sees farther than any affordable halo (192 pixels by its last layer
             alone), but pixels that far away have little weight. Encoders that pool over the whole image
             (squeeze-and-excitation) and ``multi_scale`` models depend on the tile.
+        tokens: of a head those of the image, where they are kept.
     """
     _check(image, scales, tile, halo, model.stride)
-    picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
-    views = _views(picture, scales, flip)
-    logits = ((_tiled_logits(model, model.normalize(view), tile, halo), mirrored) for view, mirrored in views)
-    return _mean_softmax(logits, _allowed(model, tags), picture.shape[-2:])
+    if isinstance(model, HeadSegmenter):
+        logits = _head_logits(model, image, scales, flip, tokens)
+    else:
+        picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
+        views = _views(picture, scales, flip)
+        logits = ((_tiled_logits(model, model.normalize(view), tile, halo), mirrored) for view, mirrored in views)
+    return _mean_softmax(logits, _allowed(model, tags), image.shape[:2])
 
 
-@torch.inference_mode()
-def head_probabilities(
-    model: HeadSegmenter,
-    image: Image,
-    *,
-    scales: Sequence[float] = (1.0,),
-    flip: bool = True,
-    tags: Sequence[int] | None = None,
-    tokens: Tokens | None = None,
-) -> Probabilities:
-    """As ``predict_probabilities``, of a head on tokens; ``tokens`` are those of the image, where they are kept."""
-
-    def logits() -> Iterator[tuple[Tensor, bool]]:
-        for scale in scales:
-            for mirrored in (False, True) if flip else (False,):
-                kept = tokens if scale == 1 and not mirrored else None
-                seen = kept or photo_features(model, image[:, ::-1] if mirrored else image, scale)
-                cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
-                yield F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0], mirrored
-
-    return _mean_softmax(logits(), _allowed(model, tags), image.shape[:2])
+def _head_logits(
+    model: HeadSegmenter, image: Image, scales: Sequence[float], flip: bool, tokens: Tokens | None
+) -> Iterator[tuple[Tensor, bool]]:
+    """Logits (K, H, W) of each view, and whether it is mirrored."""
+    for scale in scales:
+        for mirrored in (False, True) if flip else (False,):
+            kept = tokens if scale == 1 and not mirrored else None
+            seen = kept or photo_features(model, image[:, ::-1] if mirrored else image, scale)
+            cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
+            yield F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0], mirrored
 
 
 def _mean_softmax(logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: Sequence[int]) -> Probabilities:
