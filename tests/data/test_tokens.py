@@ -187,6 +187,24 @@ def test_training_with_and_without_kept_tokens_is_the_same(tmp_path: Path) -> No
     assert Classifier.load(kept.folder).fixed_views == (SIZE, FIRST)
 
 
+def test_runs_may_share_their_tokens(tmp_path: Path) -> None:
+    """A second run on the same photos reads them; one with another cut keeps its own beside them."""
+    shared = tmp_path / "shared"
+
+    def kept() -> dict[Path, int]:
+        return {file: file.stat().st_mtime_ns for file in shared.rglob("*.safetensors")}
+
+    first = (train(fixed(tmp_path / "a", tokens=shared)).folder / "model.safetensors").read_bytes()
+    before = kept()
+    assert before
+    assert not (tmp_path / "a/0_tokens").exists()
+    assert (train(fixed(tmp_path / "b", tokens=shared)).folder / "model.safetensors").read_bytes() == first
+    assert (train(fixed(tmp_path / "c")).folder / "model.safetensors").read_bytes() == first
+    assert kept() == before
+    train(fixed(tmp_path / "d", tokens=shared, freeze=1))
+    assert before.items() < kept().items()
+
+
 def test_consistency_is_over_the_trained_blocks(tmp_path: Path) -> None:
     """Against a computation by hand, photo by photo, on grids that differ."""
     from tagmask.acr.consistency import consistency_losses, strength

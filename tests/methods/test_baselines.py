@@ -1,5 +1,6 @@
 """Each map method against a few lines that share nothing with it but the classifier."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.helpers import tiny_classifier
 
 Array = npt.NDArray[np.float64]
 CLASSES = [[2, 0], [1]]
-COMPARED = ["weighted", "cam", "ts_cam", "grad_cam", "generic", "rollout"]
+COMPARED = ["weighted", "cam", "ts_cam", "grad_cam", "generic", "legrad", "rollout"]
 
 
 @pytest.fixture(
@@ -92,6 +93,17 @@ def expected_generic(model: Classifier, image: torch.Tensor, label: int) -> Arra
     return relevance[0, model.prefix :]
 
 
+def expected_legrad(model: Classifier, image: torch.Tensor, label: int) -> Array:
+    """The last block of a network that ends behind it, for every block."""
+    star = np.zeros(12)
+    for depth in range(1, len(model.blocks) + 1):
+        short = copy.deepcopy(model)
+        short.vit.blocks = short.vit.blocks[:depth]
+        gradient = matrices(short, image, label)[1][-1]  # (heads, N, N)
+        star += np.maximum(gradient, 0).mean(axis=(0, 1))[model.prefix :]
+    return star
+
+
 def expected_rollout(model: Classifier, image: torch.Tensor, label: int) -> Array:
     flow = np.eye(12 + model.prefix)
     for attention in matrices(model, image, label)[0]:
@@ -106,6 +118,7 @@ EXPECTED: dict[str, Callable[[Classifier, torch.Tensor, int], Array]] = {
     "ts_cam": expected_ts_cam,
     "grad_cam": expected_grad_cam,
     "generic": expected_generic,
+    "legrad": expected_legrad,
     "rollout": expected_rollout,
 }
 
@@ -174,8 +187,8 @@ def test_refinement(name: str, blocks: range | None, transpose: bool, model: Cla
 
 
 def test_the_registry() -> None:
-    assert list(METHODS) == ["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout", "mct"]
-    assert all(method.batched for method in METHODS.values())
+    assert list(METHODS) == ["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout", "mct"]
+    assert [name for name, method in METHODS.items() if not method.batched] == ["legrad"]
     assert method_for(tiny_classifier(), "acr").maps is acr
     assert method_for(tiny_mct(), "acr").maps is mct
     assert method_for(tiny_mct(), "cam").maps is METHODS["cam"].maps  # refused when it is called

@@ -99,8 +99,8 @@ def check_head(model: Network) -> None:
     """Refuse a model whose logits are not those of a head on one class token."""
     if model.vit.num_classes != model.num_classes:
         raise TagmaskError(
-            "ACR, weighted gradients, CAM, TS-CAM, Grad-CAM, generic attention and rollout need a classifier with one "
-            "class token and a head, and this is an MCTformer; train one with --kind acr to compare them."
+            "ACR, weighted gradients, CAM, TS-CAM, Grad-CAM, generic attention, LeGrad, rollout need a classifier with "
+            "one class token and a head, and this is an MCTformer; train one with --kind acr to compare them."
         )
 
 

@@ -162,6 +162,15 @@ class TokenSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SharedTokenSettings(TokenSettings):
+    """Where the tokens are kept that a classifier is trained on."""
+
+    written = ("tokens",)
+    tokens: Path | None = None
+    """Keep what enters the trained blocks in this folder, for several runs on the same photos; default: 0_tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoopSettings(Settings):
     """How a network is trained; shared by all networks."""
 

@@ -10,6 +10,7 @@ from tagmask.config.base import DataSettings, ShardSettings, flag
 from tagmask.config.limits import Count, Seed
 from tagmask.config.run import RunSettings, Sections, write_config
 from tagmask.config.toml import write_section
+from tagmask.pipeline import layout
 
 BELONGS = {  # setting of the images that are scored: the kinds of data that have it
     "score_split": ("voc",),
@@ -93,6 +94,7 @@ class PaperSettings(Sections, PaperTop):
         affinity = dataclasses.replace(self.pseudo.affinity, seed=self.pseudo.affinity.seed + place)
         return RunSettings(
             out=out,
+            tokens=self.out / layout.TOKENS,
             train=train,
             seeds=self.seeds,
             pseudo=dataclasses.replace(self.pseudo, affinity=affinity),

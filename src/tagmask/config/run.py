@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tagmask.config.base import DataSettings, TokenSettings, flag
+from tagmask.config.base import DataSettings, SharedTokenSettings, flag
 from tagmask.config.presets import Preset, Section, find_preset
 from tagmask.config.pseudo import PseudoSettings
 from tagmask.config.seeds import Rows, SeedSettings
@@ -28,13 +28,14 @@ NOT_IN_A_RUN = {  # setting of a stage: what to do instead
     "model": "a run uses its own networks",
     "pseudo": "a run uses its own pseudo labels",
     "photos": "predict other photos with `tagmask predict` after the run",
+    "tokens": "give --tokens once, for the whole run",
     "tokens_limit": "give --tokens-limit once, for the whole run",
 }
 _NOWHERE = Path()  # stages write into the folder of the run
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTop(TokenSettings, DataSettings):
+class RunTop(SharedTokenSettings, DataSettings):
     """What is set once for a whole run; the [run] table of config.toml."""
 
     section = "run"
@@ -82,9 +83,9 @@ class RunSettings(Sections, RunTop):
     def for_stage(self, name: str) -> Any:
         """The section of a stage, with the run's data and folder."""
         changes: dict[str, Any] = {"out": self.out, **self.data_settings()}
-        if hasattr(getattr(self, name), "tokens_limit"):
-            changes["tokens_limit"] = self.tokens_limit
-        return dataclasses.replace(getattr(self, name), **changes)
+        section = getattr(self, name)
+        changes |= {key: getattr(self, key) for key in ("tokens", "tokens_limit") if hasattr(section, key)}
+        return dataclasses.replace(section, **changes)
 
     def _misplaced(self, name: str) -> list[str]:
         """Settings of a stage that belong to the run."""
@@ -141,10 +142,7 @@ def _sections_of(config: Path) -> Preset:
 def write_config(settings: RunSettings, path: Path | None = None) -> None:
     """Put every setting of the run into its config.toml, or another file."""
     path = path or settings.out / CONFIG
-    write_section(
-        path,
-        "run",
-        RunTop(out=settings.out, rows=settings.rows, tokens_limit=settings.tokens_limit, **settings.data_settings()),
-    )
+    kept: dict[str, Any] = {"tokens": settings.tokens, "tokens_limit": settings.tokens_limit}
+    write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()))
     for name in SECTIONS:
         write_section(path, name, settings.for_stage(name))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import DataSettings, Settings, ShardSettings, TokenSettings
+from tagmask.config.base import DataSettings, Settings, ShardSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Scales, Share, Side
 from tagmask.pipeline import layout
 
@@ -16,7 +16,7 @@ class MapSettings(Settings):
     """How localisation maps are made."""
 
     basic = "method affinity_blocks affinity_steps size scales flip batch"
-    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "rollout"] = "acr"
+    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"] = "acr"
     """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
     compares with, on the same classifier."""
     layers: Count | None = None
@@ -60,7 +60,7 @@ class MapSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedSettings(MapSettings, ShardSettings, TokenSettings, DataSettings):
+class SeedSettings(MapSettings, ShardSettings, SharedTokenSettings, DataSettings):
     """Make localisation maps for every image of a catalog."""
 
     section = "seeds"

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import DataSettings, LoopSettings, TokenSettings
+from tagmask.config.base import DataSettings, LoopSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Limit, NonNegative, Share, Side
 from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings, TokenSettings, DataSettings):
+class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
     """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper to the letter."""
 
     section = "train"

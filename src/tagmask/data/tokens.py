@@ -86,32 +86,36 @@ class TokenStore:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        note = self.folder / layout.MADE_BY
-        self.is_current = note.is_file() and read_json(note) == self.maker
+        self.is_current = self._is_noted()
         files = self.folder.glob("**/*.safetensors") if self.is_current else ()
         self.used = sum(file.stat().st_size for file in files)
 
     @classmethod
-    def of(cls, model: Classifier, out: Path, limit: float) -> "TokenStore":
-        """What a classifier on fixed views is trained on; ``limit`` in gigabytes."""
+    def of(cls, model: Classifier, out: Path, limit: float, shared: Path | None = None) -> "TokenStore":
+        """What a classifier on fixed views is trained on; ``limit`` in gigabytes, ``shared`` with other runs."""
         assert model.fixed_views is not None
         check_cut(model)
         size, first = model.fixed_views
         maker = {"frozen": frozen_digest(model, first), "first": first, "size": size}
-        compute = partial(photo_tokens, model, first, size)
-        return cls(out / layout.TOKENS / "train", maker, compute, model.mean.device, limit * 1e9)
+        digest = hashlib.blake2b(json.dumps(maker).encode(), digest_size=8).hexdigest()
+        folder = out / layout.TOKENS / "train" if shared is None else shared / digest
+        return cls(folder, maker, partial(photo_tokens, model, first, size), model.mean.device, limit * 1e9)
 
     @classmethod
     def features_of(cls, model: HeadSegmenter, out: Path, limit: float) -> "TokenStore":
-        """What a head reads."""
+        """What a head reads; ``limit`` in gigabytes."""
         blocks = list(model.blocks)
         maker = {
             "frozen": frozen_digest(model.classifier, max(blocks) + 1, norm=True),
             "blocks": blocks,
             "size": model.size,
         }
-        compute = partial(photo_features, model)
-        return cls(out / layout.TOKENS / "head", maker, compute, model.mean.device, limit * 1e9)
+        folder = out / layout.TOKENS / "head"
+        return cls(folder, maker, partial(photo_features, model), model.mean.device, limit * 1e9)
+
+    def _is_noted(self) -> bool:
+        note = self.folder / layout.MADE_BY
+        return note.is_file() and read_json(note) == self.maker
 
     def get(self, catalog: Catalog, i: int) -> Tokens:
         """The tokens of item ``i``, kept if there is room; ImageError if the photo cannot be read."""
@@ -149,10 +153,10 @@ class TokenStore:
             return
         about = {"photo": source, "grid": tokens.grid, "shape": tokens.shape, "values": list(values.shape)}
         try:
-            if not self.is_current:
+            if not self.is_current and not self._is_noted():  # another process may have begun
                 shutil.rmtree(self.folder, ignore_errors=True)  # of another network or size: it cannot be used
                 write_json(self.folder / layout.MADE_BY, self.maker)
-                self.is_current = True
+            self.is_current = True
             if shutil.disk_usage(self.folder).free < needed + _SPARE:
                 raise OSError(errno.ENOSPC, "less than a gigabyte is free")
             with replacing(self._file(name)) as temporary:

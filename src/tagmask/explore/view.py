@@ -96,7 +96,7 @@ class View:
     def tokens(self) -> TokenStore | None:
         if self.settings is None or self.classifier.fixed_views is None:
             return None
-        return TokenStore.of(self.classifier, self.settings.out, self.settings.tokens_limit)
+        return TokenStore.of(self.classifier, self.settings.out, self.settings.tokens_limit, self.settings.tokens)
 
     @property
     def methods(self) -> list[str]:

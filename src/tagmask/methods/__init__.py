@@ -9,7 +9,7 @@ from typing import Any
 
 from tagmask.acr.localize import MapMethod, acr
 from tagmask.errors import TagmaskError
-from tagmask.methods.baselines import cam, generic, grad_cam, rollout, ts_cam, weighted
+from tagmask.methods.baselines import cam, generic, grad_cam, legrad, rollout, ts_cam, weighted
 from tagmask.methods.mctformer import mct
 from tagmask.models.mct import MctClassifier
 
@@ -29,6 +29,7 @@ METHODS: dict[str, Method] = {
     "grad_cam": Method(grad_cam),
     "cam": Method(cam),
     "ts_cam": Method(ts_cam),
+    "legrad": Method(legrad, batched=False),
     "rollout": Method(rollout),
     "mct": Method(mct),
 }

@@ -12,11 +12,15 @@
                 the patches; ReLU of the weighted sum.
 - ``generic``   Chefer et al. 2021, Generic Attention-model Explainability. Per block Ā = mean_heads relu(∇A ⊙ A),
                 R ← R + Ā R from R = I; row 0 of R at the patches.
+- ``legrad``    Bousselham et al. 2024, LeGrad. The head is read behind every block, the gradient taken with respect to
+                the attention of that block alone: Σ_blocks mean over heads and queries of relu(∂s_i/∂A_i). The head
+                reads the class token, so all queries but that one add zero.
 - ``rollout``   Abnar and Zuidema 2020, Quantifying Attention Flow in Transformers. Product over blocks of ½Ā + ½I, rows
                 normalised; row 0 at the patches: the same map for every class.
 
-The last two need row 0 of a product of matrices only: it is carried as a row vector from the last block to the first,
-for ``generic`` during the backward pass (``tagmask.methods.relevance``). None keeps the attention of single heads.
+``generic`` and ``rollout`` need row 0 of a product of matrices only: it is carried as a row vector from the last block
+to the first, for ``generic`` during the backward pass (``tagmask.methods.relevance``). Only ``legrad`` keeps the
+attention of single heads.
 """
 
 from collections.abc import Sequence
@@ -27,7 +31,7 @@ from torch import Tensor
 from tagmask.acr.gradients import Network, class_rows
 from tagmask.acr.localize import Maps, gradient_map
 from tagmask.methods.relevance import relevance
-from tagmask.methods.trace import head_weight, plain_pass, token_gradients
+from tagmask.methods.trace import block_gradients, head_weight, plain_pass, token_gradients
 
 
 def weighted(model: Network, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None) -> Maps:
@@ -60,6 +64,13 @@ def grad_cam(model: Network, images: Tensor, classes: Tensor, blocks: range) -> 
 def generic(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """Generic attention explainability."""
     return Maps(*relevance(model, images, classes, blocks))
+
+
+def legrad(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
+    """LeGrad."""
+    means, gradients = block_gradients(model, images, classes)
+    maps = torch.stack([gradient.relu().mean(dim=(2, 3)) for gradient in gradients]).sum(0)  # (B, K, N)
+    return Maps(maps[..., model.prefix :], [model.without_extra_tokens(means[i]) for i in blocks])
 
 
 def rollout(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:

@@ -69,6 +69,31 @@ def token_gradients(
     return entering[0].detach(), torch.stack(gradients, dim=1), attention
 
 
+def block_gradients(model: Network, images: Tensor, classes: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """For each block, Ā (B, N, N) and the gradients (B, K, heads, N, N) of a score that is read behind that block.
+
+    The head, with the final norm before it, reads the tokens that leave the block; no gradient passes between blocks.
+    """
+    check_head(model)
+    leaving: list[Tensor] = []
+
+    def cut(_block: Any, _inputs: Any, tokens: Tensor) -> Tensor:
+        leaving.append(tokens)
+        return tokens.detach()
+
+    hooks = [block.register_forward_hook(cut) for block in model.blocks]
+    try:
+        with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
+            with record_attention(model.blocks, attend_from_here) as heads:
+                model.vit.forward_features(images)
+            logits = [model.vit.forward_head(model.vit.norm(tokens)) for tokens in leaving]  # (B, C) each
+            gradients = [_class_gradients(y, classes, [head])[0] for y, head in zip(logits, heads, strict=True)]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [head.detach().mean(dim=1) for head in heads], gradients
+
+
 def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool = True) -> Trace:
     """Trace of normalised images (B, 3, H, W) for ``classes`` (B, K; −1 = padding).
 

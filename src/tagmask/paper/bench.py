@@ -28,11 +28,13 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
+from tagmask.paper.paired import photo_counts
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import duration
 from tagmask.pipeline.record import IMAGES, key, made_from, once, places, seconds_of
 from tagmask.pipeline.stages import stage
 
+ORACLE = "oracle"
 Changes = Mapping[str, Any]
 Row = TypeVar("Row")
 Maps = TypeVar("Maps", bound=MapSettings)
@@ -76,6 +78,7 @@ class Bench:
     def __init__(self, settings: PaperSettings, shard: tuple[int, int] = (0, 1)) -> None:
         self.settings, self.shard = settings, shard
         self.score_data = settings.score_data()
+        self.rules = (ORACLE, settings.pseudo.rule)  # how the threshold of seeds is chosen in the tables
 
     @cached_property
     def training_images(self) -> Catalog:
@@ -253,12 +256,14 @@ class Bench:
         chosen = by_method(chosen, method) if method else chosen
         parts = {"maps": made_from(chosen), **self._scored_parts()}
         folder = run.folder / f"maps-{key(parts)}"
-        settings = dataclasses.replace(chosen, out=folder, model=run.classifier, **self.score_data)
+        settings = dataclasses.replace(chosen, out=folder, model=run.classifier, tokens=run.settings.tokens)
+        settings = dataclasses.replace(settings, **self.score_data)
 
         def work() -> Any:
             tqdm.write(title)
             stage("seeds").run(settings, self.scored_images)
             scores = score_seeds(self._scoring(folder), self.scored_images).to_json()
+            scores["photos"] = photo_counts(folder / layout.SEEDS, self.scored_images, scores, self.rules)
             if not self.settings.keep_maps:
                 shutil.rmtree(folder / layout.SEEDS, ignore_errors=True)
             return scores

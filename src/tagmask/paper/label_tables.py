@@ -5,8 +5,8 @@ from typing import Any
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.paper.bench import Bench
-from tagmask.paper.measures import KINDS, ORACLE, SCORES, at, mean_of, only_at, percent
+from tagmask.paper.bench import ORACLE, Bench
+from tagmask.paper.measures import KINDS, SCORES, at, mean_of, only_at, percent
 from tagmask.paper.numbers import ABOUT, NUMBERS, footnotes, stated
 from tagmask.paper.table import Cell, Column, Row, Table
 from tagmask.pipeline import layout

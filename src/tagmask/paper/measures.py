@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tagmask.paper.bench import Bench
+from tagmask.paper.bench import ORACLE, Bench
 from tagmask.paper.numbers import ABOUT, Pair
 from tagmask.paper.table import Cell, Column, Row
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
-ORACLE = "oracle"
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
 Scores = Sequence[Mapping[str, Any]]  # scores.json of each random seed, or a part of it
 
@@ -48,7 +47,7 @@ def seed_columns(bench: Bench) -> tuple[Column, ...]:
 
 def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None)) -> Row:
     """The cells of ``seed_columns``."""
-    only, rules, cells = bench.settings.only, (ORACLE, bench.settings.pseudo.rule), list[Cell]()
+    only, rules, cells = bench.settings.only, bench.rules, list[Cell]()
     for kind, number in zip(KINDS, paper, strict=True):
         cells += [at(scores, kind, rule, paper=number if rule == ORACLE else None) for rule in rules]
         cells += [only_at(scores, kind, rule, only) for rule in rules if only]

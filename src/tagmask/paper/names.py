@@ -30,6 +30,7 @@ TABLES: Mapping[str, Entry] = {
     "pseudo": Entry("Table 2", "from seeds to pseudo labels", f"{_LABELS}pseudo", _LABELLED, "trained"),
     "compare-voc": Entry("Table 3", "other methods on VOC val and test", f"{_LABELS}compare", _SEGMENTED, scores=True),
     "ablation": Entry("Table 4", "what each consistency brings", f"{_SEEDS}ablation", "4 trainings", rows=True),
+    "gains": Entry("Table 4", "the same by kind of map, with intervals", f"{_SEEDS}gains", "4 trainings", rows=True),
     "methods": Entry("Table 5", "other maps from the same classifier", f"{_SEEDS}methods", rows=True),
     "backbones": Entry("Table 6", "MCTformer, MCTformer + ACR and ACR", f"{_SEEDS}backbones", "3 trainings", rows=True),
     "augmentations": Entry("Table 7", "eight kinds of second view", f"{_SEEDS}augmentations", "8 trainings", rows=True),

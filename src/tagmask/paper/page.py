@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tagmask.files import replacing, write_text
 from tagmask.paper.table import Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
-from tagmask.show.curve import COLOURS, DASHES
+from tagmask.show.curve import COLOURS, DASHES, SYMBOLS
 from tagmask.show.sheet import Picture, save_picture
 
 LONGEST, QUALITY = 2400, 88  # of pictures on the page
@@ -50,9 +52,10 @@ def write(made: Table | Figure, out: Path, how: str) -> Written:
     texts = {"md": to_markdown(made), "csv": to_csv(made), "html": table_page(made, how)}
     for kind, text in texts.items():
         write_text(named(kind), text)
-    if made.charts:
-        save_plot(named("png"), made)
-    return Written(to_text(made), tuple(named(kind) for kind in (*texts, *(["png"] if made.charts else []))))
+    is_drawn = made.charts or any(column.gain for column in made.columns)
+    if is_drawn:
+        (save_plot if made.charts else save_gains)(named("png"), made)
+    return Written(to_text(made), tuple(named(kind) for kind in (*texts, *(["png"] if is_drawn else []))))
 
 
 def table_page(made: Table, how: str) -> str:
@@ -101,5 +104,36 @@ def save_plot(path: Path, table: Table) -> None:
         axes.grid(color="0.88", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=9)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png")
+
+
+def save_gains(path: Path, table: Table) -> None:
+    """Write the gains of ``table`` as points with their intervals (PNG), a panel for each way to set the threshold."""
+    from matplotlib.figure import Figure
+
+    gains = [place for place, column in enumerate(table.columns) if column.gain]
+    panels = {
+        title: [place for place in gains if table.columns[place].title.endswith(", blind") is blind]
+        for title, blind in (("threshold tuned on the masks", False), ("threshold chosen without masks", True))
+    }
+    figure = Figure(figsize=(9.6, 1.4 + 0.36 * len(table.rows)), dpi=130, layout="constrained")
+    for axes, (title, places) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+        for number, place in enumerate(places):
+            offset = 0.22 * (number - (len(places) - 1) / 2)
+            y = [len(table.rows) - line - offset for line in range(len(table.rows))]
+            cells = [row.cells[place] for row in table.rows]
+            x = [cell.mean for cell in cells]
+            ends = np.array([cell.interval or (cell.mean, cell.mean) for cell in cells])  # (rows, 2)
+            label = table.columns[place].title.removesuffix(", blind")
+            style = {"fmt": SYMBOLS[number], "ms": 4.5, "capsize": 2.5, "color": COLOURS[number], "label": label}
+            axes.errorbar(x, y, xerr=abs(ends.T - x), **style)
+        axes.axvline(0, color="0.4", lw=1)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("gain over the baseline, points of mIoU")
+        axes.set_yticks(range(len(table.rows), 0, -1), [row.title for row in table.rows])
+        axes.grid(axis="x", color="0.88", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     with replacing(path) as partial:
         figure.savefig(partial, format="png")

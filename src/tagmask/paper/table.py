@@ -15,10 +15,11 @@ WIDTH = 118  # of notes in the terminal
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of ours for each random seed, and the paper's."""
+    """A number of ours for each random seed, and the paper's; a gain has an interval of its mean."""
 
     ours: tuple[float, ...] = ()
     paper: float | None = None
+    interval: tuple[float, float] | None = None
 
     @property
     def mean(self) -> float:
@@ -33,6 +34,9 @@ class Cell:
         """As a reader sees it."""
         if math.isnan(self.mean):
             return NONE
+        if self.interval is not None:
+            low, high = self.interval
+            return f"{self.mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
         spread = "" if math.isnan(self.std) else f" ± {self.std:.{digits}f}"
         return f"{self.mean:.{digits}f}{spread}"
 
@@ -47,6 +51,7 @@ class Column:
     title: str
     digits: int = 1
     theirs: bool = False  # only numbers that the paper prints
+    gain: bool = False  # differences with intervals
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,8 @@ def to_csv(table: Table) -> str:
     writer = csv.writer(file, lineterminator="\n")
     parts = ("mean", "std", "seeds", "paper")
     first = [len(parts) - 1 if column.theirs else 0 for column in table.columns]
-    heads = [[f"{column.title} {part}" for part in parts] for column in table.columns]
+    ends = ("low", "high")
+    heads = [[f"{c.title} {part}" for part in (*parts, *(ends if c.gain else ()))] for c in table.columns]
     writer.writerow([table.head, *(head for start, group in zip(first, heads, strict=True) for head in group[start:])])
     for row in table.rows:
         cells = zip(first, map(_numbers, row.cells), strict=True)
@@ -148,4 +154,5 @@ def to_csv(table: Table) -> str:
 def _numbers(cell: Cell) -> list[str]:
     """Empty where there is no number."""
     values = ["" if math.isnan(value) else repr(value) for value in (cell.mean, cell.std)]
-    return [*values, str(len(cell.ours)), "" if cell.paper is None else repr(cell.paper)]
+    paper = "" if cell.paper is None else repr(cell.paper)
+    return [*values, str(len(cell.ours)), paper, *map(repr, cell.interval or ())]

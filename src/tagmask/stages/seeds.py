@@ -82,7 +82,7 @@ class _Work:
         self.model, self.numbers, self.catalog, self.settings = model, numbers, catalog, settings
         self.store = None
         if takes_tokens(model, settings):
-            self.store = TokenStore.of(model, settings.out, settings.tokens_limit)
+            self.store = TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens)
         self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
 
     def processes(self, images: int) -> int:

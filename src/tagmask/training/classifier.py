@@ -135,7 +135,7 @@ class ClassifierTask:
         self.dataset: Dataset[Any]
         if settings.fixed_views:
             self.classifier.fixed_views = (self.size, settings.freeze)
-            self.store = TokenStore.of(self.classifier, settings.out, settings.tokens_limit)
+            self.store = TokenStore.of(self.classifier, settings.out, settings.tokens_limit, settings.tokens)
             self.module = TokenViews(self.classifier, view, settings)
             self.dataset = TokenDataset(train, self.store)
         else:

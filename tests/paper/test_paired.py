@@ -1,0 +1,89 @@
+"""Differences between rows with intervals: counts, and the bootstrap against plain resampling."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tagmask.errors import TagmaskError
+from tagmask.paper.command import run_paper
+from tagmask.paper.paired import difference
+from tagmask.scoring.confusion import iou
+from tests.paper.small import small
+
+CLASSES = 4
+
+
+def rows(seed: int, photos: int = 30) -> tuple[list[np.ndarray[Any, Any]], dict[str, list[list[int]]]]:
+    """Random confusion matrices of photos, and their counts."""
+    rng = np.random.default_rng(seed)
+    matrices = [np.diag(rng.integers(0, 90, CLASSES)) + rng.integers(0, 30, (CLASSES, CLASSES)) for _ in range(photos)]
+    counts = {}
+    for place, matrix in enumerate(matrices):
+        matrix[place % CLASSES] = matrix[:, place % CLASSES] = 0  # a class that this photo does not have
+        hit = matrix.diagonal()
+        union = matrix.sum(0) + matrix.sum(1) - hit
+        counts[f"p{place}"] = [[c, int(hit[c]), int(union[c])] for c in range(CLASSES) if union[c]]
+    return matrices, counts
+
+
+def test_the_interval_is_that_of_drawing_photos_one_by_one() -> None:
+    (ours, our_counts), (theirs, their_counts) = rows(0), rows(1)
+
+    def miou(matrices: list[np.ndarray[Any, Any]], drawn: Any) -> float:
+        return 100 * iou(np.sum([matrices[i] for i in drawn], axis=0)).miou_present
+
+    everything = range(len(ours))
+    (gain,), (low, high) = difference([our_counts], [their_counts])
+    assert gain == pytest.approx(miou(ours, everything) - miou(theirs, everything))
+    rng, draws = np.random.default_rng(7), []
+    for _ in range(2000):
+        drawn = rng.integers(0, len(ours), len(ours))
+        draws.append(miou(ours, drawn) - miou(theirs, drawn))
+    assert (low, high) == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=0.25 * (high - low) / 2)
+    assert low < gain < high
+
+
+def test_seeds_are_averaged_and_a_row_does_not_differ_from_itself() -> None:
+    a, b, c = (rows(seed)[1] for seed in range(3))
+    assert difference([a, b], [a, b]) == ((0.0, 0.0), (0.0, 0.0))
+    gains, (low, high) = difference([a, b], [c, c])
+    assert gains == (difference([a], [c])[0][0], difference([b], [c])[0][0])
+    assert low < np.mean(gains) < high
+
+
+def test_the_mean_may_be_over_some_classes() -> None:
+    (ours, our_counts), (theirs, their_counts) = rows(0), rows(1)
+    expected = [100 * iou(np.sum(matrices, axis=0)).class_iou[[0, 2]].mean() for matrices in (ours, theirs)]
+    (gain,), _ = difference([our_counts], [their_counts], [0, 2])
+    assert gain == pytest.approx(expected[0] - expected[1])
+
+
+def test_rows_of_different_photos_are_refused() -> None:
+    with pytest.raises(TagmaskError, match="no photo in common"):
+        difference([{"a": [[0, 1, 2]]}], [{"b": [[0, 1, 2]]}])
+
+
+def test_counts_of_photos_add_up_to_the_score(shared_out: Path) -> None:
+    run_paper(small(shared_out, "gains"))
+    files = list(shared_out.glob("runs/*/maps-*/scored.json"))
+    assert files
+    for file in files:
+        scores = json.loads(file.read_text())["result"]
+        for kind, rules in scores["photos"].items():
+            assert len(rules) == 2
+            for rule, photos in rules.items():
+                total = np.zeros((2, 256))
+                for photo in photos.values():
+                    for number, hit, union in photo:
+                        total[:, number] += hit, union
+                ious = total[0] / np.where(total[1], total[1], np.nan)
+                assert np.nanmean(ious) == pytest.approx(scores[kind]["thresholds"][rule]["miou_present"], abs=1e-6)
+
+
+def test_gains_need_the_baseline(shared_out: Path) -> None:
+    for rows_asked in (("act", "both"), ("none",)):
+        with pytest.raises(TagmaskError, match="give --rows none and at least one other row"):
+            run_paper(small(shared_out, "gains", "--rows", *rows_asked))
