@@ -53,11 +53,7 @@ class AnySizeMlp(relative.RelPosMlp):
         return nn.functional.pad(bias, [self.prefix_tokens, 0, self.prefix_tokens, 0])
 
 
-_ANY_SIZE = {
-    beit.Attention: AnySizeBeitAttention,
-    relative.RelPosBias: AnySizeBias,
-    relative.RelPosMlp: AnySizeMlp,
-}
+_ANY_SIZE = {beit.Attention: AnySizeBeitAttention, relative.RelPosBias: AnySizeBias, relative.RelPosMlp: AnySizeMlp}
 
 
 def has_position_bias(backbone: str) -> bool:

@@ -78,12 +78,7 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
 
 
 def _predict_image(
-    catalog: Catalog,
-    model: Segmenter,
-    numbers: list[int],
-    settings: PredictSettings,
-    store: TokenStore | None,
-    i: int,
+    catalog: Catalog, model: Segmenter, numbers: list[int], settings: PredictSettings, store: TokenStore | None, i: int
 ) -> None:
     """Write the mask of item ``i``."""
     image, folder = catalog.load_image(i), settings.out / layout.PREDICTIONS
