@@ -67,7 +67,7 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     loop = Loop(task, settings, settings.out / layout.SEGMENTER, {**identity, **hashes})
     if loop.is_main:
         write_section(settings.out / layout.CONFIG, "segment", settings)
-    return loop.train(training, (*whole.notes, *notes, *task.model.notes))
+    return loop.train(training, (*whole.notes, *notes, *task.network.notes))
 
 
 def _train_head(settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]) -> HeadTrained:

@@ -29,7 +29,7 @@ from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text, write_json, write_text
-from tagmask.models.storage import check_finite
+from tagmask.models.storage import StoredNetwork, check_finite
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
@@ -53,8 +53,9 @@ class Task(Protocol):
     metric: str  # the validation value of which more is better
     metric_title: str
 
+    @property
+    def network(self) -> StoredNetwork: ...  # what is saved
     def validate(self, accelerator: Accelerator) -> dict[str, float]: ...
-    def save(self, folder: Path) -> None: ...
 
 
 @dataclass
@@ -254,7 +255,7 @@ class Loop:
         if metrics[self.task.metric] > self.best.get(self.task.metric, -np.inf):
             self.best = {**metrics, "step": self.step}
             if self.is_main:
-                self._averaged(lambda: self.task.save(self.folder / layout.BEST))
+                self._averaged(lambda: self.task.network.save(self.folder / layout.BEST))
         return metrics
 
     def _save(self, last: bool) -> None:
@@ -263,7 +264,7 @@ class Loop:
         if not self.is_main:
             return
         if last:
-            self._averaged(lambda: self.task.save(self.folder))
+            self._averaged(lambda: self.task.network.save(self.folder))
         state = {"step": self.step, "best": self.best, "broken": sorted(self.broken), "identity": self.identity}
         save_resume(self.folder, self.task.module, _bare(self.optimizer), self.average, state)
 
