@@ -340,11 +340,10 @@ def _view_of(out: Path) -> View:
 def explore(settings: ExploreSettings) -> str:
     """Serve the page until Ctrl-C; returns what to print then."""
     explorer = open_explorer(settings)
-    with Server(explorer, settings.port) as server:
+    with Server(explorer, settings.port) as server, suppress(KeyboardInterrupt):
         threading.Thread(target=explorer.views[0].gather_facts, args=(explorer.stopped.is_set,), daemon=True).start()
         print(f"{server.address}\nCtrl-C ends it; corrections are saved at once.", flush=True)
         if settings.browser:
             webbrowser.open(server.address)
-        with suppress(KeyboardInterrupt):
-            server.serve_forever(poll_interval=0.2)
+        server.serve_forever(poll_interval=0.2)
     return "the explorer has ended; what was corrected is in the run."
