@@ -155,10 +155,9 @@ class Classifier(Normalized):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names, size = config["classes"], config["img_size"]
-        size = tuple(size) if isinstance(size, list) else size
-        model = cls(config["backbone"], len(names), img_size=size, classes=names)
-        model.fixed_views = tuple(config["fixed_views"]) if config["fixed_views"] else None
+        names = config["classes"]
+        model = cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
+        model.fixed_views = config["fixed_views"]
         return model
 
 

@@ -101,8 +101,6 @@ class HeadSegmenter(StoredNetwork):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names, size = config["classes"], config["img_size"]
-        size = tuple(size) if isinstance(size, list) else size
-        return cls(
-            Classifier(config["backbone"], len(names), img_size=size, classes=names), config["blocks"], config["size"]
-        )
+        names = config["classes"]
+        classifier = Classifier(config["backbone"], len(names), img_size=config["img_size"], classes=names)
+        return cls(classifier, config["blocks"], config["size"])
