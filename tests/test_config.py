@@ -29,7 +29,7 @@ from tagmask.config import (
 )
 from tagmask.config.limits import Limit
 from tagmask.config.paper import PaperTop
-from tagmask.config.run import SECTIONS, RunSettings, run_values
+from tagmask.config.run import SECTIONS, RunSettings, run_values, write_config
 from tagmask.errors import TagmaskError
 
 
@@ -341,3 +341,11 @@ def test_a_stage_gets_the_data_and_the_folder_of_the_run(tmp_path: Path) -> None
     assert run.for_stage("train") == TrainSettings(out=tmp_path, count=5, lr=0.5)
     for name in SECTIONS:
         assert (run.for_stage(name).out, run.for_stage(name).count) == (tmp_path, 5)
+
+
+def test_where_tokens_are_kept_is_read_again(tmp_path: Path) -> None:
+    settings = RunSettings(out=tmp_path, tokens=tmp_path / "shared", tokens_limit=3.0)
+    write_config(settings)
+    again = RunSettings(**run_values(None, tmp_path / "config.toml"))
+    assert (again.tokens, again.tokens_limit) == (settings.tokens, 3.0)
+    assert again.mistakes() == []

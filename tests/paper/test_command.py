@@ -139,7 +139,7 @@ def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         ("ablation", ("none", "cam"), "--rows cam: ablation has no such row; choose from none, act, aff, both."),
         ("backbones", ("mct+",), "choose from mct, mct+acr, acr."),
-        ("layers", ("1",), "--rows belongs to ablation, methods, backbones, augmentations, distances"),
+        ("layers", ("1",), "--rows belongs to ablation, gains, methods, backbones, augmentations, distances"),
     ],
 )
 def test_rows_that_are_not(

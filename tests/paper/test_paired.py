@@ -83,6 +83,24 @@ def test_counts_of_photos_add_up_to_the_score(shared_out: Path) -> None:
                 assert np.nanmean(ious) == pytest.approx(scores[kind]["thresholds"][rule]["miou_present"], abs=1e-6)
 
 
+def test_the_chain_ends_in_masks_of_a_head(tmp_path: Path) -> None:
+    """A head reads the classifier of its own training; what it alone reads is not kept."""
+    flags = ("--segment.net", "head", "--segment.head-blocks", "2", "3", "--predict.use-tags")
+    assert "masks, told the tags" in run_paper(small(tmp_path, "chain", *flags)).summary()
+    assert len(list(tmp_path.glob("runs/*/labels-*/segment-*/5_segmenter/model.safetensors"))) == 2
+    assert not list(tmp_path.glob("runs/*/labels-*/segment-*/0_tokens"))
+
+
+def test_scores_of_an_earlier_version_are_made_again(shared_out: Path) -> None:
+    settings = small(shared_out, "gains", "--rows", "none", "both")
+    before = run_paper(settings).text
+    for file in shared_out.glob("runs/*/maps-*/scored.json"):
+        file.write_text(json.dumps({**(old := json.loads(file.read_text())), "result": {
+            name: value for name, value in old["result"].items() if name != "photos"
+        }}))  # fmt: skip
+    assert run_paper(settings).text == before
+
+
 def test_gains_need_the_baseline(shared_out: Path) -> None:
     for rows_asked in (("act", "both"), ("none",)):
         with pytest.raises(TagmaskError, match="give --rows none and at least one other row"):

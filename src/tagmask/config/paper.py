@@ -108,4 +108,4 @@ def write_paper_config(path: Path, settings: PaperSettings) -> None:
     """Every setting of a table, as `tagmask paper --config` reads them."""
     top = {field.name: getattr(settings, field.name) for field in dataclasses.fields(PaperTop)}
     write_section(path, "paper", PaperTop(**top))
-    write_config(settings.run(settings.out), path)
+    write_config(dataclasses.replace(settings.run(settings.out), tokens=None), path)

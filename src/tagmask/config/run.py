@@ -18,6 +18,7 @@ from tagmask.pipeline import layout
 from tagmask.pipeline.layout import CONFIG
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
+KEPT = ("tokens", "tokens_limit")  # settings of kept tokens, of the whole run
 SECTIONS: Mapping[str, type[Any]] = {
     kind.section: kind for kind in (TrainSettings, SeedSettings, PseudoSettings, SegmentSettings, PredictSettings)
 }
@@ -84,7 +85,7 @@ class RunSettings(Sections, RunTop):
         """The section of a stage, with the run's data and folder."""
         changes: dict[str, Any] = {"out": self.out, **self.data_settings()}
         section = getattr(self, name)
-        changes |= {key: getattr(self, key) for key in ("tokens", "tokens_limit") if hasattr(section, key)}
+        changes |= {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
         return dataclasses.replace(section, **changes)
 
     def _misplaced(self, name: str) -> list[str]:
@@ -130,7 +131,7 @@ def _sections_of(config: Path) -> Preset:
     stages = {name: tables[name] for name in SECTIONS if name in tables}
     if not stages and "run" not in tables:
         raise TagmaskError(f"{config} has no section of a stage; give the config.toml of a run.")
-    once = {*DATA, "out"}
+    once = {*DATA, *KEPT, "out"}
     first: Section = next(iter(stages.values()), {})  # without [run], the stages were run one by one
     run = tables.get("run", {key: value for key, value in first.items() if key in once})
     return {"run": run} | {
@@ -142,7 +143,7 @@ def _sections_of(config: Path) -> Preset:
 def write_config(settings: RunSettings, path: Path | None = None) -> None:
     """Put every setting of the run into its config.toml, or another file."""
     path = path or settings.out / CONFIG
-    kept: dict[str, Any] = {"tokens": settings.tokens, "tokens_limit": settings.tokens_limit}
+    kept = {key: getattr(settings, key) for key in KEPT}
     write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()))
     for name in SECTIONS:
         write_section(path, name, settings.for_stage(name))

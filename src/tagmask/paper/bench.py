@@ -12,7 +12,7 @@ OUT/runs/KEY/                       a training; KEY is a hash of its settings an
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.paper.paired import photo_counts
+from tagmask.paper.paired import mask_counts, photo_counts
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import duration
 from tagmask.pipeline.record import IMAGES, key, made_from, once, places, seconds_of
@@ -179,18 +179,18 @@ class Bench:
         once(folder / "labelled.json", parts, work)
         return folder
 
-    def label_scores(self, run: Run) -> Any:
-        """Scores of the seeds and pseudo labels of images that were trained on."""
-        folder, catalog = self.labelled(run), self.labelled_images
+    def label_scores(self, run: Run, catalog: Catalog | None = None) -> Any:
+        """Scores of the seeds and pseudo labels of images that were trained on; by default ``labelled_images``."""
+        folder, catalog = self.labelled(run), self.labelled_images if catalog is None else catalog
         data = self.score_data if catalog is self.scored_images else run.settings.data_settings()
         options = {"out": folder, "processes": run.settings.pseudo.processes, **data}
 
         def work() -> Any:
             stage("score").run(ScoreSettings(**options), catalog)
-            return read_json(folder / layout.SCORES)
+            return {**read_json(folder / layout.SCORES), "photos": mask_counts(folder / layout.PSEUDO, catalog)}
 
         name = "scored" if catalog is self.training_images else f"scored-{key(self._scored_parts())}"
-        return once(folder / f"{name}.json", {}, work)
+        return _once_with_photos(folder / f"{name}.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
         """The folder of a segmenter trained on the pseudo labels, and of its masks of the scored images."""
@@ -202,10 +202,12 @@ class Bench:
         def work() -> Any:
             tqdm.write("a segmenter on the pseudo labels")
             threads = torch.get_num_threads()
-            network = dataclasses.replace(segment, out=folder, pseudo=labels / layout.PSEUDO)
+            model = run.classifier if segment.net == "head" else None
+            network = dataclasses.replace(segment, out=folder, pseudo=labels / layout.PSEUDO, model=model)
             trained = stage("segment").run(network, self.training_images)
             torch.set_num_threads(threads)
             stage("predict").run(dataclasses.replace(predict, out=folder, **self.score_data), self.scored_images)
+            shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)  # what this head alone reads
             return trained.metrics
 
         once(folder / "segmented.json", parts, work)
@@ -217,9 +219,10 @@ class Bench:
 
         def work() -> Any:
             stage("score").run(self._scoring(folder), self.scored_images)
-            return read_json(folder / layout.SCORES)["predictions"]
+            photos = mask_counts(folder / layout.PREDICTIONS, self.scored_images)
+            return {**read_json(folder / layout.SCORES)["predictions"], "photos": photos}
 
-        return once(folder / "scored.json", {}, work)
+        return _once_with_photos(folder / "scored.json", {}, work)
 
     def _scored_parts(self) -> dict[str, Any]:
         """What the scored images are."""
@@ -268,7 +271,16 @@ class Bench:
                 shutil.rmtree(folder / layout.SEEDS, ignore_errors=True)
             return scores
 
-        return once(folder / "scored.json", parts, work)
+        return _once_with_photos(folder / "scored.json", parts, work)
+
+
+def _once_with_photos(file: Path, parts: Changes, work: Callable[[], Any]) -> Any:
+    """Scores as ``once`` keeps them; those of an earlier version, without counts of each photo, are made again."""
+    scores = once(file, parts, work)
+    if "photos" not in scores:
+        file.unlink()
+        scores = once(file, parts, work)
+    return scores
 
 
 def _time_left(runs: Sequence[Run]) -> str:

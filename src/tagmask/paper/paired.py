@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.data.catalog import Catalog
+from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE
-from tagmask.pipeline.layout import seed_file
+from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring.confusion import confusion
 from tagmask.scoring.sweep import top_bins
 from tagmask.stages.score import KINDS
@@ -43,12 +44,27 @@ def photo_counts(folder: Path, catalog: Catalog, scores: Mapping[str, Any], rule
                 found = np.zeros(truth.shape, np.intp)
                 if top is not None:
                     found = np.where(bins > round(threshold * STEPS), seeds["classes"][top] + 1, 0)
-                matrix = confusion(found, truth, len(catalog.classes) + 1)[:, :-1]
-                hit = matrix.diagonal()
-                union = matrix.sum(0) + matrix.sum(1) - hit
-                photo = np.stack([np.flatnonzero(union), hit[union > 0], union[union > 0]], axis=1)
-                counts[kind][rule][catalog.name(i)] = photo.tolist()
+                counts[kind][rule][catalog.name(i)] = _photo(found, truth, len(catalog.classes) + 1)
     return counts
+
+
+def mask_counts(folder: Path, catalog: Catalog) -> dict[str, Photo]:
+    """Counts of every photo whose mask is in ``folder``, by name."""
+    counts: dict[str, Photo] = {}
+    for i in range(len(catalog)):
+        file, truth = label_file(folder, catalog.name(i)), catalog.load_mask(i)
+        if truth is not None and file.is_file():
+            found = read_mask(file, len(catalog.classes))
+            counts[catalog.name(i)] = _photo(found, truth, len(catalog.classes) + 1)
+    return counts
+
+
+def _photo(found: npt.NDArray[Any], truth: npt.NDArray[Any], classes: int) -> Photo:
+    matrix = confusion(found, truth, classes)  # (K, K + 1), unsure pixels last
+    hit = matrix.diagonal()
+    union = matrix[:, :classes].sum(0) + matrix.sum(1) - hit
+    photo: Photo = np.stack([np.flatnonzero(union), hit[union > 0], union[union > 0]], axis=1).tolist()
+    return photo
 
 
 def difference(

@@ -1,17 +1,15 @@
 """Tables of seed scores: what is trained or localised differently in each row."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from tagmask.config.presets import MCT_RECIPE
 from tagmask.errors import TagmaskError
 from tagmask.models.kinds import load_classifier
-from tagmask.paper.bench import ORACLE, Bench, Changes, Run
+from tagmask.paper.bench import ORACLE, Bench, Changes
 from tagmask.paper.measures import KINDS, SCORES, at, only_at, seed_columns, seed_notes, seed_row
 from tagmask.paper.numbers import ABOUT, Pair, footnotes, pairs
-from tagmask.paper.paired import DRAWS, difference
-from tagmask.paper.table import Cell, Chart, Column, Row, Table
+from tagmask.paper.table import Chart, Column, Row, Table
 
 OFF: Changes = {"alpha": 0.0, "beta": 0.0}
 ACR: Changes = {"kind": "acr"}
@@ -30,8 +28,6 @@ METHODS = {
     "generic": "Generic attention",
     "acr": "ACR",
 }
-MAP_TITLES = {**METHODS, "weighted": "Weighted by attention"}
-GAIN_MAPS = (("acr", 1), ("acr", 2), ("weighted", 1), ("weighted", 2), ("generic", 1), ("generic", 2))
 
 
 def ablation(bench: Bench) -> Table:
@@ -78,49 +74,6 @@ def methods(bench: Bench) -> Table:
     rows = [seed_row(bench, title, scores[method], pairs("methods")[method]) for method, title in chosen.items()]
     notes = seed_notes(bench, next(iter(scores.values())))
     return Table("methods", "Seeds by method", "method", seed_columns(bench), tuple(rows), notes)
-
-
-def gains(bench: Bench) -> Table:
-    """What each consistency brings over the baseline, by every kind of map, with intervals."""
-    variants = bench.rows(ABLATION)
-    if len(variants) < 2 or "none" not in variants:
-        raise TagmaskError("gains compares with the baseline; give --rows none and at least one other row.")
-    runs = bench.trained(variants)
-    columns = [Column(_at(rule, ABLATION_TITLES["none"])) for rule in bench.rules]
-    columns += [Column(_at(rule, ABLATION_TITLES[name]), gain=True) for name in variants for rule in bench.rules][2:]
-    rows = [row for method, steps in GAIN_MAPS for row in _gain_rows(bench, runs, method, steps)]
-    only = bench.settings.only
-    notes = (
-        f"mIoU of seeds in per cent over {'background, ' + ', '.join(only) if only else 'the classes present'}, "
-        f"{len(bench.scored_images)} images; others: gain over the baseline in points.",
-        f"± is the standard deviation over {bench.settings.random_seeds} random seeds; [ ] holds 95 % of "
-        f"{DRAWS} draws of the photos (paired bootstrap of the mean over the seeds, thresholds as they are).",
-        f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks.",
-    )
-    return Table("gains", "Gain of the consistency", "maps", tuple(columns), tuple(rows), notes)
-
-
-def _at(rule: str, title: str) -> str:
-    return title if rule == ORACLE else f"{title}, blind"
-
-
-def _gain_rows(bench: Bench, runs: Mapping[str, Sequence[Run]], method: str, steps: int) -> list[Row]:
-    """Maps of a method after so many affinity steps; before the rows of one step that of none."""
-    scores = bench.scored(runs, method, {"affinity_steps": steps})
-    names, only = ("background", *bench.scored_images.classes), bench.settings.only
-    classes = [names.index(name) for name in ("background", *only)] if only else None
-    rows = []
-    for kind in KINDS if steps == 1 else list(KINDS)[1:]:
-        value = partial(only_at, only=only) if only else at
-        cells = [value(scores["none"], kind, rule) for rule in bench.rules]
-        for name in scores:
-            for rule in bench.rules if name != "none" else ():
-                ours, theirs = ([seed["photos"][kind][rule] for seed in scores[row]] for row in (name, "none"))
-                of_seeds, interval = difference(ours, theirs, classes)
-                cells.append(Cell(of_seeds, interval=interval))
-        title = "without affinity" if kind == "plain" else f"affinity, {steps} step{'s' * (steps > 1)}"
-        rows.append(Row(f"{MAP_TITLES.get(method, method)}, {title}", tuple(cells)))
-    return rows
 
 
 def layers(bench: Bench) -> Table:
