@@ -33,7 +33,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
 from tagmask.pipeline import layout
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.stages.probabilities import head_probabilities
+from tagmask.stages.probabilities import predict_probabilities
 from tagmask.training.head import Cells, fit, gather_cells, person_labels
 
 MARKS = (0, 1, 5, 20, 50)
@@ -51,7 +51,7 @@ class Person:
 
     def mask(self, i: int, head: HeadSegmenter) -> Mask:
         tags, image = list(self.catalog.tags(i)), self.catalog.load_image(i)
-        chances = head_probabilities(head, image, flip=False, tags=tags, tokens=self.tokens[i])
+        chances = predict_probabilities(head, image, flip=False, tags=tags, tokens=self.tokens[i])
         return fix(chances.argmax(0).astype(np.uint8), self.corrections.get(i), self.catalog.name(i), unsure=False)
 
     def truth(self, i: int) -> Mask:

@@ -27,7 +27,7 @@ from tagmask.config import (
     to_plain,
     write_section,
 )
-from tagmask.config.base import Limit
+from tagmask.config.limits import Limit
 from tagmask.config.paper import PaperTop
 from tagmask.config.run import SECTIONS, RunSettings, run_values, write_config
 from tagmask.errors import TagmaskError

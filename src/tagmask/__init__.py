@@ -28,18 +28,7 @@ if TYPE_CHECKING:
     from tagmask.stages.seeds import localize
     from tagmask.stages.train import train
 
-__all__ = [
-    "Catalog",
-    "Classifier",
-    "TagmaskError",
-    "TrainSettings",
-    "__version__",
-    "load",
-    "localize",
-    "predict",
-    "run",
-    "train",
-]
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

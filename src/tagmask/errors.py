@@ -1,6 +1,6 @@
 """The exceptions whose messages a user is meant to read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -10,6 +10,11 @@ class TagmaskError(Exception):
 
 class ImageError(TagmaskError):
     """One image or mask cannot be used; the others can."""
+
+
+def first_of(names: Sequence[str], most: int = 5) -> str:
+    """The first names for a sentence, and "…" if there are more."""
+    return ", ".join([*names[:most], *(["…"] if len(names) > most else [])])
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -16,6 +16,11 @@ from xml.etree import ElementTree
 
 from tagmask.errors import TagmaskError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 PARTIAL = ".partial"  # suffix of a file that is still being written
 _TEMPORARY = re.compile(r"[0-9a-f]{8}\.\d+\.partial")  # the names that ``replacing`` writes under
 _SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # those that safetensors writes under
@@ -62,6 +67,14 @@ def is_regular(path: Path | str) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):  # not there, a link to itself, or no name of a file
         return False
+
+
+def file_size(path: Path | str | None) -> int:
+    """Bytes of a file; -1 if there is none."""
+    try:
+        return os.stat(path).st_size if path else -1
+    except OSError:
+        return -1
 
 
 def _umask() -> int:
@@ -169,9 +182,7 @@ def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any
 def alone(folder: Path) -> Iterator[None]:
     """Lock ``folder``: a second process waits. Windows has no such locks."""
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if fcntl is None:
         yield
         return
     with (folder / "lock").open("w") as file:
@@ -190,9 +201,7 @@ def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    if fcntl is None:
         yield
         return
     path = folder / LOCK

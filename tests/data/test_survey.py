@@ -38,13 +38,15 @@ def test_tags_with_few_photos() -> None:
 
 
 def test_copies_are_found_by_content_alone(tmp_path: Path) -> None:
-    """Two copies under other names, and a file of the same size and beginning that differs in its last byte."""
-    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    """Two copies under other names, and files of the same size that differ in their first or last byte alone."""
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)  # more than 4096 bytes
     Image.fromarray(pixels).save(tmp_path / "a.png")
     content = (tmp_path / "a.png").read_bytes()
     (tmp_path / "b.png").write_bytes(content)
     (tmp_path / "c.png").write_bytes(content[:-1] + b"x")
-    paths = [tmp_path / f"{name}.png" for name in "abc"] + [tmp_path / "gone.png"]
-    photos = Catalog(("cat", "dog"), ["a", "b", "c", "gone"], [(0,), (0,), (1,), (1,)], images=paths)
+    (tmp_path / "d.png").write_bytes(b"x" + content[1:])
+    names = ["a", "b", "c", "d", "gone"]
+    paths = [tmp_path / f"{name}.png" for name in names]
+    photos = Catalog(("cat", "dog"), names, [(0,), (0,), (1,), (1,), (1,)], images=paths)
     copies = [note for note in tag_notes(photos) if "copies" in note]
     assert copies[0].startswith("1 photos are copies of others (a = b). Delete them")

@@ -290,7 +290,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     (tmp_path / "scores.json").unlink()
     (tmp_path / "6_predictions" / "made_by.json").write_text('{"classes": ["yak", "emu"]}')
     with pytest.raises(
-        TagmaskError, match=r"made for 2 classes \(yak, emu\), but the images have 10 \(cow, car, boat …\)"
+        TagmaskError, match=r"made for 2 classes \(yak, emu\), but the images have 10 \(cow, car, boat, …\)"
     ):
         written(settings(tmp_path))
     assert not (tmp_path / "report.html").exists()

@@ -11,7 +11,7 @@ from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.masks.pamr import pamr
 from tagmask.models.head import HeadSegmenter
 from tagmask.scenes.catalog import draw_scene
-from tagmask.stages.probabilities import head_probabilities, resized, sharpen
+from tagmask.stages.probabilities import predict_probabilities, resized, sharpen
 from tests.helpers import tiny_classifier
 
 IMAGE = draw_scene(0).image
@@ -23,10 +23,10 @@ def test_a_mirrored_view_of_a_head_is_mirrored_back() -> None:
         for parameter in model.parameters():
             if parameter.ndim == 2 and parameter.shape[0] == 4:
                 parameter.normal_()  # the head itself: background and three classes
-    plain = head_probabilities(model, IMAGE, flip=False)
-    mirrored = head_probabilities(model, np.ascontiguousarray(IMAGE[:, ::-1]), flip=False)[:, :, ::-1]
+    plain = predict_probabilities(model, IMAGE, flip=False)
+    mirrored = predict_probabilities(model, np.ascontiguousarray(IMAGE[:, ::-1]), flip=False)[:, :, ::-1]
     assert np.abs(plain - mirrored).max() > 0.01
-    np.testing.assert_allclose(head_probabilities(model, IMAGE, flip=True), (plain + mirrored) / 2, atol=1e-5)
+    np.testing.assert_allclose(predict_probabilities(model, IMAGE, flip=True), (plain + mirrored) / 2, atol=1e-5)
 
 
 def chances() -> Any:

@@ -21,7 +21,7 @@ from tagmask.models.mct import MctClassifier
 from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
-from tagmask.stages.score import SeedTally, count_piece, score_seeds
+from tagmask.stages.score import SeedScores, count_piece, score_seeds
 from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
 from tests.helpers import forkserver, kill_once, silent_command, tiny_classifier
 
@@ -363,9 +363,9 @@ def test_pieces_add_up(run: Path) -> None:
 
     seed_catalog(settings(run))
     scenes = Scenes(8)
-    whole = count_piece(SeedTally, scenes, run / "2_seeds", range(8))
-    parts = count_piece(SeedTally, scenes, run / "2_seeds", range(3))
-    parts.merge(count_piece(SeedTally, scenes, run / "2_seeds", range(3, 8)))
+    whole = count_piece(SeedScores, scenes, run / "2_seeds", range(8))
+    parts = count_piece(SeedScores, scenes, run / "2_seeds", range(3))
+    parts.merge(count_piece(SeedScores, scenes, run / "2_seeds", range(3, 8)))
     np.testing.assert_array_equal(whole.sweeps["refined"].counts, parts.sweeps["refined"].counts)
 
 

@@ -19,7 +19,7 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.head import HeadSegmenter
 from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.predict import predict_catalog
-from tagmask.stages.probabilities import head_probabilities
+from tagmask.stages.probabilities import predict_probabilities
 from tagmask.stages.segment import made_from, train_segmenter
 from tagmask.training.head import PART, Cells, gather_cells, soft_labels, train_head
 from tests.helpers import process_of, tiny_classifier
@@ -110,7 +110,7 @@ def test_probabilities_by_hand() -> None:
     values[0, 1, 0] = 4.0
     image = np.zeros((8, 16, 3), np.uint8)
     tokens = Tokens(values, (1, 2), (8, 16))
-    chances = head_probabilities(model, image, flip=False, tags=[0], tokens=tokens)  # (4, 8, 16)
+    chances = predict_probabilities(model, image, flip=False, tags=[0], tokens=tokens)  # (4, 8, 16)
     assert (chances[2:] == 0).all()
     logits = np.clip((np.arange(16) + 0.5) / 8 - 0.5, 0, 1) * 4
     np.testing.assert_allclose(chances[1, 3], 1 / (1 + np.exp(-logits)), rtol=1e-5)

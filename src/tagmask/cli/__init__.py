@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except TagmaskError as error:
         code = _print_error(str(error))
     except KeyboardInterrupt:
-        code = _print_error(_stopped(arguments), 130, prefix="\n")
+        again = "the same command without --restart" if "--restart" in arguments else "the same command again"
+        code = _print_error(f"stopped; type {again} to resume.", 130, prefix="\n")
     except BrokenPipeError:  # head or less has closed our output
         code = 0
         if arguments and arguments[0] in commands() and not ASKED & set(arguments):
@@ -39,11 +40,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise
         code = _print_error("memory ran out; use a smaller --size or --batch, or --tile for large photos.")
     sys.exit(_flushed(code))
-
-
-def _stopped(arguments: Sequence[str]) -> str:
-    command = "the same command without --restart" if "--restart" in arguments else "the same command again"
-    return f"stopped; type {command} to resume."
 
 
 def _open_streams() -> None:

@@ -12,6 +12,12 @@ from tagmask import config
 from tagmask.cli import examples
 from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
 
+_ON_DATA: dict[str, tuple[type[Any], str]] = {  # command that takes the data of a run: its settings, its function
+    "export": (config.ExportSettings, "tagmask.stages.export:export_run"),
+    "serve": (config.ServeSettings, "tagmask.live.label_studio:serve"),
+    "corrections": (config.CorrectionSettings, "tagmask.stages.corrections:import_corrections"),
+}
+
 
 def run_command(name: str, arguments: list[str]) -> None:
     """Parse the settings of a command, run it, and print its summary."""
@@ -32,16 +38,11 @@ def run_command(name: str, arguments: list[str]) -> None:
         first = ["--photo", *arguments] if arguments and not arguments[0].startswith("-") else arguments
         explore = from_flags(config.ExploreSettings, {}, first, name, examples.EXPLORE)
         print(resolve_name("tagmask.explore.server:explore")(explore))
-    elif name == "export":
-        export: Any = parse(config.ExportSettings, arguments, name, examples.EXPORT)
-        print(resolve_name("tagmask.stages.export:export_run")(export))
-    elif name == "serve":
-        served: Any = parse(config.ServeSettings, arguments, name, examples.SERVE)
-        print(resolve_name("tagmask.live.label_studio:serve")(served))
-    elif name == "corrections":
-        words = [re.sub("^--from(?==|$)", "--source", word) for word in arguments]
-        corrected: Any = parse(config.CorrectionSettings, words, name, examples.CORRECTIONS)
-        print(resolve_name("tagmask.stages.corrections:import_corrections")(corrected))
+    elif name in _ON_DATA:
+        kind, function = _ON_DATA[name]
+        if name == "corrections":
+            arguments = [re.sub("^--from(?==|$)", "--source", word) for word in arguments]
+        print(resolve_name(function)(parse(kind, arguments, name, getattr(examples, name.upper()))))
     else:
         _run_stage(name, arguments)
 

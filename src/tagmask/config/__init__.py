@@ -1,52 +1,11 @@
 """Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes reported at once."""
 
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
+from tagmask.config.exchange import CorrectionSettings, ExportSettings, ServeSettings
 from tagmask.config.explore import ExploreSettings
 from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.seeds import MapSettings, PhotoSettings, ReportSettings, ScoreSettings, SeedSettings
-from tagmask.config.segment import (
-    HALO,
-    CorrectionSettings,
-    ExportSettings,
-    MaskSettings,
-    PredictPhotoSettings,
-    PredictSettings,
-    SegmentSettings,
-    ServeSettings,
-)
+from tagmask.config.segment import HALO, MaskSettings, PredictPhotoSettings, PredictSettings, SegmentSettings
 from tagmask.config.toml import RENAMED, read_toml, read_values, renamed, to_plain, write_section
 from tagmask.config.train import TrainSettings
-
-__all__ = [
-    "HALO",
-    "PRESETS",
-    "RENAMED",
-    "AffinitySettings",
-    "CorrectionSettings",
-    "DataSettings",
-    "ExploreSettings",
-    "ExportSettings",
-    "LoopSettings",
-    "MapSettings",
-    "MaskSettings",
-    "PhotoSettings",
-    "PredictPhotoSettings",
-    "PredictSettings",
-    "PseudoSettings",
-    "ReportSettings",
-    "ScoreSettings",
-    "SeedSettings",
-    "SegmentSettings",
-    "ServeSettings",
-    "Settings",
-    "TrainSettings",
-    "check",
-    "parse_shard",
-    "preset_of",
-    "read_toml",
-    "read_values",
-    "renamed",
-    "to_plain",
-    "write_section",
-]

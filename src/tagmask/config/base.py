@@ -1,4 +1,4 @@
-"""What the settings of several stages share: limits of numbers, where images come from, how a network is trained."""
+"""What the settings of several stages share: where images come from, how a network is trained, what is refused."""
 
 import dataclasses
 import math
@@ -8,51 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from tagmask.config.limits import HUGE, Count, Images, Limit, NonNegative, Positive, Seed, Share, Whole
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
-
-HUGE = 1e9
-
-
-@dataclass(frozen=True)
-class Limit:
-    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed.
-
-    Unless ``most`` says more, numbers end at ``HUGE``: products of any two then fit single precision.
-    """
-
-    least: float = -math.inf
-    above: float = -math.inf
-    most: float = HUGE
-    below: float = math.inf
-    multiple: int | None = None
-    rising: bool = False  # of several numbers, none is smaller than the one before
-    example: str = ""
-
-    def admits(self, *values: float) -> bool:
-        inside = all(self.least <= value <= self.most and self.above < value < self.below for value in values)
-        fitting = self.multiple is None or all(value % self.multiple == 0 for value in values if inside)
-        return inside and fitting and (not self.rising or sorted(values) == list(values))
-
-    def __str__(self) -> str:
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
-        words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
-        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf and bound != HUGE]
-        order = ", the smaller one first" if self.rising else ""
-        return " and ".join(words or ["finite"]) + order + (f", e.g. {self.example}" if self.example else "")
-
-
-Count = Annotated[int, Limit(least=1)]
-Side = Annotated[int, Limit(least=1, most=16_384)]  # of an image, in pixels
-Images = Annotated[int, Limit(least=1, most=65_536)]  # in a batch
-Processes = Annotated[int, Limit(least=1, most=256)]
-Whole = Annotated[int, Limit(least=0)]
-Positive = Annotated[float, Limit(above=0)]
-NonNegative = Annotated[float, Limit(least=0)]
-Share = Annotated[float, Limit(least=0, below=1)]
-Scales = Annotated[tuple[float, ...], Limit(above=0, most=4)]
-Blocks = Annotated[tuple[int, int], Limit(least=0, rising=True)]  # the first and the last
-Seed = Annotated[int, Limit(least=0, most=2**63 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tagmask.config.base import Limit, Settings
+from tagmask.config.base import Settings
+from tagmask.config.limits import Limit
 from tagmask.pipeline import layout
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config.base import Count, DataSettings, Seed, ShardSettings, flag
+from tagmask.config.base import DataSettings, ShardSettings, flag
+from tagmask.config.limits import Count, Seed
 from tagmask.config.run import RunSettings, Sections, write_config
 from tagmask.config.toml import write_section
 from tagmask.pipeline import layout

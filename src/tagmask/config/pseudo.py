@@ -4,18 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import (
-    Blocks,
-    DataSettings,
-    Images,
-    Limit,
-    LoopSettings,
-    NonNegative,
-    Positive,
-    Processes,
-    ShardSettings,
-    Side,
-)
+from tagmask.config.base import DataSettings, LoopSettings, ShardSettings
+from tagmask.config.limits import Blocks, Images, Limit, NonNegative, Positive, Processes, Side
 from tagmask.config.seeds import MapSettings
 from tagmask.pipeline import layout
 

@@ -4,20 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import (
-    Blocks,
-    Count,
-    DataSettings,
-    Images,
-    Limit,
-    Processes,
-    Scales,
-    Settings,
-    ShardSettings,
-    Share,
-    SharedTokenSettings,
-    Side,
-)
+from tagmask.config.base import DataSettings, Settings, ShardSettings, SharedTokenSettings
+from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Scales, Share, Side
 from tagmask.pipeline import layout
 
 Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery

@@ -4,16 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import (
-    Blocks,
-    DataSettings,
-    Limit,
-    LoopSettings,
-    NonNegative,
-    Share,
-    SharedTokenSettings,
-    Side,
-)
+from tagmask.config.base import DataSettings, LoopSettings, SharedTokenSettings
+from tagmask.config.limits import Blocks, Limit, NonNegative, Share, Side
 from tagmask.pipeline import layout
 
 

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tagmask.data import corrections
 from tagmask.data.images import Picture, check_same_size, read_image, read_mask
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.files import file_size
 from tagmask.labels import MAX_CLASSES, Mask
 from tagmask.pipeline import layout
 
@@ -130,6 +131,15 @@ class Catalog:
         row = self.row(i)
         image, mask = self._images[row], self._masks[row]
         return Item(i, self._names[row], self.tags(i), Path(image) if image else None, Path(mask) if mask else None)
+
+    def image_file(self, i: int) -> str:
+        """The path of item ``i``'s image; empty for items without."""
+        return self._images[self.row(i)]
+
+    def file_sizes(self, column: Literal["images", "masks"]) -> list[int]:
+        """Bytes of each item's image or mask file; -1 for those without."""
+        paths = self._images if column == "images" else self._masks
+        return [file_size(paths[row]) for row in self._rows.tolist()]
 
     def targets(self, indices: Indices) -> npt.NDArray[np.float32]:
         """Multi-hot tags of the items, shape (len(indices), C)."""
@@ -282,15 +292,14 @@ def _check_names(names: Strings) -> None:
         if b"\0" in code or {b"", b".", b".."} & set(code.split(b"/")):
             raise TagmaskError(f'"{names[row]}" cannot name an output; use a relative path without "." and "..".')
         seen.add(code)
-    for name in seen:
-        parts = name.split(b"/")
-        above = {b"/".join(parts[:depth]) for depth in range(1, len(parts))}
-        clash = next((folder for folder in above if _output_of(folder) in seen or folder in _NOTES), None)
-        if clash is not None:
-            shown = clash.decode("utf-8", "surrogateescape")
-            raise TagmaskError(
-                f'images in a folder called "{shown}" would clash with files of a run; rename the folder.'
-            )
+    for parts in {tuple(code.split(b"/")[:-1]) for code in seen}:
+        for depth in range(1, len(parts) + 1):
+            folder = b"/".join(parts[:depth])
+            if _output_of(folder) in seen or folder in _NOTES:
+                shown = folder.decode("utf-8", "surrogateescape")
+                raise TagmaskError(
+                    f'images in a folder called "{shown}" would clash with files of a run; rename the folder.'
+                )
 
 
 def _output_of(folder: bytes) -> bytes | None:

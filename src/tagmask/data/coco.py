@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import image_size, strip_suffix, walk
+from tagmask.data.images import opened, strip_suffix, walk
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
 from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
@@ -74,7 +74,8 @@ class CocoCatalog(Catalog):
 
     def _check_size(self, row: int, height: int, width: int) -> None:
         """A size in the file costs nothing; before much memory is taken for it, the image must have it."""
-        real = image_size(Path(self._images[row]))
+        with opened(Path(self._images[row])) as image:
+            real = (image.height, image.width)
         if real != (height, width):
             raise ValueError(f"the file says {width}×{height} pixels, the image has {real[1]}×{real[0]}")
 
@@ -240,7 +241,8 @@ def _tags(
     classes: int,
 ) -> list[list[int]]:
     """The classes of each image's counted objects."""
-    pairs = np.unique(owners[counted] * classes + labels[counted])  # image-major, without repetition
+    pairs = np.sort(owners[counted] * classes + labels[counted])  # image-major
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # without repetition
     starts = np.searchsorted(pairs, np.arange(images + 1) * classes).tolist()
     values = (pairs % classes).tolist()
     return [values[start:stop] for start, stop in pairwise(starts)]

@@ -203,24 +203,19 @@ class RegionDataset(_RandomSamples):
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
-        pixels, regions = self._crop(image, target)
-        labels = regions[::STRIDE, ::STRIDE].long()  # features lie on every eighth pixel
-        return {"images": pixels, "labels": labels}  # (3, size, size) in [0, 1], (size/8, size/8)
-
-    def _crop(self, image: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Image (3, H, W) and labels (H, W), both uint8, to a square of each; the image in [0, 1]."""
         size, (low, high) = self.size, self.scales
-        image, labels = _resize_pair(image, labels, low + (high - low) * float(torch.rand(())))
-        top, left = (int(torch.randint(max(0, side - size) + 1, ())) for side in labels.shape)
+        image, target = _resize_pair(image, target, low + (high - low) * float(torch.rand(())))
+        top, left = (int(torch.randint(max(0, side - size) + 1, ())) for side in target.shape)
         crop = self.jitter(image[:, top : top + size, left : left + size])
         rows, columns = crop.shape[-2:]
         pixels = self.fill.repeat(1, size, size)
         pixels[:, :rows, :columns] = v2.functional.to_dtype(crop, torch.float32, scale=True)
         regions = torch.full((size, size), UNSURE, dtype=torch.uint8)
-        regions[:rows, :columns] = labels[top : top + size, left : left + size]
+        regions[:rows, :columns] = target[top : top + size, left : left + size]
         if torch.rand(()) < 0.5:
-            return pixels.flip(-1), regions.flip(-1)
-        return pixels, regions
+            pixels, regions = pixels.flip(-1), regions.flip(-1)
+        labels = regions[::STRIDE, ::STRIDE].long()  # features lie on every eighth pixel
+        return {"images": pixels, "labels": labels}  # (3, size, size) in [0, 1], (size/8, size/8)
 
 
 def crop_pair(

@@ -18,7 +18,7 @@ from tagmask.data.images import strip_suffix, walk
 from tagmask.data.keywords import EMBEDDED, embedded_table
 from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
 from tagmask.data.table import Row, Table, read_table
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 
 _UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")  # Label Studio puts this before the names of uploads
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
@@ -86,10 +86,12 @@ def list_files(root: Path, odd: list[str]) -> dict[str, list[str]]:
 
 
 def _read_tags(tags: Path | None, images: Path, files: dict[str, list[str]], mistakes: Mistakes) -> Table:
-    if tags is None:
-        return _table_of_folders(files)
+    listed = [path for paths in files.values() for path in paths]
+    if tags is None:  # the first folder of a picture's path is its only tag; pictures beside the folders have none
+        pictures = (path for path in listed if strip_suffix(path) != path)
+        return Table([Row(path, path, (path.split("/")[0],) if "/" in path else ()) for path in pictures], ())
     if tags == EMBEDDED:
-        return embedded_table(images, (path for paths in files.values() for path in paths))
+        return embedded_table(images, listed)
     if not tags.is_dir():
         table = read_table(tags, mistakes)
         return Table(_below(tags, images, tags.parent, table), (), loose=True) if table.loose else table
@@ -119,12 +121,6 @@ def _below(path: Path, images: Path, root: Path, table: Table) -> list[Row]:
     start = images if within(path, images) else root
     folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(start))
     return [Row(row.place, os.path.normpath(os.path.join(folder, row.file)), row.tags) for row in table.rows]
-
-
-def _table_of_folders(files: dict[str, list[str]]) -> Table:
-    """The first folder of each picture's path as its only tag; pictures beside the folders have none."""
-    pictures = (path for paths in files.values() for path in paths if strip_suffix(path) != path)
-    return Table([Row(path, path, (path.split("/")[0],) if "/" in path else ()) for path in pictures], ())
 
 
 def _locate(
@@ -228,5 +224,4 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
 def _unused_note(classes: Sequence[str], tagged: list[_Photo]) -> list[str]:
     used = {tag for photo in tagged for tag in photo.row.tags}
     unused = [name for name in classes if name not in used]
-    shown = ", ".join(unused[:8]) + (", …" if len(unused) > 8 else "")
-    return [f"no image carries the tags {shown}."] if unused else []
+    return [f"no image carries the tags {first_of(unused, 8)}."] if unused else []

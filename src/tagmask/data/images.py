@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
-from tagmask.errors import ImageError
+from tagmask.errors import ImageError, first_of
 from tagmask.files import is_regular, replacing
 from tagmask.labels import UNSURE, Mask, voc_palette
 
@@ -93,12 +93,6 @@ def read_image(path: Path) -> Picture:
         raise ImageError(f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG.") from None
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Height and width of a picture as its file says, without decoding it."""
-    with opened(path) as image:
-        return image.height, image.width
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
     """A picture of which only the head is read; ImageError if that cannot be."""
@@ -120,10 +114,9 @@ def read_mask(path: Path, num_classes: int) -> Mask:
     labels = np.array(image)  # (H, W)
     wrong = np.unique(labels[(labels > num_classes) & (labels != UNSURE)]).tolist()
     if wrong:
-        shown = ", ".join(str(value) for value in wrong[:5]) + (", …" if len(wrong) > 5 else "")
         raise ImageError(
-            f"{path} holds the labels {shown}; with {num_classes} classes they must be 0 to {num_classes}, "
-            f"or {UNSURE} for ignore."
+            f"{path} holds the labels {first_of([*map(str, wrong)])}; with {num_classes} classes they must be 0 to "
+            f"{num_classes}, or {UNSURE} for ignore."
         )
     return labels.astype(np.uint8)
 

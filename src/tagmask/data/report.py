@@ -1,13 +1,13 @@
 """What readers report to the user: all mistakes at once, and notes on what was left out."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 
 SHOWN = 10  # mistakes of one kind that are printed in full
-NAMED = 5  # files that a note lists by name
+NAMED = 5  # damaged files whose fault a note names
 
 
 @dataclass
@@ -35,32 +35,26 @@ class Mistakes:
 
 def missing_note(missing: Sequence[str]) -> list[str]:
     """A sentence about images that are listed but missing, if any."""
-    if not missing:
-        return []
-    shown = ", ".join(missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
-    return [f"{_counted(len(missing))} listed but not found and left out: {shown}."]
+    return [f"{_counted(missing)} listed but not found and left out: {first_of(missing)}."] if missing else []
 
 
 def odd_note(odd: Sequence[str]) -> list[str]:
     """A sentence about pipes, sockets, devices and broken links among the images, if any."""
-    if not odd:
-        return []
-    shown = ", ".join(sorted(odd)[:NAMED]) + (", …" if len(odd) > NAMED else "")
-    return [f"{len(odd):,} entries are no ordinary files (pipes, devices or broken links) and were left out: {shown}."]
+    what = f"{len(odd):,} entries are no ordinary files (pipes, devices or broken links)"
+    return [f"{what} and were left out: {first_of(sorted(odd))}."] if odd else []
 
 
 def untagged_note(count: int) -> list[str]:
     """A sentence about images without tags, if any."""
-    return [f"{_counted(count)} without any label and left out."] if count else []
+    return [f"{_counted(range(count))} without any label and left out."] if count else []
 
 
 def broken_note(sentences: Sequence[str]) -> list[str]:
     """A sentence about images whose label files cannot be read, if any."""
-    if not sentences:
-        return []
-    shown = " ".join(sentences[:NAMED]) + (" …" if len(sentences) > NAMED else "")
-    return [f"{_counted(len(sentences))} left out because of a label file that cannot be read: {shown}"]
+    shown = " ".join([*sentences[:NAMED], *(["…"] if len(sentences) > NAMED else [])])
+    why = "left out because of a label file that cannot be read"
+    return [f"{_counted(sentences)} {why}: {shown}"] if sentences else []
 
 
-def _counted(count: int) -> str:
-    return f"{count:,} image{' was' if count == 1 else 's were'}"
+def _counted(images: Sized) -> str:
+    return f"{len(images):,} image{' was' if len(images) == 1 else 's were'}"

@@ -1,9 +1,11 @@
 """A look at the tags before anything is trained: how many photos each has, and what cannot be learnt from them."""
 
 import hashlib
+import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from tagmask.data.catalog import Catalog
 FEW = 10  # photos of a tag below which its maps are poor
 COLUMNS = 4  # tags beside each other in the table
 SHOWN = 3  # examples in a sentence
-_HEAD = 4096  # bytes that nearly always tell two photos apart
+_TAIL = 4096  # bytes at the end that nearly always tell two photos apart; the first ones are often the same
 
 
 def tag_table(catalog: Catalog) -> list[str]:
@@ -71,35 +73,30 @@ def _always_together(catalog: Catalog) -> list[list[int]]:
 
 def _copies(catalog: Catalog) -> list[list[str]]:
     """Names of photos whose files are the same, byte by byte."""
-    paths = {catalog.name(i): path for i in range(len(catalog)) if (path := catalog.item(i).image) is not None}
-    groups: Iterable[list[str]] = [list(paths)]
-    for key in (_size, _hash_head, _hash):
-        groups = [group for names in groups for group in _split(names, paths, key)]
-    return sorted(groups)
+    sizes = catalog.file_sizes("images")
+    groups = [[i for i, size in enumerate(sizes) if size >= 0]]
+    for key in (sizes.__getitem__, partial(_tail, catalog), partial(_hash, catalog)):
+        groups = [alike for group in groups for alike in _alike(group, key)]
+    return sorted([catalog.name(i) for i in group] for group in groups)
 
 
-def _split(names: list[str], paths: dict[str, Path], key: Callable[[Path], Any]) -> list[list[str]]:
-    """Groups of two or more names that have the same key."""
+def _alike(items: list[int], key: Callable[[int], Any]) -> list[list[int]]:
+    """Groups of two or more items that have the same key."""
     groups = defaultdict(list)
-    for name in names:
-        try:
-            groups[key(paths[name])].append(name)
-        except OSError:
-            continue  # reported when it is read
+    for i in items:
+        with suppress(OSError):  # reported when it is read
+            groups[key(i)].append(i)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+def _tail(catalog: Catalog, i: int) -> bytes:
+    with open(catalog.image_file(i), "rb", buffering=0) as file:
+        file.seek(max(0, os.stat(file.fileno()).st_size - _TAIL))
+        return hashlib.blake2b(file.read(_TAIL)).digest()
 
 
-def _hash_head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.blake2b(file.read(_HEAD)).digest()
-
-
-def _hash(path: Path) -> bytes:
-    with path.open("rb") as file:
+def _hash(catalog: Catalog, i: int) -> bytes:
+    with open(catalog.image_file(i), "rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 

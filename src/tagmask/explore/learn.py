@@ -23,7 +23,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.pipeline import layout
 from tagmask.pipeline.run import do_stage, status_of
 from tagmask.pipeline.stages import Inputs, stage
-from tagmask.stages.probabilities import head_probabilities
+from tagmask.stages.probabilities import predict_probabilities
 from tagmask.stages.seeds import read_seeds, seed_catalog
 from tagmask.training.head import Cells, answers, fit, gather_cells
 
@@ -123,9 +123,8 @@ class Learner:
         allowed = [view.numbers[c] for c in catalog.tags(i)] if view.run.predict.use_tags else None
         with view.lock:
             tokens = view.features.get(catalog, i)
-            chances = head_probabilities(
-                self.trial, catalog.load_image(i), flip=False, tags=allowed, tokens=tokens
-            )  # (K, H, W)
+            image = catalog.load_image(i)
+            chances = predict_probabilities(self.trial, image, flip=False, tags=allowed, tokens=tokens)  # (K, H, W)
         labels = chances[[0, *(number + 1 for number in view.numbers)]].argmax(0).astype("uint8")
         return fix(labels, catalog.load_correction(i), catalog.name(i), unsure=False)
 

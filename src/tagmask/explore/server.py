@@ -11,7 +11,7 @@ import json
 import secrets
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -96,12 +96,11 @@ class Explorer:
         """The number of photo ``i`` in another run."""
         if run == 0:
             return i
-        names = self.views[run].catalog
-        wanted = self.views[0].catalog.name(i)
-        if i < len(names) and names.name(i) == wanted:
+        other, wanted = self.views[run].catalog, self.views[0].catalog.name(i)
+        if i < len(other) and other.name(i) == wanted:
             return i
-        for k in range(len(names)):
-            if names.name(k) == wanted:
+        for k in range(len(other)):
+            if other.name(k) == wanted:
                 return k
         raise Refused(HTTPStatus.NOT_FOUND, "the other run does not have this photo.")
 
@@ -178,9 +177,8 @@ class Handler(BaseHTTPRequestHandler):
         """The words behind the token, if the request comes from the page itself."""
         hosts = [f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")]
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        if host not in hosts or origin not in (None, f"http://{host}"):
-            raise Refused(HTTPStatus.FORBIDDEN, "this address serves its own page alone.")
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        site = self.headers.get("Sec-Fetch-Site", "none")
+        if host not in hosts or origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
             raise Refused(HTTPStatus.FORBIDDEN, "this address serves its own page alone.")
         token, *words = self.path.removeprefix("/").split("/")
         if not hmac.compare_digest(token.encode(errors="replace"), self.server.token.encode()):
@@ -213,7 +211,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(view.pieces(self._number(photo, count)), packed=True)
             case ["correction", photo]:
                 i = self._number(photo, count)
-                self._send(explorer.layer(0, "correction", i), packed=True, Digest=explorer.digest(i))
+                self._send(explorer.layer(0, "correction", i), packed=True, headers={"Digest": explorer.digest(i)})
             case [("pseudo" | "mask" | "truth" | "trial") as kind, run, photo]:
                 data = explorer.layer(self._number(run, len(explorer.views)), kind, self._number(photo, count))
                 self._send(data, packed=True)
@@ -263,16 +261,23 @@ class Handler(BaseHTTPRequestHandler):
         nonce = secrets.token_urlsafe(16)
         page = importlib.resources.files("tagmask.explore").joinpath("page.html").read_text(encoding="utf-8")
         text = page.replace("NONCE", nonce).encode()
-        self._send(text, "text/html; charset=utf-8", True, **{"Content-Security-Policy": _POLICY.format(nonce)})
+        self._send(text, "text/html; charset=utf-8", True, {"Content-Security-Policy": _POLICY.format(nonce)})
 
     def _send_json(self, value: Any) -> None:
         self._send(json.dumps(value).encode(), "application/json", packed=True)
 
-    def _send(self, data: bytes, kind: str = "application/octet-stream", packed: bool = False, **headers: str) -> None:
+    def _send(
+        self,
+        data: bytes,
+        kind: str = "application/octet-stream",
+        packed: bool = False,
+        headers: Mapping[str, str] | None = None,
+        status: HTTPStatus = HTTPStatus.OK,
+    ) -> None:
         packed = packed and "gzip" in self.headers.get("Accept-Encoding", "")
         data = gzip.compress(data, 1) if packed else data
-        self.send_response(HTTPStatus.OK)
-        lines = _HEADERS | {"Content-Type": kind, "Content-Length": str(len(data))} | headers
+        self.send_response(status)
+        lines = _HEADERS | {"Content-Type": kind, "Content-Length": str(len(data))} | dict(headers or {})
         for name, value in (lines | ({"Content-Encoding": "gzip"} if packed else {})).items():
             self.send_header(name, value)
         self.end_headers()
@@ -281,16 +286,9 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         """A sentence; the connection is closed, since what is left of the request has not been read."""
         self.close_connection = True
-        data = json.dumps({"error": why}).encode()
-        try:
-            self.send_response(status)
-            for name, value in (_HEADERS | {"Content-Type": "application/json", "Connection": "close"}).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-        except OSError:
-            pass  # nobody is there any more
+        with suppress(OSError):  # nobody is there any more
+            data = json.dumps({"error": why}).encode()
+            self._send(data, "application/json", headers={"Connection": "close"}, status=status)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the token would be in it."""
@@ -342,11 +340,10 @@ def _view_of(out: Path) -> View:
 def explore(settings: ExploreSettings) -> str:
     """Serve the page until Ctrl-C; returns what to print then."""
     explorer = open_explorer(settings)
-    with Server(explorer, settings.port) as server:
+    with Server(explorer, settings.port) as server, suppress(KeyboardInterrupt):
         threading.Thread(target=explorer.views[0].gather_facts, args=(explorer.stopped.is_set,), daemon=True).start()
         print(f"{server.address}\nCtrl-C ends it; corrections are saved at once.", flush=True)
         if settings.browser:
             webbrowser.open(server.address)
-        with suppress(KeyboardInterrupt):
-            server.serve_forever(poll_interval=0.2)
+        server.serve_forever(poll_interval=0.2)
     return "the explorer has ended; what was corrected is in the run."

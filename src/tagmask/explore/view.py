@@ -18,15 +18,8 @@ from tagmask.acr.localize import pad_classes
 from tagmask.config import MapSettings
 from tagmask.config.base import within
 from tagmask.config.run import RunSettings
+from tagmask.data import corrections
 from tagmask.data.catalog import Catalog
-from tagmask.data.corrections import (
-    MOST_CLASSES,
-    PERSON_UNSURE,
-    TagChange,
-    read_tags,
-    write_labels,
-    write_tags,
-)
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import Picture, read_mask
 from tagmask.data.tokens import TokenStore, photo_tokens
@@ -63,7 +56,7 @@ class View:
         self.catalog = self.raw
         self._read_corrections()
         self.facts: list[dict[str, float] | None] = [None] * len(self.catalog)
-        self.thumb = lru_cache(4096)(self._thumb)
+        self.thumb = lru_cache(4096)(lambda i: self.image(i, THUMB))
         self.pieces = lru_cache(4)(self._pieces)
 
     @property
@@ -120,9 +113,6 @@ class View:
         picture.save(buffer, "JPEG", quality=90 if side > THUMB else 80)
         return buffer.getvalue()
 
-    def _thumb(self, i: int) -> bytes:
-        return self.image(i, THUMB)
-
     def layer(self, kind: str, i: int) -> Mask | None:
         """Labels (H, W) of a stage, the truth, or what is corrected; None if there are none."""
         if kind == "truth":
@@ -137,9 +127,8 @@ class View:
     def missing(self, kind: str) -> list[int]:
         """The photos that a stage has no file of."""
         folder = self.out / LAYERS[kind] if self.out is not None else Path()
-        made = (
-            {file.relative_to(folder).as_posix() for file in folder.rglob("*.png")} if self.out is not None else set()
-        )
+        files = folder.rglob("*.png") if self.out is not None else ()
+        made = {file.relative_to(folder).as_posix() for file in files}
         return [i for i in range(len(self.catalog)) if f"{self.catalog.name(i)}.png" not in made]
 
     def _pieces(self, i: int) -> bytes:
@@ -235,9 +224,9 @@ class View:
         if self.out is not None and self.folder.is_dir():
             self.catalog = self.raw.corrected(self.folder)
 
-    def changes(self) -> dict[str, TagChange]:
+    def changes(self) -> dict[str, corrections.TagChange]:
         """How the tags differ from the data, by photo."""
-        return read_tags(self.folder, self.raw.classes, self.raw.identity) or {}
+        return corrections.read_tags(self.folder, self.raw.classes, self.raw.identity) or {}
 
     @property
     def retagged(self) -> list[int]:
@@ -251,20 +240,20 @@ class View:
         wrong = [tag for tag in tags if not 0 <= tag < len(names)]
         if wrong:
             raise TagmaskError(f"there is no class {wrong[0]}; classes are 0 to {len(names) - 1}.")
-        change = TagChange(tuple(names[c] for c in tags - before), tuple(names[c] for c in before - tags))
-        write_tags(self.folder, self.changes() | {self.raw.name(i): change}, names, self.raw.identity)
+        change = corrections.TagChange(tuple(names[c] for c in tags - before), tuple(names[c] for c in before - tags))
+        corrections.write_tags(self.folder, self.changes() | {self.raw.name(i): change}, names, self.raw.identity)
         self._read_corrections()
 
     def save_labels(self, i: int, labels: Mask) -> None:
         """Write what is corrected in photo ``i`` (H, W); a class that is painted becomes a tag."""
-        if len(self.raw.classes) > MOST_CLASSES:
-            raise TagmaskError(f"pixels can be corrected with at most {MOST_CLASSES} classes.")
-        painted = {int(label) - 1 for label in np.unique(labels) if 0 < label < PERSON_UNSURE}
+        if len(self.raw.classes) > corrections.MOST_CLASSES:
+            raise TagmaskError(f"pixels can be corrected with at most {corrections.MOST_CLASSES} classes.")
+        painted = {int(label) - 1 for label in np.unique(labels) if 0 < label < corrections.PERSON_UNSURE}
         self.save_tags(i, {*self.catalog.tags(i), *painted})
         file = layout.label_file(self.folder, self.raw.name(i))
         if not within(file, self.folder):
             raise TagmaskError(f"{file} leads out of the corrections; remove the link.")
-        write_labels(self.folder, self.raw.name(i), labels)
+        corrections.write_labels(self.folder, self.raw.name(i), labels)
 
     def size(self, i: int) -> tuple[int, int]:
         picture: Picture = self.catalog.load_image(i)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.export.items import Exported, Labelled, png, regions
 from tagmask.files import replacing
 from tagmask.labels import UNSURE, Mask, voc_palette
@@ -41,7 +41,7 @@ def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *,
     if crowded:
         done.notes.append(
             f"{len(crowded)} images have more than {_MAX_OBJECTS} pieces, more than the format can number; in these "
-            f"each class is one object: {', '.join(crowded[:5])}{' …' if len(crowded) > 5 else ''}"
+            f"each class is one object: {first_of(crowded)}"
         )
     return done
 

@@ -4,6 +4,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from tagmask.errors import first_of
+
 
 def split_by_tag(tags: Mapping[str, Collection[str]], fraction: float, seed: int) -> set[str]:
     """The names of the images for validation, of all names with their tags.
@@ -40,6 +42,5 @@ def tell_split(tags: Mapping[str, Collection[str]], val: Collection[str], seed: 
     counts = f"{len(tags) - len(val)} images for train and {len(val)} for val"
     every, there = ({tag for name in names for tag in tags[name]} for names in (tags, val))
     absent = sorted(every - there)
-    shown = ", ".join(absent[:5]) + (", …" if len(absent) > 5 else "")
-    note = f"no image of val carries the tags {shown}; there are too few." if absent and val else ""
-    return [f"{counts}, divided by tag with --split-seed {seed}.", *([note] if note else [])]
+    note = f"no image of val carries the tags {first_of(absent)}; there are too few."
+    return [f"{counts}, divided by tag with --split-seed {seed}.", *([note] if absent and val else [])]

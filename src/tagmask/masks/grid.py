@@ -31,11 +31,6 @@ def stretch(maps: Maps) -> Maps:
     return stretched
 
 
-def _centres(cells: int, stride: int, centred: bool) -> npt.NDArray[np.float64]:
-    """(cells,) the pixel at the centre of each cell."""
-    return stride * np.arange(cells, dtype=np.float64) + ((stride - 1) / 2 if centred else 0)
-
-
 def _means(pixels: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
     """(cells, pixels): averages each pixel into the nearest cell; a pixel between two goes to the later one."""
     cells = -(-pixels // stride)
@@ -48,6 +43,6 @@ def _means(pixels: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
 
 def _lines(pixels: int, cells: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
     """(pixels, cells): linear interpolation between the centres of the cells."""
-    units = np.eye(cells)
-    weights = [np.interp(np.arange(pixels), _centres(cells, stride, centred), unit) for unit in units]
+    centres = stride * np.arange(cells, dtype=np.float64) + ((stride - 1) / 2 if centred else 0)  # in pixels
+    weights = [np.interp(np.arange(pixels), centres, unit) for unit in np.eye(cells)]
     return np.stack(weights, axis=1).astype(np.float32)

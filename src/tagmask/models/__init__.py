@@ -1,3 +1,3 @@
 """Networks and their weights. Importing this package first lets timm import beside any torch build."""
 
-import tagmask.models.compat  # noqa: F401
+import tagmask.models.compat

@@ -15,14 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import Normalized, check_name, fetching, move_strides
+from tagmask.models.backbones import Normalized, check_name, fetching, freeze_norms, move_strides
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
 WIDTHS = (64, 128, 256)
 _HEADS = ("fc.", "head.", "classifier.")  # what a weights file may hold beside the backbone
 _ADVICE = "use a CNN that can be dilated, such as resnet50, resnet18, test_resnet or efficientnet_b0"
-_Norm = nn.modules.batchnorm._NormBase
 
 
 class AffinityNet(Normalized):
@@ -82,9 +81,7 @@ class AffinityNet(Normalized):
         """Set the mode; frozen norms keep their statistics and are not trained in either."""
         super().train(mode)
         if self.freeze_norm:
-            for module in self.cnn.modules():
-                if isinstance(module, _Norm):
-                    module.eval().requires_grad_(False)
+            freeze_norms(self.cnn)
         return self
 
     @classmethod
@@ -95,22 +92,18 @@ class AffinityNet(Normalized):
 def _create(name: str, pretrained: bool) -> Any:
     """The backbone's last three stages at stride 8."""
     check_name(name, _ADVICE)
-    cnn = _create_dilated(name, pretrained)
-    if cnn.feature_info.reduction() != [STRIDE] * len(WIDTHS):
-        strides = ", ".join(map(str, cnn.feature_info.reduction()))
-        raise TagmaskError(f"the last stages of {name} have strides {strides} instead of {STRIDE}; {_ADVICE}.")
-    return cnn
-
-
-def _create_dilated(name: str, pretrained: bool) -> Any:
     last = (-3, -2, -1)
     try:
         with fetching(name, pretrained):
-            return timm.create_model(name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last)
+            cnn = timm.create_model(name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last)
     except (TypeError, AssertionError, NotImplementedError, AttributeError):  # each family refuses in its own way
         raise TagmaskError(f"{name} cannot be brought to output stride {STRIDE}; {_ADVICE}.") from None
     except (OSError, RuntimeError) as error:
         raise TagmaskError(f"{name} gives no features ({str(error).splitlines()[0]}); {_ADVICE}.") from None
+    if cnn.feature_info.reduction() != [STRIDE] * len(WIDTHS):
+        strides = ", ".join(map(str, cnn.feature_info.reduction()))
+        raise TagmaskError(f"the last stages of {name} have strides {strides} instead of {STRIDE}; {_ADVICE}.")
+    return cnn
 
 
 def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
@@ -119,8 +112,7 @@ def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
     whole = set(timm.create_model(name).state_dict())
 
     def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
-        # counters, which some files leave out
-        adapted = {key: value for key, value in parameters.items() if key.endswith("num_batches_tracked")}
+        adapted = {}
         for key, value in tensors.items():
             flat = key if key in parameters else key.replace(".", "_", 1)  # timm's extractor says stages_0 for stages.0
             if flat in parameters or key not in whole:

@@ -54,6 +54,14 @@ def fetching(name: str, pretrained: bool) -> Iterator[None]:
         ) from None
 
 
+def freeze_norms(cnn: nn.Module) -> int:
+    """Keep the statistics and weights of batch norms as they are, also in training; returns how many there are."""
+    norms = [module for module in cnn.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.eval().requires_grad_(False)
+    return len(norms)
+
+
 def move_strides(cnn: nn.Module, name: str) -> None:
     """Stride on the first 1×1 convolution of each bottleneck, as in Caffe's ResNets, instead of on the 3×3."""
     moved = 0

@@ -36,6 +36,8 @@ class Classifier(Normalized):
     what = "a classifier"
     remedy = " that Classifier can read; tagmask.load reads networks of any kind."
     has_head: ClassVar[bool] = True  # timm's linear head gives the logits
+    class_tokens = 1  # how many come first
+    map_layers = 2  # how many last blocks make a map by default
 
     def __init__(
         self,
@@ -74,16 +76,6 @@ class Classifier(Normalized):
     def patch_size(self) -> int:
         """Pixels per token, the stem included."""
         return int(self.vit.patch_embed.feat_ratio())
-
-    @property
-    def class_tokens(self) -> int:
-        """How many class tokens come first."""
-        return 1
-
-    @property
-    def map_layers(self) -> int:
-        """How many last blocks make a map by default."""
-        return 2
 
     @property
     def prefix(self) -> int:
@@ -163,10 +155,9 @@ class Classifier(Normalized):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names, size = config["classes"], config["img_size"]
-        size = tuple(size) if isinstance(size, list) else size
-        model = cls(config["backbone"], len(names), img_size=size, classes=names)
-        model.fixed_views = tuple(config["fixed_views"]) if config["fixed_views"] else None
+        names = config["classes"]
+        model = cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
+        model.fixed_views = config["fixed_views"]
         return model
 
 

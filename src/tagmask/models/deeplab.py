@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import Normalized, check_name, fetching, move_strides
+from tagmask.models.backbones import Normalized, check_name, fetching, freeze_norms, move_strides
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -82,8 +82,8 @@ class DeepLabV2(Normalized):
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)
         self.crop_size = 321  # side of the crops it was trained on; the training sets it
-        if freeze_norm:
-            self._freeze_norm()
+        if freeze_norm and not freeze_norms(self.encoder):
+            raise TagmaskError(f"freeze_norm was asked for, but {backbone} has no BatchNorm; leave it out.")
         self.use_statistics(self.encoder)
 
     @property
@@ -131,16 +131,8 @@ class DeepLabV2(Normalized):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.freeze_norm:
-            for norm in _batch_norms(self.encoder):
-                norm.eval()
+            freeze_norms(self.encoder)
         return self
-
-    def _freeze_norm(self) -> None:
-        norms = _batch_norms(self.encoder)
-        if not norms:
-            raise TagmaskError(f"freeze_norm was asked for, but {self.backbone} has no BatchNorm; leave it out.")
-        for norm in norms:
-            norm.requires_grad_(False).eval()
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
@@ -206,7 +198,7 @@ def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
 def _adapt_from(path: Path) -> Any:
     """An adapter that refuses weights trained on masks."""
 
-    def adapt(tensors: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
         for name, value in tensors.items():
             dense = name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
             if dense or any(part in name for part in _SEGMENTERS):
@@ -214,11 +206,6 @@ def _adapt_from(path: Path) -> Any:
                     f"weights file {path} is a segmentation network's (it holds {name}), trained on masks; "
                     "give the weights of an image classifier, or results are no longer from tags alone."
                 )
-        counters = {n: v for n, v in model.state_dict().items() if n.endswith("num_batches_tracked")}
-        return {**counters, **tensors}  # many files leave the counters out, and nothing reads them
+        return tensors
 
     return adapt
-
-
-def _batch_norms(encoder: nn.Module) -> list[nn.Module]:
-    return [module for module in encoder.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]

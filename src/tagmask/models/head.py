@@ -41,33 +41,15 @@ class HeadSegmenter(StoredNetwork):
                 f"blocks 0 to {depth - 1}."
             )
         self.classifier = classifier.requires_grad_(False).eval()
+        self.backbone, self.img_size, self.stride = classifier.backbone, classifier.img_size, classifier.patch_size
+        self.classes, self.num_classes = classifier.classes, len(classifier.classes) + 1
         self.blocks, self.size = tuple(blocks), size
         width = len(self.blocks) * int(classifier.vit.embed_dim)
         self.register_buffer("shift", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
-        self.linear = nn.Linear(width, len(classifier.classes) + 1)
+        self.linear = nn.Linear(width, self.num_classes)
         nn.init.normal_(self.linear.weight, std=0.01)
         nn.init.zeros_(self.linear.bias)
-
-    @property
-    def backbone(self) -> str:
-        return self.classifier.backbone
-
-    @property
-    def img_size(self) -> int | tuple[int, int] | None:
-        return self.classifier.img_size
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.classifier.classes
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes) + 1
-
-    @property
-    def stride(self) -> int:
-        return self.classifier.patch_size
 
     @property
     def mean(self) -> Tensor:
@@ -119,8 +101,6 @@ class HeadSegmenter(StoredNetwork):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names, size = config["classes"], config["img_size"]
-        size = tuple(size) if isinstance(size, list) else size
-        return cls(
-            Classifier(config["backbone"], len(names), img_size=size, classes=names), config["blocks"], config["size"]
-        )
+        names = config["classes"]
+        classifier = Classifier(config["backbone"], len(names), img_size=config["img_size"], classes=names)
+        return cls(classifier, config["blocks"], config["size"])

@@ -24,9 +24,8 @@ _NETWORKS: dict[str, type[Network]] = {
 def load(path: Path | str) -> Network:
     """Any network of a run from its folder: classifier, MCTformer, affinity network or segmenter, in eval mode."""
     config = read_json(Path(path) / MODEL_CONFIG)
-    kind = (
-        config.get("kind", config.get("model")) if isinstance(config, dict) else None
-    )  # "model" in files of earlier versions
+    # files of earlier versions say "model"
+    kind = config.get("kind", config.get("model")) if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _NETWORKS:
         raise TagmaskError(
             f"{path} does not hold a network of tagmask; give a folder such as run/1_classifier or run/5_segmenter."

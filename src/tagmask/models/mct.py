@@ -45,17 +45,10 @@ class MctClassifier(Classifier):
                 f"{backbone} has a position bias for one class token only; use --kind acr, or another backbone."
             )
         super().__init__(backbone, num_classes, **options)
+        self.class_tokens, self.map_layers = num_classes, min(MAP_LAYERS, len(self.blocks))
         _repeat_class_token(self.vit, num_classes)
         _separate(self.vit)
         self.patch_head = nn.Conv2d(self.vit.embed_dim, num_classes, 3, padding=1)
-
-    @property
-    def class_tokens(self) -> int:
-        return self.num_classes
-
-    @property
-    def map_layers(self) -> int:
-        return min(MAP_LAYERS, len(self.blocks))
 
     def branches(self, images: Tensor) -> Tensor:
         """Logits (B, 2, C): of the class tokens, of the patches."""

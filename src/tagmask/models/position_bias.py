@@ -12,12 +12,7 @@ from typing import Any
 
 import timm
 import torch
-from timm.layers.pos_embed_rel import (
-    RelPosBias,
-    RelPosMlp,
-    gen_relative_log_coords,
-    gen_relative_position_index,
-)
+from timm.layers import pos_embed_rel as relative
 from timm.models import beit, vision_transformer_relpos
 from torch import Tensor, nn
 
@@ -33,7 +28,7 @@ class AnySizeBeitAttention(beit.Attention):
         return table_bias(self.relative_position_bias_table, self.window_size, self.grid)
 
 
-class AnySizeBias(RelPosBias):
+class AnySizeBias(relative.RelPosBias):
     """A learned table of biases for the pairs of ``grid``."""
 
     grid: Grid
@@ -42,7 +37,7 @@ class AnySizeBias(RelPosBias):
         return table_bias(self.relative_position_bias_table, self.window_size, self.grid)
 
 
-class AnySizeMlp(RelPosMlp):
+class AnySizeMlp(relative.RelPosMlp):
     """A bias that a small network makes of the distance, for the pairs of ``grid``."""
 
     grid: Grid
@@ -50,7 +45,7 @@ class AnySizeMlp(RelPosMlp):
     def get_bias(self) -> Tensor:
         trained = self.window_size if self.mode == "swin" else (0, 0)  # distances in units of the trained window
         weight = self.mlp.fc1.weight
-        coords = gen_relative_log_coords(self.grid, trained, self.mode).to(weight)  # (2h−1, 2w−1, 2)
+        coords = relative.gen_relative_log_coords(self.grid, trained, self.mode).to(weight)  # (2h−1, 2w−1, 2)
         values = self.bias_act(self.mlp(coords)).flatten(0, 1) * (self.bias_gain or 1)  # (·, heads)
         tokens = self.grid[0] * self.grid[1]
         pairs = values[_pairs(self.grid, False).to(weight.device)].view(tokens, tokens, -1)  # (n, n, heads)
@@ -58,7 +53,7 @@ class AnySizeMlp(RelPosMlp):
         return nn.functional.pad(bias, [self.prefix_tokens, 0, self.prefix_tokens, 0])
 
 
-_ANY_SIZE = {beit.Attention: AnySizeBeitAttention, RelPosBias: AnySizeBias, RelPosMlp: AnySizeMlp}
+_ANY_SIZE = {beit.Attention: AnySizeBeitAttention, relative.RelPosBias: AnySizeBias, relative.RelPosMlp: AnySizeMlp}
 
 
 def has_position_bias(backbone: str) -> bool:
@@ -105,5 +100,5 @@ def _stretch(window: int, grid: int) -> Tensor:
 @lru_cache(maxsize=8)
 def _pairs(grid: Grid, class_token: bool) -> Tensor:
     """For each pair of tokens its row in the table of ``grid``, flat."""
-    index: Tensor = gen_relative_position_index(grid, class_token=class_token).flatten()
+    index: Tensor = relative.gen_relative_position_index(grid, class_token=class_token).flatten()
     return index

@@ -114,4 +114,7 @@ class StoredNetwork(nn.Module):
                 f"{folder / MODEL_CONFIG} is not as tagmask writes it ({wrong[0]} is {config[wrong[0]]!r}); correct it "
                 "or train again."
             )
-        return config
+        pairs = {
+            name: tuple(config[name]) for name in ("img_size", "fixed_views") if isinstance(config.get(name), list)
+        }
+        return config | pairs

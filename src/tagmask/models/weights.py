@@ -66,7 +66,8 @@ def fit_weights(
     wanted = model.state_dict()
     read = read_weights(path)
     try:
-        tensors = dict(adapt(read, model))
+        counters = {name: value for name, value in wanted.items() if name.endswith("num_batches_tracked")}
+        tensors = {**counters, **adapt(read, model)}  # many files leave the counters out, and nothing reads them
     except TagmaskError:
         raise
     except Exception as error:  # timm's conversions trust the shapes of a file

@@ -4,6 +4,7 @@ Times come from the log of a training that is resumed, otherwise from one step o
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +91,14 @@ def _disk(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> li
 
 def _rates(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> dict[str, float]:
     """Seconds per step or image of each stage, as far as they can be measured."""
-    generator = torch.random.get_rng_state()
-    rates = {name: _rate(settings, stage(name), example) for name in waiting}
+    generator, rates = torch.random.get_rng_state(), dict[str, float | None]()
+    for row in map(stage, waiting):
+        logged = logged_rate(settings.out / row.folder / layout.LOG) if row.unit == "steps" else None
+        estimate = row.part("estimate")
+        with suppress(torch.OutOfMemoryError):
+            rates[row.name] = estimate(example) if logged is None and estimate is not None else logged
     torch.random.set_rng_state(generator)
     return {name: rate for name, rate in rates.items() if rate is not None}
-
-
-def _rate(settings: RunSettings, row: Stage, example: Probe) -> float | None:
-    rate = logged_rate(settings.out / row.folder / layout.LOG) if row.unit == "steps" else None
-    estimate = row.part("estimate")
-    if rate is not None or estimate is None:
-        return rate
-    try:
-        measured: float | None = estimate(example)
-        return measured
-    except torch.OutOfMemoryError:
-        return None
 
 
 def logged_rate(log: Path) -> float | None:

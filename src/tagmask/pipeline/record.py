@@ -19,8 +19,8 @@ from typing import Any, Literal
 from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
-from tagmask.errors import TagmaskError
-from tagmask.files import PARTIAL, alone, is_a, read_object, read_text, remove_temporaries, write_json
+from tagmask.errors import TagmaskError, first_of
+from tagmask.files import PARTIAL, alone, file_size, is_a, read_object, read_text, remove_temporaries, write_json
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -77,7 +77,7 @@ def places(settings: Any) -> Parts:
 
 def image_parts(catalog: Catalog) -> Parts:
     """Names and tags, and the images themselves."""
-    sizes = digest(str(_size(catalog.item(i).image)) for i in range(len(catalog)))
+    sizes = digest(map(str, catalog.file_sizes("images")))
     return dict(zip(IMAGES, (catalog.fingerprint(), sizes), strict=True))
 
 
@@ -90,8 +90,8 @@ def correction_parts(catalog: Catalog) -> Parts:
 
 def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
     """The masks that stages are scored against."""
-    files = [settings.annotations, *(catalog.item(i).mask for i in range(len(catalog)))]
-    return {f"{INPUT}masks": digest(str(_size(file)) for file in files)}
+    sizes = [file_size(settings.annotations), *catalog.file_sizes("masks")]
+    return {f"{INPUT}masks": digest(map(str, sizes))}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
@@ -346,8 +346,8 @@ def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
     made_for = classes_of(folder)
     if made_for is not None and list(made_for) != list(classes):
         raise TagmaskError(
-            f"the {what} in {folder} were made for {len(made_for)} classes ({_first_names(made_for)}), but the images "
-            f"have {len(classes)} ({_first_names(classes)}); give the data they were made with, or redo them with "
+            f"the {what} in {folder} were made for {len(made_for)} classes ({first_of(made_for, 3)}), but the images "
+            f"have {len(classes)} ({first_of(classes, 3)}); give the data they were made with, or redo them with "
             "--restart."
         )
 
@@ -428,14 +428,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Parts:
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
     return flat
-
-
-def _size(file: Path | None) -> int:
-    try:
-        return -1 if file is None else file.stat().st_size
-    except OSError:
-        return -1
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -61,22 +61,6 @@ def blend(back: Field, front: Field, amount: Field) -> Field:
     return result
 
 
-def _meadow(b: Brush) -> Field:
-    return b.mix(0.5 + 0.17 * b.noise(5, 2) + 0.16 * b.noise(24), (58, 96, 38), (158, 182, 84))
-
-
-def _sand(b: Brush) -> Field:
-    return b.mix(0.5 + 0.10 * b.noise(2) + 0.20 * b.noise(8, 26), (172, 138, 90), (238, 212, 164))
-
-
-def _water(b: Brush) -> Field:
-    return b.mix(0.45 + 0.18 * b.noise(3, 12) + 0.16 * b.noise(9, 34), (20, 72, 116), (128, 184, 204))
-
-
-def _snow(b: Brush) -> Field:
-    return b.mix(0.62 + 0.18 * b.noise(12, 30) + 0.06 * b.noise(2), (168, 184, 210), (244, 248, 252))
-
-
 def _forest(b: Brush) -> Field:
     leaves = 0.40 + 0.24 * b.noise(4, 6)
     soil = b.mix(leaves, (44, 32, 20), (146, 104, 56))
@@ -129,14 +113,14 @@ def _sky(b: Brush) -> Field:
 
 
 GROUNDS: dict[str, Callable[[Brush], Field]] = {
-    "meadow": _meadow,
+    "meadow": lambda b: b.mix(0.5 + 0.17 * b.noise(5, 2) + 0.16 * b.noise(24), (58, 96, 38), (158, 182, 84)),
     "road": _road,
-    "water": _water,
+    "water": lambda b: b.mix(0.45 + 0.18 * b.noise(3, 12) + 0.16 * b.noise(9, 34), (20, 72, 116), (128, 184, 204)),
     "forest": _forest,
     "bricks": _bricks,
-    "snow": _snow,
+    "snow": lambda b: b.mix(0.62 + 0.18 * b.noise(12, 30) + 0.06 * b.noise(2), (168, 184, 210), (244, 248, 252)),
     "wood": _wood,
-    "sand": _sand,
+    "sand": lambda b: b.mix(0.5 + 0.10 * b.noise(2) + 0.20 * b.noise(8, 26), (172, 138, 90), (238, 212, 164)),
     "carpet": _carpet,
 }
 OUTDOORS = frozenset({"meadow", "road", "water", "forest", "snow", "sand"})

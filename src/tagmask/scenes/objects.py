@@ -4,9 +4,7 @@ In an object's coordinates x points right, y points down, and the body is about 
 says nothing about the class; the class part is 10 to 25 % of the object.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,138 +69,102 @@ def polygon(*points: tuple[float, float]) -> Points:
     return np.array(points, dtype=np.float64)
 
 
-def _cow() -> tuple[Stamp, ...]:
-    head = (
-        Shape(polygon((-0.55, -0.5), (-1.05, -0.75), (-1.0, -1.25), (-0.75, -0.95), (-0.25, -0.7)), CREAM),
-        Shape(polygon((0.55, -0.5), (1.05, -0.75), (1.0, -1.25), (0.75, -0.95), (0.25, -0.7)), CREAM),
-        Shape(disc(0, 0, 0.78, 0.9), WHITE),
-        Shape(disc(0.36, -0.28, 0.4, 0.46), INK),
-        Shape(disc(-0.32, -0.2, 0.15), INK),
-        Shape(disc(0.34, -0.2, 0.14), WHITE),
-        Shape(disc(0, 0.5, 0.8, 0.54), PINK),
-        Shape(disc(-0.28, 0.55, 0.12), INK),
-        Shape(disc(0.28, 0.55, 0.12), INK),
-    )
-    return (Stamp(-25, 0.95, 0.295, head),)
+_COW_HEAD = (
+    Shape(polygon((-0.55, -0.5), (-1.05, -0.75), (-1.0, -1.25), (-0.75, -0.95), (-0.25, -0.7)), CREAM),
+    Shape(polygon((0.55, -0.5), (1.05, -0.75), (1.0, -1.25), (0.75, -0.95), (0.25, -0.7)), CREAM),
+    Shape(disc(0, 0, 0.78, 0.9), WHITE),
+    Shape(disc(0.36, -0.28, 0.4, 0.46), INK),
+    Shape(disc(-0.32, -0.2, 0.15), INK),
+    Shape(disc(0.34, -0.2, 0.14), WHITE),
+    Shape(disc(0, 0.5, 0.8, 0.54), PINK),
+    Shape(disc(-0.28, 0.55, 0.12), INK),
+    Shape(disc(0.28, 0.55, 0.12), INK),
+)
+_CAR_WHEEL = (Shape(disc(0, 0, 1), INK), Shape(disc(0, 0, 0.52), GREY), Shape(disc(0, 0, 0.2), INK))
+_CAR_WINDOW = (
+    Shape(polygon((-1.5, 0.55), (-0.9, -0.6), (0.9, -0.6), (1.5, 0.55)), INK),
+    Shape(polygon((-1.2, 0.38), (-0.75, -0.42), (-0.1, -0.42), (-0.1, 0.38)), (188, 226, 244)),
+    Shape(polygon((1.2, 0.38), (0.75, -0.42), (0.1, -0.42), (0.1, 0.38)), (188, 226, 244)),
+)
+_BOAT_SAIL = (
+    Shape(box(-0.09, -2.0, 0.09, 0.4), WOOD),
+    Shape(polygon((0.12, -1.95), (1.25, -0.1), (0.12, -0.1)), WHITE),
+    Shape(polygon((0.12, -1.1), (0.64, -1.1), (0.94, -0.6), (0.12, -0.6)), GREEN),
+    Shape(polygon((-0.12, -1.7), (-0.85, -0.1), (-0.12, -0.1)), GREEN),
+)
+_MUSHROOM_CAP = (
+    Shape(disc(0, 0.05, 1.0, 0.22), CREAM),
+    Shape(disc(0, 0, 1.1, 0.95, 180, 360), RED),
+    Shape(disc(-0.58, -0.3, 0.2), WHITE),
+    Shape(disc(0.02, -0.55, 0.24), WHITE),
+    Shape(disc(0.58, -0.28, 0.19), WHITE),
+    Shape(disc(0.02, -0.12, 0.14, 0.1), WHITE),
+)
+_ROBOT_HEAD = (
+    Shape(box(-0.07, -1.4, 0.07, -0.7), INK),
+    Shape(disc(0, -1.45, 0.2), RED),
+    Shape(box(-1.12, -0.25, 1.12, 0.25), INK),
+    Shape(box(-0.95, -0.8, 0.95, 0.75), GREY),
+    Shape(box(-0.75, -0.5, 0.75, 0.1), INK),
+    Shape(disc(-0.36, -0.2, 0.25), CYAN),
+    Shape(disc(0.36, -0.2, 0.25), CYAN),
+    Shape(box(-0.5, 0.34, 0.5, 0.52), INK),
+)
+_BIRD_HEAD = (
+    Shape(polygon((0.3, -0.55), (1.3, -0.35), (1.9, 0.25), (1.75, 0.45), (0.3, 0.5)), LIME),
+    Shape(polygon((1.42, -0.25), (1.9, 0.25), (1.75, 0.45), (1.4, 0.47)), INK),
+    Shape(disc(0, 0, 0.8), MAGENTA),
+    Shape(disc(0.16, -0.14, 0.34), WHITE),
+    Shape(disc(0.2, -0.14, 0.18), INK),
+)
+_CLOCK_TICKS = tuple(Shape(disc(x, y, 0.1), INK) for x, y in ((0.58, 0), (0, 0.58), (-0.58, 0), (0, -0.58)))
+_CLOCK_DIAL = (
+    Shape(disc(0, 0, 1), BLUE),
+    Shape(disc(0, 0, 0.76), WHITE),
+    *_CLOCK_TICKS,
+    Shape(polygon((-0.07, 0.1), (-0.07, -0.62), (0.07, -0.62), (0.07, 0.1)), INK),
+    Shape(polygon((-0.1, -0.08), (0.46, 0.16), (0.4, 0.3), (-0.1, 0.08)), RED),
+)
+_CRAB_CLAW = (Shape(disc(0, 0, 1, 0.85, -55, 265), ORANGE), Shape(disc(0, 0.15, 0.45, 0.4, -50, 230), RED))
+_CRAB_EYE = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.1, 0.1, 0.5), INK))
+_LAMP_SHADE = (
+    Shape(disc(0, 0.5, 0.34, 0.3), (255, 255, 236)),
+    Shape(polygon((-0.45, -0.9), (0.45, -0.9), (1.1, 0.45), (-1.1, 0.45)), YELLOW),
+    Shape(polygon((-0.2, -0.9), (0.2, -0.9), (0.45, 0.45), (-0.45, 0.45)), (255, 246, 200)),
+    Shape(polygon((-1.03, 0.28), (1.03, 0.28), (1.1, 0.45), (-1.1, 0.45)), (178, 96, 30)),
+    Shape(polygon((-0.45, -0.9), (0.45, -0.9), (0.52, -0.74), (-0.52, -0.74)), (178, 96, 30)),
+)
+_FISH_RIMS = [(0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55), (-0.8, 0.0), (-0.95, 0.55), (-1.1, 1.1)]
+_FISH_FAN = tuple(
+    Shape(polygon(_FISH_RIMS[0], _FISH_RIMS[i], _FISH_RIMS[i + 1]), TURQUOISE if i % 2 else NAVY) for i in range(1, 5)
+)
+_FISH_EYE = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.15, 0, 0.55), INK))
 
-
-def _car() -> tuple[Stamp, ...]:
-    wheel = (Shape(disc(0, 0, 1), INK), Shape(disc(0, 0, 0.52), GREY), Shape(disc(0, 0, 0.2), INK))
-    window = (
-        Shape(polygon((-1.5, 0.55), (-0.9, -0.6), (0.9, -0.6), (1.5, 0.55)), INK),
-        Shape(polygon((-1.2, 0.38), (-0.75, -0.42), (-0.1, -0.42), (-0.1, 0.38)), (188, 226, 244)),
-        Shape(polygon((1.2, 0.38), (0.75, -0.42), (0.1, -0.42), (0.1, 0.38)), (188, 226, 244)),
-    )
-    return (Stamp(138, 0.92, 0.165, wheel), Stamp(42, 0.92, 0.165, wheel), Stamp(-90, 0.5, 0.165, window))
-
-
-def _boat() -> tuple[Stamp, ...]:
-    sail = (
-        Shape(box(-0.09, -2.0, 0.09, 0.4), WOOD),
-        Shape(polygon((0.12, -1.95), (1.25, -0.1), (0.12, -0.1)), WHITE),
-        Shape(polygon((0.12, -1.1), (0.64, -1.1), (0.94, -0.6), (0.12, -0.6)), GREEN),
-        Shape(polygon((-0.12, -1.7), (-0.85, -0.1), (-0.12, -0.1)), GREEN),
-    )
-    return (Stamp(-90, 0.95, 0.36, sail, behind=True),)
-
-
-def _mushroom() -> tuple[Stamp, ...]:
-    cap = (
-        Shape(disc(0, 0.05, 1.0, 0.22), CREAM),
-        Shape(disc(0, 0, 1.1, 0.95, 180, 360), RED),
-        Shape(disc(-0.58, -0.3, 0.2), WHITE),
-        Shape(disc(0.02, -0.55, 0.24), WHITE),
-        Shape(disc(0.58, -0.28, 0.19), WHITE),
-        Shape(disc(0.02, -0.12, 0.14, 0.1), WHITE),
-    )
-    return (Stamp(-90, 0.9, 0.35, cap),)
-
-
-def _robot() -> tuple[Stamp, ...]:
-    head = (
-        Shape(box(-0.07, -1.4, 0.07, -0.7), INK),
-        Shape(disc(0, -1.45, 0.2), RED),
-        Shape(box(-1.12, -0.25, 1.12, 0.25), INK),
-        Shape(box(-0.95, -0.8, 0.95, 0.75), GREY),
-        Shape(box(-0.75, -0.5, 0.75, 0.1), INK),
-        Shape(disc(-0.36, -0.2, 0.25), CYAN),
-        Shape(disc(0.36, -0.2, 0.25), CYAN),
-        Shape(box(-0.5, 0.34, 0.5, 0.52), INK),
-    )
-    return (Stamp(-90, 0.95, 0.25, head),)
-
-
-def _bird() -> tuple[Stamp, ...]:
-    head = (
-        Shape(polygon((0.3, -0.55), (1.3, -0.35), (1.9, 0.25), (1.75, 0.45), (0.3, 0.5)), LIME),
-        Shape(polygon((1.42, -0.25), (1.9, 0.25), (1.75, 0.45), (1.4, 0.47)), INK),
-        Shape(disc(0, 0, 0.8), MAGENTA),
-        Shape(disc(0.16, -0.14, 0.34), WHITE),
-        Shape(disc(0.2, -0.14, 0.18), INK),
-    )
-    return (Stamp(-35, 0.92, 0.285, head),)
-
-
-def _clock() -> tuple[Stamp, ...]:
-    ticks = tuple(Shape(disc(x, y, 0.1), INK) for x, y in ((0.58, 0), (0, 0.58), (-0.58, 0), (0, -0.58)))
-    dial = (
-        Shape(disc(0, 0, 1), BLUE),
-        Shape(disc(0, 0, 0.76), WHITE),
-        *ticks,
-        Shape(polygon((-0.07, 0.1), (-0.07, -0.62), (0.07, -0.62), (0.07, 0.1)), INK),
-        Shape(polygon((-0.1, -0.08), (0.46, 0.16), (0.4, 0.3), (-0.1, 0.08)), RED),
-    )
-    return (Stamp(-60, 0.3, 0.25, dial),)
-
-
-def _crab() -> tuple[Stamp, ...]:
-    claw = (Shape(disc(0, 0, 1, 0.85, -55, 265), ORANGE), Shape(disc(0, 0.15, 0.45, 0.4, -50, 230), RED))
-    eye = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.1, 0.1, 0.5), INK))
-    return (
-        Stamp(-150, 1.06, 0.19, claw),
-        Stamp(-30, 1.06, 0.19, claw),
-        Stamp(-108, 0.95, 0.09, eye),
-        Stamp(-72, 0.95, 0.09, eye),
-    )
-
-
-def _lamp() -> tuple[Stamp, ...]:
-    shade = (
-        Shape(disc(0, 0.5, 0.34, 0.3), (255, 255, 236)),
-        Shape(polygon((-0.45, -0.9), (0.45, -0.9), (1.1, 0.45), (-1.1, 0.45)), YELLOW),
-        Shape(polygon((-0.2, -0.9), (0.2, -0.9), (0.45, 0.45), (-0.45, 0.45)), (255, 246, 200)),
-        Shape(polygon((-1.03, 0.28), (1.03, 0.28), (1.1, 0.45), (-1.1, 0.45)), (178, 96, 30)),
-        Shape(polygon((-0.45, -0.9), (0.45, -0.9), (0.52, -0.74), (-0.52, -0.74)), (178, 96, 30)),
-    )
-    return (Stamp(-90, 1.05, 0.31, shade),)
-
-
-def _fish() -> tuple[Stamp, ...]:
-    rims = [(0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55), (-0.8, 0.0), (-0.95, 0.55), (-1.1, 1.1)]
-    fan = tuple(Shape(polygon(rims[0], rims[i], rims[i + 1]), TURQUOISE if i % 2 else NAVY) for i in range(1, 5))
-    eye = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.15, 0, 0.55), INK))
-    return (Stamp(180, 0.95, 0.36, fan), Stamp(-20, 0.62, 0.1, eye))
-
-
-_CLASSES: dict[str, tuple[Callable[[], tuple[Stamp, ...]], str]] = {  # class: its part, its favourite background
-    "cow": (_cow, "meadow"),
-    "car": (_car, "road"),
-    "boat": (_boat, "water"),
-    "mushroom": (_mushroom, "forest"),
-    "robot": (_robot, "bricks"),
-    "bird": (_bird, "snow"),
-    "clock": (_clock, "wood"),
-    "crab": (_crab, "sand"),
-    "lamp": (_lamp, "carpet"),
-    "fish": (_fish, "water"),
+_CLASSES: dict[str, tuple[tuple[Stamp, ...], str]] = {  # class: its part, its favourite background
+    "cow": ((Stamp(-25, 0.95, 0.295, _COW_HEAD),), "meadow"),
+    "car": (
+        (Stamp(138, 0.92, 0.165, _CAR_WHEEL), Stamp(42, 0.92, 0.165, _CAR_WHEEL), Stamp(-90, 0.5, 0.165, _CAR_WINDOW)),
+        "road",
+    ),
+    "boat": ((Stamp(-90, 0.95, 0.36, _BOAT_SAIL, behind=True),), "water"),
+    "mushroom": ((Stamp(-90, 0.9, 0.35, _MUSHROOM_CAP),), "forest"),
+    "robot": ((Stamp(-90, 0.95, 0.25, _ROBOT_HEAD),), "bricks"),
+    "bird": ((Stamp(-35, 0.92, 0.285, _BIRD_HEAD),), "snow"),
+    "clock": ((Stamp(-60, 0.3, 0.25, _CLOCK_DIAL),), "wood"),
+    "crab": (
+        (
+            Stamp(-150, 1.06, 0.19, _CRAB_CLAW),
+            Stamp(-30, 1.06, 0.19, _CRAB_CLAW),
+            Stamp(-108, 0.95, 0.09, _CRAB_EYE),
+            Stamp(-72, 0.95, 0.09, _CRAB_EYE),
+        ),
+        "sand",
+    ),
+    "lamp": ((Stamp(-90, 1.05, 0.31, _LAMP_SHADE),), "carpet"),
+    "fish": ((Stamp(180, 0.95, 0.36, _FISH_FAN), Stamp(-20, 0.62, 0.1, _FISH_EYE)), "water"),
 }
 CLASSES: tuple[str, ...] = tuple(_CLASSES)
 FAVOURITES = {name: ground for name, (_, ground) in _CLASSES.items()}
-
-
-@cache
-def _stamps(label: int) -> tuple[Stamp, ...]:
-    return _CLASSES[CLASSES[label]][0]()
 
 
 def body(rng: np.random.Generator) -> Points:
@@ -229,7 +191,7 @@ def build(label: int, rng: np.random.Generator) -> list[Shape]:
     angles = np.arctan2(outline[:, 1], outline[:, 0])
     behind: list[Shape] = []
     front: list[Shape] = []
-    for stamp in _stamps(label):
+    for stamp in _CLASSES[CLASSES[label]][0]:
         ray = np.radians(stamp.angle + rng.uniform(-6, 6))
         rim = outline[np.abs(np.angle(np.exp(1j * (angles - ray)))).argmin()]
         placed = [Shape(rim * stamp.reach + unit * stamp.scale * s.points, s.colour) for s in stamp.shapes]

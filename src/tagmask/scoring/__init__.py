@@ -4,18 +4,3 @@ from tagmask.scoring.average_precision import average_precision, mean_average_pr
 from tagmask.scoring.confusion import Scores, confusion, iou
 from tagmask.scoring.sweep import Curve, Sweep, sweep
 from tagmask.scoring.threshold import Chooser, choosers, minimum_cross_entropy, otsu
-
-__all__ = [
-    "Chooser",
-    "Curve",
-    "Scores",
-    "Sweep",
-    "average_precision",
-    "choosers",
-    "confusion",
-    "iou",
-    "mean_average_precision",
-    "minimum_cross_entropy",
-    "otsu",
-    "sweep",
-]

@@ -85,10 +85,7 @@ def top_histogram(maps: Maps, thresholds: int = 100) -> Histogram:
 
 def choosers(thresholds: int = 100) -> dict[str, Chooser]:
     """One fresh chooser of every rule, by name."""
-    return {
-        "otsu": Chooser(otsu, thresholds),
-        "cross_entropy": Chooser(minimum_cross_entropy, thresholds),
-    }
+    return {"otsu": Chooser(otsu, thresholds), "cross_entropy": Chooser(minimum_cross_entropy, thresholds)}
 
 
 def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:

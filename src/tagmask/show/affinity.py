@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 
 from tagmask.errors import TagmaskError
 from tagmask.show.overlay import check_map, heat_colours, heat_overlay
@@ -100,10 +101,10 @@ def default_points(maps: Maps) -> list[Point]:
     reach = max(1, min(values.shape[1:]) // 12)
     points = []
     for map in values:
-        around = _neighbourhood(map, reach, outside=0.0)  # (H, W)
+        around = _mean_around(map, reach, outside=0.0)  # (H, W)
         points.append(_position(np.where(map >= 0.7 * map.max(), around, -1.0)))
     occupied = values.max(axis=0, initial=0.0)  # (H, W)
-    near = sum(_neighbourhood(occupied, reach * step, outside=1.0) for step in (1, 2, 4))
+    near = sum(_mean_around(occupied, reach * step, outside=1.0) for step in (1, 2, 4))
     return [*points, _position(-np.asarray(near))]
 
 
@@ -164,15 +165,9 @@ def _row_scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.clip((row - low) / (top - low), 0, 1) if top > low else np.zeros_like(row)
 
 
-def _neighbourhood(map: npt.NDArray[np.float64], reach: int, outside: float) -> npt.NDArray[np.float64]:
+def _mean_around(map: npt.NDArray[np.float64], reach: int, outside: float) -> npt.NDArray[np.float64]:
     """(H, W): the mean over the square of `reach` pixels to each side; pixels off the picture count as `outside`."""
-    total = np.pad(map, reach, constant_values=outside)
-    total = np.pad(total, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
-    span = 2 * reach + 1
-    squares: npt.NDArray[np.float64] = (
-        total[span:, span:] - total[:-span, span:] - total[span:, :-span] + total[:-span, :-span]
-    )
-    return squares / span**2
+    return ndimage.uniform_filter(map, 2 * reach + 1, mode="constant", cval=outside)
 
 
 def _position(score: npt.NDArray[np.float64]) -> Point:

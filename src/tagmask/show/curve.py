@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, made for all kinds of colour vision; the lines differ in their dashes as well.
 COLOURS = ("#0072B2", "#D55E00", "#007A5A", "#A0457D", "#E69F00", "#56B4E9")
-DASHES: tuple[Any, ...] = (
-    "-",
-    (0, (5, 2)),
-    (0, (1.2, 1.4)),
-    (0, (7, 2, 1.5, 2)),
-    (0, (3, 1, 1, 1, 1, 1)),
-    (0, (12, 3)),
-)
+DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (12, 3)))
 SYMBOLS = ("o", "s", "D", "^", "v", "P")
 Chosen = Mapping[str, Mapping[str, float]]  # curve name: {rule: threshold}
 

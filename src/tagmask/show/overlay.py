@@ -19,20 +19,8 @@ TEXT = 14  # pixels of the names in a legend
 
 # From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4 … 95): it reads the
 # same in greyscale and to readers who cannot tell red from green.
-HEAT = np.array(
-    [
-        (9, 11, 40),
-        (52, 17, 95),
-        (108, 21, 116),
-        (163, 36, 109),
-        (208, 65, 88),
-        (239, 106, 62),
-        (250, 155, 41),
-        (252, 202, 63),
-        (251, 244, 162),
-    ],
-    dtype=np.float64,
-)  # (9, 3)
+_HEAT = "090b28 34115f 6c1574 a3246d d04158 ef6a3e fa9b29 fcca3f fbf4a2"
+HEAT = np.array([list(bytes.fromhex(colour)) for colour in _HEAT.split()], np.float64)  # (9, 3)
 
 
 def heat_colours(values: Map) -> Picture:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tagmask.config import ExportSettings, check
 from tagmask.config.base import within
-from tagmask.config.segment import FILES, SPLIT
+from tagmask.config.exchange import FILES, SPLIT
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError

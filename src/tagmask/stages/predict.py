@@ -20,7 +20,7 @@ from tagmask.data.images import read_image, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
 from tagmask.data.tokens import Tokens, TokenStore
-from tagmask.errors import TagmaskError, enough_memory
+from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
@@ -29,23 +29,12 @@ from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.stages.images import Image, Made, each_image, is_current, is_readable, match_classes, share_of, split_tags
-from tagmask.stages.probabilities import Probabilities, head_probabilities, predict_probabilities, sharpen
+from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
 
-UNREAD = (
-    ".heic",
-    ".heif",
-    ".dng",
-    ".cr2",
-    ".cr3",
-    ".nef",
-    ".arw",
-    ".psd",
-    ".svg",
-)  # kinds of pictures that cannot be read here
-
-
+# kinds of pictures that cannot be read here
+UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
 _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
@@ -89,12 +78,7 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
 
 
 def _predict_image(
-    catalog: Catalog,
-    model: Segmenter,
-    numbers: list[int],
-    settings: PredictSettings,
-    store: TokenStore | None,
-    i: int,
+    catalog: Catalog, model: Segmenter, numbers: list[int], settings: PredictSettings, store: TokenStore | None, i: int
 ) -> None:
     """Write the mask of item ``i``."""
     image, folder = catalog.load_image(i), settings.out / layout.PREDICTIONS
@@ -124,7 +108,7 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
         raise TagmaskError(f"{folder} contains no pictures; give a folder of photos.")
     unread = [path for path in paths if path.lower().endswith(UNREAD)]
     if unread:
-        shown = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
+        shown = first_of(unread, 3)
         notes.append(f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG.")
     return Catalog(
         classes, list(files), [()] * len(files), images=[folder / path for path in files.values()], notes=notes
@@ -171,11 +155,8 @@ def _chances(
     tokens: Tokens | None = None,
 ) -> Probabilities:
     """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
-    views: dict[str, Any] = {"scales": settings.scales, "flip": settings.flip, "tags": allowed}
-    if isinstance(model, HeadSegmenter):
-        chances = head_probabilities(model, image, tokens=tokens, **views)
-    else:
-        chances = predict_probabilities(model, image, tile=settings.tile, halo=settings.halo, **views)
+    seen: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
+    chances = predict_probabilities(model, image, tags=allowed, tokens=tokens, **seen)
     chances = chances if labels is None else chances[labels]
     refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr")}
     return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances
@@ -183,8 +164,7 @@ def _chances(
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
     absent = [name for number, name in enumerate(model.classes) if number not in numbers]
-    shown = ", ".join(absent[:5]) + (" …" if len(absent) > 5 else "")
-    note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {shown}"
+    note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {first_of(absent)}"
     return (note,) if absent else ()
 
 

@@ -1,6 +1,6 @@
 """Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at 
 
 @torch.inference_mode()
 def predict_probabilities(
-    model: DeepLabV2,
+    model: Segmenter,
     image: Image,
     *,
     scales: Sequence[float] = (1.0,),
@@ -31,6 +31,7 @@ def predict_probabilities(
     tags: Sequence[int] | None = None,
     tile: int | None = None,
     halo: int = HALO,
+    tokens: Tokens | None = None,
 ) -> Probabilities:
     """Softmax averaged over the test-time views, shape (K, H, W): background first, adding up to 1 at each pixel.
 
@@ -44,49 +45,40 @@ def predict_probabilities(
             pixel's logits depend on. DeepLabV2 sees farther than any affordable halo (192 pixels by its last layer
             alone), but pixels that far away have little weight. Encoders that pool over the whole image
             (squeeze-and-excitation) and ``multi_scale`` models depend on the tile.
+        tokens: of a head those of the image, where they are kept.
     """
     _check(image, scales, tile, halo, model.stride)
-    height, width = image.shape[:2]
-    picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
-    allowed = _allowed(model, tags)  # (K,)
-    total = torch.zeros(model.num_classes, height, width)
-    count = 0
-    for view, mirrored in _views(picture, scales, flip):
-        logits = _tiled_logits(model, model.normalize(view), tile, halo)  # (K, h, w)
-        chances = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0)
-        if mirrored:
-            chances = chances.flip(-1)
-        if chances.shape[1:] != (height, width):
-            chances = F.interpolate(chances[None], (height, width), mode="bilinear", align_corners=False)[0]
-        total += chances
-        count += 1
-    return (total / count).numpy()
+    if isinstance(model, HeadSegmenter):
+        logits = _head_logits(model, image, scales, flip, tokens)
+    else:
+        picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
+        views = _views(picture, scales, flip)
+        logits = ((_tiled_logits(model, model.normalize(view), tile, halo), mirrored) for view, mirrored in views)
+    return _mean_softmax(logits, _allowed(model, tags), image.shape[:2])
 
 
-@torch.inference_mode()
-def head_probabilities(
-    model: HeadSegmenter,
-    image: Image,
-    *,
-    scales: Sequence[float] = (1.0,),
-    flip: bool = True,
-    tags: Sequence[int] | None = None,
-    tokens: Tokens | None = None,
-) -> Probabilities:
-    """As ``predict_probabilities``, of a head on tokens; ``tokens`` are those of the image, where they are kept."""
-    allowed = _allowed(model, tags)  # (K,)
-    total, count = torch.zeros(model.num_classes, *image.shape[:2]), 0
+def _head_logits(
+    model: HeadSegmenter, image: Image, scales: Sequence[float], flip: bool, tokens: Tokens | None
+) -> Iterator[tuple[Tensor, bool]]:
+    """Logits (K, H, W) of each view, and whether it is mirrored."""
     for scale in scales:
         for mirrored in (False, True) if flip else (False,):
-            if tokens is None or scale != 1 or mirrored:
-                view = photo_features(model, image[:, ::-1] if mirrored else image, scale)
-            else:
-                view = tokens
-            cells = model.logits_of(view.values[0]).T.unflatten(-1, view.grid).cpu()  # (K, h, w)
-            logits = F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0]
-            chances = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0)
-            total += chances.flip(-1) if mirrored else chances
-            count += 1
+            kept = tokens if scale == 1 and not mirrored else None
+            seen = kept or photo_features(model, image[:, ::-1] if mirrored else image, scale)
+            cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
+            yield F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0], mirrored
+
+
+def _mean_softmax(logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: Sequence[int]) -> Probabilities:
+    """Probabilities (K, H, W) averaged over views; of each the logits (K, h, w), and whether it is mirrored."""
+    total, count = torch.zeros(len(allowed), *size), 0
+    for values, mirrored in logits:
+        chances = (values if allowed.all() else values.masked_fill(~allowed[:, None, None], -torch.inf)).softmax(0)
+        chances = chances.flip(-1) if mirrored else chances
+        if chances.shape[1:] != torch.Size(size):
+            chances = F.interpolate(chances[None], size, mode="bilinear", align_corners=False)[0]
+        total += chances
+        count += 1
     return (total / count).numpy()
 
 

@@ -7,7 +7,7 @@ are chosen without masks.
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -37,10 +37,11 @@ MADE = {  # key in scores.json: title, folder, file of an image
 _PIECE = 16  # images that a process counts at a time
 
 
-class SeedTally:
-    """Counts of seeds over images; those of several processes can be added."""
+class SeedScores:
+    """Curves and chosen thresholds of the two kinds of maps; the counts of several processes can be added."""
 
     def __init__(self, classes: tuple[str, ...]) -> None:
+        self.classes = classes  # without the background
         self.sweeps = {kind: Sweep(len(classes) + 1) for kind in KINDS}
         self.choosers: dict[str, dict[str, Any]] = {kind: choosers() for kind in KINDS}  # kind: rule: Chooser
         self.missing: dict[str, str] = {}  # name: why it was left out
@@ -68,6 +69,54 @@ class SeedTally:
             self.sweeps[kind].merge(other.sweeps[kind])
             for name, chooser in self.choosers[kind].items():
                 chooser.merge(other.choosers[kind][name])
+
+    @cached_property
+    def curves(self) -> dict[str, Curve]:
+        return {kind: sweep.result() for kind, sweep in self.sweeps.items()}
+
+    @cached_property
+    def chosen(self) -> dict[str, dict[str, float]]:
+        """For each kind of maps the threshold of every rule that can choose one."""
+        chosen: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
+        for kind, rules in self.choosers.items():
+            for name, rule in rules.items():
+                with suppress(TagmaskError):
+                    chosen[kind][name] = rule.result()
+        return chosen
+
+    def table(self) -> str:
+        """One line per kind of maps and way to choose the threshold."""
+        head = f"{'maps':26} {'threshold':>22} {'mIoU':>6} {'FP':>6} {'FN':>6}"
+        lines = [head, "-" * len(head)]
+        for kind, title in KINDS.items():
+            for rule, threshold in self._thresholds(kind).items():
+                lines.append(_row(title, f"{rule} {threshold:.2f}", self.curves[kind].at(threshold)))
+        best = self.curves["refined"].best
+        if abs(best.miou_all - best.miou_present) > 5e-4:
+            absent = f"with absent classes counted as 0, the refined maps' oracle mIoU is {100 * best.miou_all:.1f}."
+            lines.append(absent)
+        return "\n".join([*lines, "oracle: tuned on the masks; the other thresholds are chosen without them."])
+
+    def summary(self, out: Path) -> str:
+        """The table, what was left out, and where the files are."""
+        lines = [f"{self.images} images scored", self.table(), *list_missing(self.missing)]
+        return "\n".join([*lines, f"scores: {out / layout.SCORES}, curve: {out / layout.CURVE}"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for scores.json; nan is written as null."""
+        return {"images": self.images, **{kind: self._kind_to_json(kind) for kind in KINDS}}
+
+    def _thresholds(self, kind: str) -> dict[str, float]:
+        return {"oracle": self.curves[kind].best_threshold, **self.chosen[kind]}
+
+    def _kind_to_json(self, kind: str) -> dict[str, Any]:
+        curve = self.curves[kind]
+        thresholds = {
+            rule: {"threshold": threshold, **_values(curve.at(threshold), self.classes)}
+            for rule, threshold in self._thresholds(kind).items()
+        }
+        values = {name: [_number(v) for v in getattr(curve, name)] for name in ("miou_present", "fp", "fn")}
+        return {"thresholds": thresholds, "curve": values}
 
 
 class LabelScores:
@@ -113,51 +162,6 @@ class LabelScores:
         return {
             "images": self.images, **values, **shares, "class_names": names, "confusion": self.counts.tolist()
         }  # fmt: skip
-
-
-@dataclass
-class SeedScores:
-    """Curves and chosen thresholds of the two kinds of maps."""
-
-    classes: tuple[str, ...]
-    curves: dict[str, Curve]
-    chosen: dict[str, dict[str, float]]  # kind: rule: threshold
-    missing: dict[str, str]
-    images: int
-
-    def table(self) -> str:
-        """One line per kind of maps and way to choose the threshold."""
-        head = f"{'maps':26} {'threshold':>22} {'mIoU':>6} {'FP':>6} {'FN':>6}"
-        lines = [head, "-" * len(head)]
-        for kind, title in KINDS.items():
-            for rule, threshold in self._thresholds(kind).items():
-                lines.append(_row(title, f"{rule} {threshold:.2f}", self.curves[kind].at(threshold)))
-        best = self.curves["refined"].best
-        if abs(best.miou_all - best.miou_present) > 5e-4:
-            absent = f"with absent classes counted as 0, the refined maps' oracle mIoU is {100 * best.miou_all:.1f}."
-            lines.append(absent)
-        return "\n".join([*lines, "oracle: tuned on the masks; the other thresholds are chosen without them."])
-
-    def summary(self, out: Path) -> str:
-        """The table, what was left out, and where the files are."""
-        lines = [f"{self.images} images scored", self.table(), *list_missing(self.missing)]
-        return "\n".join([*lines, f"scores: {out / layout.SCORES}, curve: {out / layout.CURVE}"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, for scores.json; nan is written as null."""
-        return {"images": self.images, **{kind: self._kind_to_json(kind) for kind in KINDS}}
-
-    def _thresholds(self, kind: str) -> dict[str, float]:
-        return {"oracle": self.curves[kind].best_threshold, **self.chosen[kind]}
-
-    def _kind_to_json(self, kind: str) -> dict[str, Any]:
-        curve = self.curves[kind]
-        thresholds = {
-            rule: {"threshold": threshold, **_values(curve.at(threshold), self.classes)}
-            for rule, threshold in self._thresholds(kind).items()
-        }
-        values = {name: [_number(v) for v in getattr(curve, name)] for name in ("miou_present", "fp", "fn")}
-        return {"thresholds": thresholds, "curve": values}
 
 
 @dataclass
@@ -213,15 +217,13 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
     folder = settings.out / layout.SEEDS
     if not folder.is_dir():
         raise TagmaskError(f"{folder} does not exist; run `tagmask seeds --out {settings.out}` first.")
-    tally = _count(SeedTally, catalog, folder, settings.processes)
-    curves = {kind: tally.sweeps[kind].result() for kind in KINDS}
-    chosen = {kind: _choose(tally.choosers[kind]) for kind in KINDS}
-    scores = SeedScores(catalog.classes, curves, chosen, tally.missing, tally.images)
+    scores = _count(SeedScores, catalog, folder, settings.processes)
     _add_scores(settings.out, {"seeds": scores.to_json()})
     from tagmask.show.curve import curve_plot
 
-    named = {title: curves[kind] for kind, title in KINDS.items()}
-    curve_plot(settings.out / layout.CURVE, named, {title: chosen[kind] for kind, title in KINDS.items()})
+    curves = {title: scores.curves[kind] for kind, title in KINDS.items()}
+    chosen = {title: scores.chosen[kind] for kind, title in KINDS.items()}
+    curve_plot(settings.out / layout.CURVE, curves, chosen)
     return scores
 
 
@@ -241,7 +243,7 @@ def list_missing(missing: dict[str, str]) -> list[str]:
     return [f"{len(missing)} images were left out:", *shown] if shown else []
 
 
-Tally = TypeVar("Tally", SeedTally, LabelScores)
+Tally = TypeVar("Tally", SeedScores, LabelScores)
 
 
 def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int | None) -> Tally:
@@ -284,15 +286,6 @@ def _add_scores(out: Path, scores: dict[str, Any]) -> None:
     before = read_json(file) if file.exists() else {}
     noted = {kind: {**values, "files": record.files_of(out / MADE[kind][1])} for kind, values in scores.items()}
     write_json(file, {**(before if isinstance(before, dict) else {}), **noted})
-
-
-def _choose(rules: dict[str, Any]) -> dict[str, float]:
-    """The threshold of each rule that can choose one."""
-    chosen = {}
-    for name, rule in rules.items():
-        with suppress(TagmaskError):
-            chosen[name] = rule.result()
-    return chosen
 
 
 def _row(title: str, note: str, scores: Scores) -> str:

@@ -5,6 +5,7 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,12 +185,9 @@ def _classifier(settings: SeedSettings) -> Path:
 
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:
     """Whether the maps of exactly these classes are there."""
-    if not path.exists():
-        return False
-    try:
-        return bool(read_seeds(path)["classes"].tolist() == list(classes))
-    except TagmaskError:
-        return False
+    with suppress(TagmaskError):
+        return path.exists() and bool(read_seeds(path)["classes"].tolist() == list(classes))
+    return False
 
 
 def _groups(
@@ -264,7 +262,11 @@ def seed_photo(settings: PhotoSettings) -> str:
         write_seeds(settings.out, maps, "float16")
         lines.append(f"maps: {settings.out}")
     if settings.show is not None:
-        _show_maps(settings.show, image, maps, model)
+        from tagmask.show.seeds import seed_sheet
+        from tagmask.show.sheet import save_picture
+
+        shown = [model.classes[c] for c in classes]
+        save_picture(settings.show, seed_sheet(image, shown, maps.plain, maps.refined))
         lines.append(f"picture: {settings.show}")
     if settings.show_affinity is not None:
         _show_affinity(settings.show_affinity, image, maps, model, settings)
@@ -287,14 +289,6 @@ def patch_affinity(
             model.normalize(picture.to(model.mean.device)), block_range(settings.affinity_blocks)
         )
     return sum_affinity(attention, model.class_tokens)[0].cpu().numpy(), model.grid(size[0], size[1])
-
-
-def _show_maps(path: Path, image: Image, maps: Maps, model: Classifier) -> None:
-    from tagmask.show.seeds import seed_sheet
-    from tagmask.show.sheet import save_picture
-
-    names = [model.classes[c] for c in maps.classes]
-    save_picture(path, seed_sheet(image, names, maps.plain, maps.refined))
 
 
 def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings) -> None:

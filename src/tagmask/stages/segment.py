@@ -11,7 +11,7 @@ from tagmask.config import SegmentSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.tokens import TokenStore, photo_features
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
@@ -67,7 +67,7 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     loop = Loop(task, settings, settings.out / layout.SEGMENTER, {**identity, **hashes})
     if loop.is_main:
         write_section(settings.out / layout.CONFIG, "segment", settings)
-    return loop.train(training, (*whole.notes, *notes, *task.model.notes))
+    return loop.train(training, (*whole.notes, *notes, *task.network.notes))
 
 
 def _train_head(settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]) -> HeadTrained:
@@ -101,8 +101,8 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
             f"{folder} contains no pseudo labels of these images; make them with `tagmask pseudo` first."
         )
     missing = [catalog.name(i) for i in range(len(catalog)) if i not in sizes]
-    shown = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
-    note = f"{len(missing)} of {len(catalog)} images have no pseudo label in {folder} and are left out: {shown}"
+    counts = f"{len(missing)} of {len(catalog)} images"
+    note = f"{counts} have no pseudo label in {folder} and are left out: {first_of(missing)}"
     fingerprint = hashlib.sha256(str(list(sizes.values())).encode()).hexdigest()[:16]
     return catalog.subset(list(sizes)), (note,) if missing else (), fingerprint
 

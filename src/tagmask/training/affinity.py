@@ -47,18 +47,15 @@ class AffinityTask:
     metric = metric_title = ""
 
     def __init__(self, catalog: Catalog, regions: Path, settings: AffinitySettings) -> None:
-        self.net = build_net(settings)
-        self.module: nn.Module = PairLoss(self.net, settings.radius)
-        self.dataset: Dataset[Any] = RegionDataset(catalog, regions, settings, self.net.mean.flatten().tolist())
+        self.network = build_net(settings)
+        self.module: nn.Module = PairLoss(self.network, settings.radius)
+        self.dataset: Dataset[Any] = RegionDataset(catalog, regions, settings, self.network.mean.flatten().tolist())
         self.images = len(catalog)
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
         """Nothing: there are no true affinities to compare with."""
         del accelerator
         return {}
-
-    def save(self, folder: Path) -> None:
-        self.net.save(folder)
 
 
 def build_net(settings: AffinitySettings) -> AffinityNet:

@@ -57,31 +57,21 @@ def load_resume(
         tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
         module.load_state_dict(_under("module/", tensors))
-        _load_rest(module, optimizer, average, tensors)
+        if average is not None:
+            for name, value in _under("average/", tensors).items():
+                average[name].copy_(value)
+        parameters = dict(module.named_parameters())
+        for name, value in _under("optimizer/", tensors).items():
+            slot, parameter_name = name.split("/", 1)
+            parameter = parameters[parameter_name]
+            place = value if slot == "step" else value.to(parameter.device)  # AdamW keeps its counter on the CPU
+            optimizer.state[parameter][slot] = place
     except (RuntimeError, KeyError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise TagmaskError(
             f"the resume point {folder / RESUME} is of another network ({first}); "
             "delete it or start over with --restart."
         ) from None
-
-
-def _load_rest(
-    module: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: dict[str, Tensor] | None,
-    tensors: Mapping[str, Tensor],
-) -> None:
-    """The average and the state of the optimiser."""
-    if average is not None:
-        for name, value in _under("average/", tensors).items():
-            average[name].copy_(value)
-    parameters = dict(module.named_parameters())
-    for name, value in _under("optimizer/", tensors).items():
-        slot, parameter_name = name.split("/", 1)
-        parameter = parameters[parameter_name]
-        place = value if slot == "step" else value.to(parameter.device)  # AdamW keeps its counter on the CPU
-        optimizer.state[parameter][slot] = place
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

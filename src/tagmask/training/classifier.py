@@ -3,7 +3,6 @@
 Deviations from the paper: α and β are scaled to the grid unless ``alpha_absolute`` is set, and the default recipe is
 ours where docs/paper-settings.md says so; the presets `*-paper` restore the paper's."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,7 +125,7 @@ class ClassifierTask:
     metric, metric_title = "map", "validation mAP"
 
     def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings) -> None:
-        self.classifier = build_classifier(settings, train)
+        self.classifier = self.network = build_classifier(settings, train)
         self.size = settings.size or self.classifier.native_size
         self.classifier.grid(self.size, self.size)
         self.classifier.crop_size = self.size
@@ -162,9 +161,6 @@ class ClassifierTask:
             return {}
         loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
         return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
-
-    def save(self, folder: Path) -> None:
-        self.classifier.save(folder)
 
 
 @torch.inference_mode()

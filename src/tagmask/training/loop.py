@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,9 +27,9 @@ from tqdm import tqdm
 
 from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text, write_json, write_text
-from tagmask.models.storage import check_finite
+from tagmask.models.storage import StoredNetwork, check_finite
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
@@ -53,8 +53,9 @@ class Task(Protocol):
     metric: str  # the validation value of which more is better
     metric_title: str
 
+    @property
+    def network(self) -> StoredNetwork: ...  # what is saved
     def validate(self, accelerator: Accelerator) -> dict[str, float]: ...
-    def save(self, folder: Path) -> None: ...
 
 
 @dataclass
@@ -73,9 +74,8 @@ class Trained:
         """What a user wants to know at the end."""
         lines, name = list(self.notes), self.task.metric
         if self.broken:
-            shown = ", ".join(self.broken[:5]) + (" …" if len(self.broken) > 5 else "")
             lines.append(
-                f"{len(self.broken)} images {self.task.unusable} and were skipped: {shown} "
+                f"{len(self.broken)} images {self.task.unusable} and were skipped: {first_of(self.broken)} "
                 f"(all in {self.folder / layout.BROKEN})."
             )
         if name in self.best and name in self.metrics:
@@ -202,8 +202,10 @@ class Loop:
         for part in range(settings.accumulate):
             batch = {name: to_device(value, accelerator.device) for name, value in next(batches).items()}
             self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
-            torch.manual_seed(step_seed(settings.seed, step, part, accelerator.process_index))
-            with self._sync(part == settings.accumulate - 1):
+            randomness = np.random.SeedSequence([settings.seed, step, part, accelerator.process_index])
+            torch.manual_seed(int(randomness.generate_state(1)[0]))
+            last = part == settings.accumulate - 1  # only with it, processes exchange gradients
+            with nullcontext() if last else accelerator.no_sync(self.module):
                 with accelerator.autocast():
                     losses: dict[str, Tensor] = self.module(**batch)
                 accelerator.backward(losses["loss"] / settings.accumulate)
@@ -219,10 +221,6 @@ class Loop:
         self.optimizer.zero_grad()
         self._update_average()
         return {**values, "lr": settings.lr * factor}
-
-    def _sync(self, last: bool) -> AbstractContextManager[Any]:
-        """Gradients are exchanged between processes with the last part of a batch only."""
-        return nullcontext() if last else self.accelerator.no_sync(self.module)
 
     @torch.no_grad()
     def _update_average(self) -> None:
@@ -257,7 +255,7 @@ class Loop:
         if metrics[self.task.metric] > self.best.get(self.task.metric, -np.inf):
             self.best = {**metrics, "step": self.step}
             if self.is_main:
-                self._averaged(lambda: self.task.save(self.folder / layout.BEST))
+                self._averaged(lambda: self.task.network.save(self.folder / layout.BEST))
         return metrics
 
     def _save(self, last: bool) -> None:
@@ -266,7 +264,7 @@ class Loop:
         if not self.is_main:
             return
         if last:
-            self._averaged(lambda: self.task.save(self.folder))
+            self._averaged(lambda: self.task.network.save(self.folder))
         state = {"step": self.step, "best": self.best, "broken": sorted(self.broken), "identity": self.identity}
         save_resume(self.folder, self.task.module, _bare(self.optimizer), self.average, state)
 
@@ -306,10 +304,6 @@ def _leave_cores_to_workers(workers: int) -> None:
     """On the CPU, threads and loading processes that share a core slow each other down far more than twofold."""
     if workers and not torch.accelerator.is_available():
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - workers)))
-
-
-def step_seed(seed: int, step: int, part: int, process: int) -> int:
-    return int(np.random.SeedSequence([seed, step, part, process]).generate_state(1)[0])
 
 
 def to_device(value: Any, device: torch.device) -> Any:

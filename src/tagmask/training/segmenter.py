@@ -48,35 +48,32 @@ class SegmenterTask:
     metric, metric_title = "miou", "mIoU against held-out pseudo labels"
 
     def __init__(self, train: Catalog, val: Catalog, folder: Path, settings: SegmentSettings) -> None:
-        self.model = build_segmenter(settings, train.classes)
-        self.model.crop_size = settings.size
-        self.module: nn.Module = PixelLoss(self.model)
-        mean = self.model.mean.flatten().tolist()
+        self.network = build_segmenter(settings, train.classes)
+        self.network.crop_size = settings.size
+        self.module: nn.Module = PixelLoss(self.network)
+        mean = self.network.mean.flatten().tolist()
         self.dataset: Dataset[Any] = PseudoDataset(train, folder, settings.size, settings.scales, mean, settings.seed)
         self.images = len(train)
         self.val, self.folder = val, folder
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
         """Mean IoU and pixel accuracy against held-out pseudo labels (not truth), shared out over the processes."""
-        classes = self.model.num_classes
+        classes = self.network.num_classes
         counts = np.zeros((classes, classes + 1), np.int64)
-        self.model.eval()
+        self.network.eval()
         for i in range(accelerator.process_index, len(self.val), accelerator.num_processes):
             try:
                 image, label = read_pair(self.val, i, self.folder)
             except ImageError:
                 continue  # training reports it when it draws it; here it is left out
             with accelerator.autocast():
-                counts += confusion(predict_labels(self.model, image), label, classes)
+                counts += confusion(predict_labels(self.network, image), label, classes)
         if accelerator.num_processes > 1:
             counts = np.sum(gather_object([counts]), axis=0)
         if not counts.sum():
             return {}
         scores = iou(counts)
         return {"miou": scores.miou_present, "pixel_accuracy": scores.pixel_accuracy}
-
-    def save(self, folder: Path) -> None:
-        self.model.save(folder)
 
 
 @torch.inference_mode()

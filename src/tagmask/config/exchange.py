@@ -1,0 +1,133 @@
+"""Settings of what other tools read and write: exports, the backend of Label Studio, corrections."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tagmask.config.base import DataSettings
+from tagmask.config.limits import Limit, Seed, Share
+from tagmask.config.segment import MaskSettings, check_photos
+from tagmask.pipeline import layout
+
+Format = Literal[
+    "coco",
+    "voc",
+    "voc-test",
+    "label-studio",
+    "cvat",
+    "overlays",
+    "index",
+    "ultralytics",
+    "yolo-seg",
+    "fiftyone",
+    "huggingface",
+    "xanylabeling",
+]
+FILES = ("coco", "voc-test", "label-studio", "cvat")  # the other formats are folders
+SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSettings(DataSettings):
+    """Write masks as other tools read them, or the segmentation network as ONNX."""
+
+    basic = "format to labels photos polygons pieces val_fraction onnx"
+    written = ("to", "onnx")
+    out: Path
+    """Folder of the run."""
+    format: Format = "coco"
+    """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; the others: a folder."""
+    to: Path | None = None
+    """The file or folder to write."""
+    labels: Path | None = None
+    """Folder of the masks, e.g. 4_pseudo of the run; default: its 6_predictions."""
+    photos: Path | None = None
+    """The masks are those of this folder of photos, instead of --data."""
+    polygons: bool = False
+    """coco: outlines as polygons instead of run lengths; both cover the same pixels."""
+    pieces: bool = False
+    """coco, label-studio, cvat: each connected piece is an object of its own, instead of each class of an image."""
+    image_url: str = "/data/local-files/?d={file}"
+    """label-studio: where it finds an image; {file} stands for the path with folders."""
+    val_fraction: Share | None = None
+    """ultralytics, yolo-seg, huggingface: share of each tag's images for validation; default: 0.2."""
+    split_seed: Seed = 0
+    """ultralytics, yolo-seg, huggingface: another seed divides the images otherwise."""
+    onnx: Path | None = None
+    """Write the segmentation network to this .onnx file (needs the extra `onnx`)."""
+    model: Path | None = None
+    """onnx: folder of a trained segmenter; default: 5_segmenter of the run."""
+
+    def inputs(self) -> dict[str, Path]:
+        """What is read, with the files of the run."""
+        made = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
+        return super().inputs() | {f"{name} of the run": self.out / name for name in made}
+
+    def data_mistakes(self) -> list[str]:
+        if self.onnx is not None and self.to is None:  # the network alone
+            return []
+        return check_photos(self.photos) if self.photos is not None else super().data_mistakes()
+
+    def mistakes(self) -> list[str]:
+        mistakes = super().mistakes()
+        if self.to is None:
+            missing = "--to is missing; name the file or folder to write, or --onnx FILE for the network."
+            return mistakes + ([missing] if self.onnx is None else [])
+        if self.format in FILES and self.to.is_dir():
+            mistakes.append(f"--to {self.to} is a folder; --format {self.format} writes a single file: name it.")
+        elif self.format not in FILES and self.to.is_file():
+            mistakes.append(f"--to {self.to} is a file; --format {self.format} writes a folder: name another.")
+        if self.format == "label-studio" and self.to.suffix.lower() == ".xml":
+            mistakes.append(
+                f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
+            )
+        if self.polygons and self.format != "coco":
+            mistakes.append(f"--polygons belongs to --format coco; leave it out with {self.format}.")
+        if self.pieces and self.format not in ("coco", "label-studio", "cvat"):
+            why = (
+                "always writes pieces"
+                if self.format in ("yolo-seg", "xanylabeling")
+                else "knows classes only, no objects"
+            )
+            mistakes.append(f"--pieces: --format {self.format} {why}; leave it out.")
+        if self.format not in SPLIT and (self.val_fraction is not None or self.split_seed):
+            mistakes.append(f"--val-fraction and --split-seed: --format {self.format} has no split; leave them out.")
+        return mistakes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings(MaskSettings, DataSettings):
+    """Answer Label Studio with the masks of a trained run."""
+
+    basic = "out label_studio images model host port secret"
+    out: Path
+    """Folder of the run."""
+    label_studio: bool = False
+    """Be a machine-learning backend of Label Studio."""
+    model: Path | None = None
+    """Folder of a trained segmenter; default: 5_segmenter of the run."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default is reached from this machine only."""
+    port: Annotated[int, Limit(least=0, most=65_535)] = 9090
+    """Port to listen on; 0 takes a free one."""
+    secret: Path | None = None
+    """File with user:password, which Label Studio must then send."""
+
+    def data_mistakes(self) -> list[str]:
+        mistakes = [] if self.label_studio else ["--label-studio is missing; it is the tool that can be served."]
+        if self.images is None or not self.images.is_dir():
+            mistakes.append("--images is missing or is not a folder; check the path of the photos.")
+        if self.secret is None and self.host not in ("127.0.0.1", "localhost", "::1"):
+            mistakes.append(f"--host {self.host} is open to other machines; give --secret FILE with user:password.")
+        return mistakes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectionSettings(DataSettings):
+    """Take over masks that were corrected in Label Studio, CVAT or another tool that writes COCO."""
+
+    basic = "out source"
+    out: Path
+    """Folder of the run; the corrections go into its corrections folder."""
+    source: Path
+    """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip), or COCO's instances (.json)."""
