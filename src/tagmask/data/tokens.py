@@ -81,7 +81,7 @@ class TokenStore:
     folder: Path
     maker: dict[str, Any]  # what makes them
     compute: Callable[[Picture], Tokens]
-    device: torch.device
+    model: Classifier | HeadSegmenter  # which a training moves to a GPU later
     limit: float  # bytes
     notes: list[str] = field(default_factory=list)
 
@@ -99,7 +99,7 @@ class TokenStore:
         size, first = model.fixed_views
         maker = {"frozen": frozen_digest(model, first), "first": first, "size": size}
         compute = partial(photo_tokens, model, first, size)
-        return cls(out / layout.TOKENS / "train", maker, compute, model.mean.device, limit * 1e9)
+        return cls(out / layout.TOKENS / "train", maker, compute, model, limit * 1e9)
 
     @classmethod
     def features_of(cls, model: HeadSegmenter, out: Path, limit: float) -> "TokenStore":
@@ -111,7 +111,7 @@ class TokenStore:
             "size": model.size,
         }
         compute = partial(photo_features, model)
-        return cls(out / layout.TOKENS / "head", maker, compute, model.mean.device, limit * 1e9)
+        return cls(out / layout.TOKENS / "head", maker, compute, model, limit * 1e9)
 
     def get(self, catalog: Catalog, i: int) -> Tokens:
         """The tokens of item ``i``, kept if there is room; ImageError if the photo cannot be read."""
@@ -140,7 +140,7 @@ class TokenStore:
             return None
         if values.dtype != torch.float16 or list(values.shape) != about["values"] or len(grid) != 2 or len(shape) != 2:
             return None
-        return Tokens(values.to(self.device).float(), grid, shape)
+        return Tokens(values.to(self.model.mean.device).float(), grid, shape)
 
     def _keep(self, name: str, tokens: Tokens, source: str) -> None:
         values = tokens.values.half().cpu().contiguous()
