@@ -42,17 +42,18 @@ class OnGpu(Tensor):
     """Hides a tensor on the CPU."""
 
     hidden: Tensor
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, hidden: Tensor) -> "OnGpu":
-        form = {"strides": hidden.stride(), "storage_offset": hidden.storage_offset(), "dtype": hidden.dtype}
-        tensor: OnGpu = Tensor._make_wrapper_subclass(cls, hidden.shape, device=GPU, **form)
+        dense = hidden.layout == torch.strided  # a sparse matrix is shown as a dense one
+        form: Any = {"strides": hidden.stride(), "storage_offset": hidden.storage_offset()} if dense else {}
+        tensor: OnGpu = Tensor._make_wrapper_subclass(cls, hidden.shape, device=GPU, dtype=hidden.dtype, **form)
         tensor.hidden = hidden
         return tensor
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         return compute(func, args, kwargs or {})
 
     def tolist(self) -> Any:
@@ -120,11 +121,14 @@ def _each(rule: Callable[[Any], Any], value: Any) -> Any:
 def pretend_gpu() -> Iterator[None]:
     """Within the context there is a GPU."""
     AcceleratorState._reset_state(reset_partial_state=True)
+    there = mock.patch.object(Backend, "there", True)
+    launched = mock.patch.dict("os.environ", ACCELERATE_TORCH_DEVICE=str(GPU))
+    torch.__future__.set_swap_module_params_on_conversion(True)  # optimisers know parameters that are moved
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor([…], device=…) is made on the CPU, then moved
     try:
-        with mock.patch.object(Backend, "there", True), mock.patch.dict("os.environ", ACCELERATE_TORCH_DEVICE=str(GPU)):
-            with _Everywhere():
-                yield
+        with there, launched, _Everywhere():  # type: ignore[no-untyped-call]
+            yield
     finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
         torch._C._set_only_lift_cpu_tensors(False)
         AcceleratorState._reset_state(reset_partial_state=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from tagmask.config.base import (
     Count,
     DataSettings,
+    Device,
     Images,
     Limit,
     LoopSettings,
@@ -90,6 +91,8 @@ class MaskSettings(Settings):
     """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     pamr: bool = False
     """Refine the probabilities by pixel-adaptive refinement, before the CRF or instead of it (--no-crf)."""
+    device: Device | None = None
+    """Do both by torch, on the CPU or a GPU; default: the CRF by scipy. The network uses a GPU in any case."""
     tile: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example="1024")] | None = None
     """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
     halo: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example=str(HALO))] = HALO
