@@ -12,7 +12,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def gpu() -> torch.device | None:
-    """The GPU of this process, if there is one: the current one; processes of a launch (``LOCAL_RANK``) take one each."""
+    """The current GPU, if there is one; the processes of a launch (``LOCAL_RANK``) take one each."""
     if not torch.accelerator.is_available():
         return None
     kind, rank = torch.accelerator.current_accelerator(), os.environ.get("LOCAL_RANK")
