@@ -1,11 +1,13 @@
 """The dense CRF against pydensecrf2, the authors' C++ code in Python's clothes, on one VOC-size image.
 
-    python benchmarks/crf.py [--labels 2 4 21] [--presets seeds segmentation] [--image FILE] [--repeats 5] [--json FILE]
+    python benchmarks/crf.py [--labels 2 4 21] [--presets seeds segmentation] [--image FILE] [--repeats 5]
+        [--device cpu] [--json FILE]
 
-375×500 pixels, 10 iterations; building the lattices counts. Three ways:
+375×500 pixels, 10 iterations; building the lattices counts. The ways:
 - pydensecrf2: both kernels as its users write it (extra `oracle`);
 - tagmask: `dense_crf`, an image of this size was seen before, so the kernel that depends on the size only is at hand;
-- new size: the same for the first image of a size.
+- new size: the same for the first image of a size;
+- with --device: the iterations by torch on that device, which can be a GPU.
 All are checked to give the same labels. Without --image the picture is drawn: a few shaded areas, texture and noise.
 
 One thread. The ways take turns and the fastest turn counts, in processor time, which other programs hardly disturb.
@@ -27,6 +29,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from tagmask.masks import crf
-from tagmask.masks.crf import PRESETS, CrfSettings
+from tagmask.masks.crf import PRESETS, CrfSettings, dense_crf
 
 try:
     peer = importlib.import_module("pydensecrf.densecrf")
@@ -92,13 +95,13 @@ def pydensecrf2(image: Pixels, probabilities: Floats, settings: CrfSettings) -> 
 def new_size(image: Pixels, probabilities: Floats, settings: CrfSettings) -> Floats:
     """As if no image of this size had been seen."""
     crf._smoothness.cache_clear()
-    return crf.dense_crf(image, probabilities, settings)
+    return dense_crf(image, probabilities, settings)
 
 
 WAYS: dict[str, Callable[[Pixels, Floats, CrfSettings], Floats]] = {
     "pydensecrf2": pydensecrf2,
     "new size": new_size,
-    "tagmask": crf.dense_crf,  # after `new size`, which leaves its kernel behind
+    "tagmask": dense_crf,  # after `new size`, which leaves its kernel behind
 }
 
 
@@ -141,7 +144,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     image = make_image(options.image)  # only now: a process that starts another hands on its size
     for preset, labels in cases:
         seconds = best_seconds(image, make_probabilities(labels), PRESETS[preset], options.repeats)
-        for way in ("pydensecrf2", "tagmask", "new size"):
+        for way in ("pydensecrf2", "tagmask", "new size", *list(WAYS)[3:]):
             peak = peaks.get((preset, labels, way))
             yield {
                 "preset": preset,
@@ -161,10 +164,15 @@ def main() -> None:
     parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=["seeds", "segmentation"])
     parser.add_argument("--image", type=Path, help="a photo instead of the drawn picture")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", help="add a row by torch on this device, e.g. cpu or cuda")
     parser.add_argument("--json", type=Path, help="write the rows here")
     options = parser.parse_args()
     if options.repeats < 1 or min(options.labels) < 2:
         parser.error("--repeats must be at least 1 and --labels at least 2")
+    if options.device:
+        WAYS[f"by {options.device}"] = lambda image, chances, how: dense_crf(
+            image, chances, replace(how, device=options.device)
+        )
     print(f"{'preset':<14}{'labels':>6}  {'way':<12}{'time':>7}{'memory':>9}{'ms':>8}{'MB':>7}", flush=True)
     rows = []
     for row in measure(options):

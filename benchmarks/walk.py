@@ -1,6 +1,7 @@
 """The random walk by sparse steps against squaring the dense transition matrix, on a VOC-size grid.
 
-    python benchmarks/walk.py [--height 63] [--width 47] [--channels 448] [--maps 4] [--repeats 5] [--json FILE]
+    python benchmarks/walk.py [--height 63] [--width 47] [--channels 448] [--maps 4] [--repeats 5]
+        [--device cpu] [--json FILE]
 
 Both start from the same features at stride 8 (radius 5, β = 36) and walk 2^6 steps, in float32; building the matrix
 counts, in time and in memory. The dense peer fills an (n, n) matrix, squares it six times between two buffers, and
@@ -90,7 +91,7 @@ def peak_megabytes(work: Callable[[], object]) -> float:
     return peak / 1e6
 
 
-def measure(features: Array, maps: Array, repeats: int) -> list[dict[str, Any]]:
+def measure(features: Array, maps: Array, repeats: int, device: str | None) -> list[dict[str, Any]]:
     """One row per way."""
     difference = np.abs(sparse_steps(features, maps) - dense_squaring(features, maps)).max()
     if difference > 1e-4:
@@ -101,8 +102,10 @@ def measure(features: Array, maps: Array, repeats: int) -> list[dict[str, Any]]:
         "sparse steps": lambda: sparse_steps(features, maps),
         "  building only": lambda: transition(features, beta=BETA),
         "  64 steps only": lambda: random_walk(maps, matrix, 2**SQUARINGS),
-        "dense squaring": lambda: dense_squaring(features, maps),
     }
+    if device:
+        works[f"  by torch, {device}"] = lambda: random_walk(maps, matrix, 2**SQUARINGS, device)
+    works["dense squaring"] = lambda: dense_squaring(features, maps)
     best = best_seconds(works, repeats)
     return [{"way": name, "ms": 1e3 * best[name], "peak_mb": peak_megabytes(work)} for name, work in works.items()]
 
@@ -131,12 +134,13 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=448)
     parser.add_argument("--maps", type=int, default=4, help="background and three classes")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", help="also take the steps by torch on this device, e.g. cpu or cuda")
     parser.add_argument("--json", type=Path, help="write rows and ratios here")
     options = parser.parse_args()
     if min(options.height, options.width, options.channels, options.maps, options.repeats) < 1:
         parser.error("all numbers must be at least 1")
     features, maps = make_input(options.height, options.width, options.channels, options.maps)
-    rows = measure(features, maps, options.repeats)
+    rows = measure(features, maps, options.repeats, options.device)
     ratios = show(rows, (options.height, options.width), options.channels, options.maps)
     if options.json:
         options.json.write_text(json.dumps({"ratios": ratios, "rows": rows}, indent=2) + "\n")

@@ -49,6 +49,26 @@ def test_half_precision_keeps_the_mean_in_single() -> None:
     assert query.grad.dtype == torch.bfloat16
 
 
+def test_autocast_does_not_reach_inside() -> None:
+    query, key, value = random_qkv(torch.float32)
+    expected = attend(query, key, value)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (query @ key.mT).dtype == torch.bfloat16
+        answers = attend(query, key, value)
+        gradients = torch.autograd.grad(answers[0].sum() + answers[1].square().sum(), (query, key, value))
+    torch.testing.assert_close(answers, expected, rtol=0, atol=0)
+    again = torch.autograd.grad(expected[0].sum() + expected[1].square().sum(), (query, key, value))
+    torch.testing.assert_close(gradients, again, rtol=1e-5, atol=1e-6)
+
+
+def test_shapes_without_numbers() -> None:
+    """On torch's device meta, which tells the cost of a network without computing it."""
+    query, key, value = (t.detach().to("meta").requires_grad_() for t in random_qkv())
+    output, mean = attend(query, key, value)
+    (output.sum() + mean.sum()).backward()
+    assert (output.device.type, output.shape, mean.shape) == ("meta", (3, 2, 5, 4), (3, 5, 5))
+
+
 def plain_gradients(checkpoint: bool) -> list[Tensor]:
     model = tiny_classifier()
     images = torch.rand(2, 3, 32, 48)

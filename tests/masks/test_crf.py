@@ -246,6 +246,15 @@ def test_bad_input_is_refused(image: Any, probabilities: Any, message: str) -> N
         dense_crf(image, probabilities)
 
 
+@pytest.mark.parametrize(("shape", "labels"), [((23, 37), 2), ((40, 17), 5), ((9, 31), 12)])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_torch_gives_the_same(shape: tuple[int, int], labels: int, preset: str) -> None:
+    image, maps = picture(*shape), smooth_maps(labels, *shape)
+    expected, refined = (dense_crf(image, maps, replace(PRESETS[preset], device=device)) for device in (None, "cpu"))
+    np.testing.assert_allclose(refined, expected, atol=2e-5)
+    assert refined.dtype == np.float32
+
+
 def test_bad_settings_are_reported_all_at_once() -> None:
     with pytest.raises(TagmaskError) as caught:
         CrfSettings(iterations=-1, gaussian_sxy=0, bilateral_weight=-2, bilateral_srgb=float("nan"))

@@ -46,6 +46,17 @@ def test_matrix_and_walk_equal_the_dense_ones(grid: tuple[int, int], radius: flo
     np.testing.assert_allclose(steps, walked, atol=5e-6)  # 64 products with rounded affinities
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_torch_takes_the_same_steps(dtype: Any) -> None:
+    random = np.random.default_rng(3)
+    matrix, maps = transition(random.random((4, 5, 9)).astype(dtype)), random.random((3, 5, 9))
+    walked = random_walk(maps, matrix, 20, device="cpu")
+    assert walked.dtype == dtype
+    np.testing.assert_allclose(walked, random_walk(maps, matrix, 20), rtol=1e-5)
+    dense = from_attention(random.random((45, 45)), 2.0)
+    np.testing.assert_allclose(random_walk(maps, dense, 3, device="cpu"), random_walk(maps, dense, 3), rtol=1e-12)
+
+
 def test_many_channels_are_summed_in_parts() -> None:
     features = np.random.default_rng(1).normal(0, 1, (700, 12, 10)).astype(np.float32)  # 546 channels fit in a part
     np.testing.assert_allclose(transition(features, 5, 2).toarray(), dense_transition(features, 5, 2), atol=1e-6)

@@ -4,7 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tagmask.config.run import RunSettings, run_values
+from tagmask.data.images import read_mask
+from tagmask.stages.seeds import read_seeds
 
 IMAGES, STEPS = 12, 6
 CHANGING = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors"}  # hold paths or times
@@ -44,3 +48,15 @@ def products(out: Path) -> dict[str, bytes]:
     """The files of a run that are the same whenever and wherever it is made."""
     files = [file for file in out.rglob("*") if file.is_file() and file.name not in CHANGING]
     return {file.relative_to(out).as_posix(): file.read_bytes() for file in files}
+
+
+def alike(folder: Path, expected: Path, values: int = 3, pixels: float = 0.02) -> None:
+    """Compares masks and maps of two folders: at most so much apart, of 255, and such a share of pixels."""
+    files = sorted(file.relative_to(expected) for file in expected.rglob("*") if file.suffix in (".png", ".npz"))
+    assert len(files) >= IMAGES
+    for file in files:
+        if file.suffix == ".png":
+            assert (read_mask(folder / file, 10) != read_mask(expected / file, 10)).mean() <= pixels
+        else:
+            one, other = read_seeds(folder / file), read_seeds(expected / file)
+            assert np.abs(one["refined"].astype(int) - other["refined"]).max() <= values

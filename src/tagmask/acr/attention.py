@@ -35,7 +35,10 @@ def probabilities(query: Tensor, key: Tensor, scale: float | None, mask: Tensor 
 
 
 class _Attend(torch.autograd.Function):
-    """(q, k, v) -> (output, head mean); the backward pass computes the matrices again."""
+    """(q, k, v) -> (output, head mean); the backward pass computes the matrices again.
+
+    Autocast changes nothing here: it leaves operations in place or with ``out`` alone.
+    """
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
@@ -43,13 +46,12 @@ class _Attend(torch.autograd.Function):
         ctx.scale = depth**-0.5 if scale is None else scale
         output = value.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)  # heads of a token lie together
         mean = query.new_zeros(batch, tokens, tokens, dtype=torch.promote_types(query.dtype, torch.float32))
-        with torch.autocast(query.device.type, enabled=False):
-            for images, group, work in _chunks(query, buffers=2):
-                q, k, v = (t[images, group].flatten(0, 1) for t in (query, key, value))  # (m, N, d)
-                matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
-                output[images, group] = _by_image(matrices @ v, group)
-                for matrix in _by_image(matrices, group).unbind(1):  # (b, N, N)
-                    mean[images].add_(matrix, alpha=1 / heads)
+        for images, group, work in _chunks(query, buffers=2):
+            q, k, v = (t[images, group].flatten(0, 1) for t in (query, key, value))  # (m, N, d)
+            matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
+            output[images, group] = _by_image(torch.bmm(matrices, v, out=torch.empty_like(v)), group)
+            for matrix in _by_image(matrices, group).unbind(1):  # (b, N, N)
+                mean[images].add_(matrix, alpha=1 / heads)
         ctx.save_for_backward(query, key, value)
         ctx.set_materialize_grads(False)
         return output, mean
@@ -62,20 +64,19 @@ class _Attend(torch.autograd.Function):
         if grad_output is None:
             grad_output = torch.zeros_like(value)
         gradients = [t.new_empty(t.shape) for t in (query, key, value)]
-        with torch.autocast(query.device.type, enabled=False):
-            for images, group, work in _chunks(query, buffers=3):
-                q, k, v, grad = (t[images, group].flatten(0, 1) for t in (query, key, value, grad_output))  # (m, N, d)
-                grad_q, grad_k, grad_v = (t[images, group].view(-1, *t.shape[2:]) for t in gradients)  # (m, N, d)
-                matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
-                torch.bmm(matrices.mT, grad, out=grad_v)
-                grad_matrices = torch.bmm(grad, v.mT, out=work[0])  # (m, N, N)
-                if grad_mean is not None:
-                    _by_image(grad_matrices, group).add_(grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1])
-                grad_scores = torch.ops.aten._softmax_backward_data(
-                    grad_matrices, matrices, -1, matrices.dtype, grad_input=work[2]
-                )
-                grad_q.baddbmm_(grad_scores, k, beta=0, alpha=ctx.scale)
-                grad_k.baddbmm_(grad_scores.mT, q, beta=0, alpha=ctx.scale)
+        for images, group, work in _chunks(query, buffers=3):
+            q, k, v, grad = (t[images, group].flatten(0, 1) for t in (query, key, value, grad_output))  # (m, N, d)
+            grad_q, grad_k, grad_v = (t[images, group].view(-1, *t.shape[2:]) for t in gradients)  # (m, N, d)
+            matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
+            torch.bmm(matrices.mT, grad, out=grad_v)
+            grad_matrices = torch.bmm(grad, v.mT, out=work[0])  # (m, N, N)
+            if grad_mean is not None:
+                _by_image(grad_matrices, group).add_(grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1])
+            grad_scores = torch.ops.aten._softmax_backward_data(
+                grad_matrices, matrices, -1, matrices.dtype, grad_input=work[2]
+            )
+            grad_q.baddbmm_(grad_scores, k, beta=0, alpha=ctx.scale)
+            grad_k.baddbmm_(grad_scores.mT, q, beta=0, alpha=ctx.scale)
         return (*gradients, None)
 
 

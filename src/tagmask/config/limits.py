@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 HUGE = 1e9
 
@@ -46,3 +46,4 @@ Share = Annotated[float, Limit(least=0, below=1)]
 Scales = Annotated[tuple[float, ...], Limit(above=0, most=4)]
 Blocks = Annotated[tuple[int, int], Limit(least=0, rising=True)]  # the first and the last
 Seed = Annotated[int, Limit(least=0, most=2**63 - 1)]
+Device = Literal["cpu", "gpu"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask.config.base import DataSettings, LoopSettings, ShardSettings
-from tagmask.config.limits import Blocks, Images, Limit, NonNegative, Positive, Processes, Side
+from tagmask.config.limits import Blocks, Device, Images, Limit, NonNegative, Positive, Processes, Side
 from tagmask.config.seeds import MapSettings
 from tagmask.pipeline import layout
 
@@ -79,8 +79,10 @@ class PseudoSettings(ShardSettings, DataSettings):
     """attention: long side of the image in pixels; default: as for seeds."""
     affinity: AffinitySettings = field(default_factory=AffinitySettings)
     """walk: how AffinityNet is trained."""
+    device: Device | None = None
+    """Do the network, the walk and the CRF by torch, on the CPU or a GPU; default: walk and CRF by scipy on the CPU."""
     processes: Processes | None = None
-    """Label with this many processes, one thread each; default: one for each core."""
+    """Label with this many processes, one thread each; default: one for each core, with --device gpu one."""
     restart: bool = False
     """Discard earlier labels and make all of them; walk: the regions and the network too."""
 

@@ -81,7 +81,7 @@ class TokenStore:
     folder: Path
     maker: dict[str, Any]  # what makes them
     compute: Callable[[Picture], Tokens]
-    device: torch.device
+    model: Classifier | HeadSegmenter  # which a training moves to a GPU later
     limit: float  # bytes
     notes: list[str] = field(default_factory=list)
 
@@ -99,7 +99,7 @@ class TokenStore:
         maker = {"frozen": frozen_digest(model, first), "first": first, "size": size}
         digest = hashlib.blake2b(json.dumps(maker).encode(), digest_size=8).hexdigest()
         folder = out / layout.TOKENS / "train" if shared is None else shared / digest
-        return cls(folder, maker, partial(photo_tokens, model, first, size), model.mean.device, limit * 1e9)
+        return cls(folder, maker, partial(photo_tokens, model, first, size), model, limit * 1e9)
 
     @classmethod
     def features_of(cls, model: HeadSegmenter, out: Path, limit: float) -> "TokenStore":
@@ -111,7 +111,7 @@ class TokenStore:
             "size": model.size,
         }
         folder = out / layout.TOKENS / "head"
-        return cls(folder, maker, partial(photo_features, model), model.mean.device, limit * 1e9)
+        return cls(folder, maker, partial(photo_features, model), model, limit * 1e9)
 
     def _is_noted(self) -> bool:
         note = self.folder / layout.MADE_BY
@@ -144,7 +144,7 @@ class TokenStore:
             return None
         if values.dtype != torch.float16 or list(values.shape) != about["values"] or len(grid) != 2 or len(shape) != 2:
             return None
-        return Tokens(values.to(self.device).float(), grid, shape)
+        return Tokens(values.to(self.model.mean.device).float(), grid, shape)
 
     def _keep(self, name: str, tokens: Tokens, source: str) -> None:
         values = tokens.values.half().cpu().contiguous()

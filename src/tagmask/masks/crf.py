@@ -32,6 +32,7 @@ class CrfSettings:
     bilateral_sxy: float = 80.0  # appearance: deviation in pixels …
     bilateral_srgb: float = 13.0  # … and in colour, 0–255
     bilateral_weight: float = 10.0
+    device: str | None = None  # of torch, for the iterations, e.g. "cuda"; None: scipy on the CPU
 
     def at_scale(self, factor: float) -> CrfSettings:
         """The same reach on an image that is resized by ``factor``."""
@@ -75,7 +76,15 @@ def dense_crf(
     _check(image, probabilities)
     clipped = np.clip(probabilities, LEAST, 1).astype(np.float32).reshape(len(probabilities), -1)  # (K, N)
     kernels = _kernels(image, settings) if len(probabilities) > 1 and settings.iterations else []
-    refined: Floats = _mean_field(clipped, kernels, settings.iterations) if kernels else clipped / clipped.sum(axis=0)
+    refined: Floats
+    if not kernels:
+        refined = clipped / clipped.sum(axis=0)
+    elif settings.device is None:
+        refined = _mean_field(clipped, kernels, settings.iterations)
+    else:
+        from tagmask.masks.by_torch import mean_field
+
+        refined = mean_field(clipped, kernels, settings.iterations, settings.device)
     return refined.reshape(probabilities.shape)
 
 

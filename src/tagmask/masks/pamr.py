@@ -23,17 +23,18 @@ def pamr(
     chances: Probabilities,
     rounds: int = ROUNDS,
     distances: tuple[int, ...] = DISTANCES,
+    device: str | None = None,
 ) -> Probabilities:
     """Refine probabilities (K, H, W) of an image (H, W, 3) uint8; they still add up to what they did."""
-    picture = torch.from_numpy(image.copy()).permute(2, 0, 1).float() / 255  # (3, H, W)
+    picture = torch.from_numpy(image.copy()).to(device=device).permute(2, 0, 1).float() / 255  # (3, H, W)
     around = _neighbours(picture, distances)  # (48, 3, H, W)
     deviation = around.std(0, unbiased=False).clamp(min=1e-4)  # (3, H, W)
     distance = ((around - picture).abs() / (STEEPNESS * deviation)).mean(1)  # (48, H, W)
     weights = (-distance).softmax(0)
-    refined = torch.from_numpy(chances)  # (K, H, W)
+    refined = torch.from_numpy(chances).to(device=device)  # (K, H, W)
     for _ in range(rounds):
         refined = torch.stack([(_neighbours(label[None], distances)[:, 0] * weights).sum(0) for label in refined])
-    return refined.numpy()
+    return refined.cpu().numpy()
 
 
 def _neighbours(values: Tensor, distances: tuple[int, ...]) -> Tensor:

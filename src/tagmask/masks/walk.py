@@ -105,8 +105,13 @@ def from_attention(attention: Array, beta: float) -> "sparse.csr_array[Any]":
     return sparse.csr_array(weights)
 
 
-def random_walk(maps: Array, transition: "sparse.csr_array[Any]", steps: int = STEPS) -> Array:
-    """Maps (K, h, w) after ``steps`` steps: each value becomes the mean of its neighbours by ``transition``."""
+def random_walk(
+    maps: Array, transition: "sparse.csr_array[Any]", steps: int = STEPS, device: str | None = None
+) -> Array:
+    """Maps (K, h, w) after ``steps`` steps: each value becomes the mean of its neighbours by ``transition``.
+
+    With ``device``, e.g. "cuda", torch takes the steps there.
+    """
     nodes = transition.shape[0]
     if maps.ndim != 3 or maps.shape[1] * maps.shape[2] != nodes:
         raise TagmaskError(
@@ -116,8 +121,13 @@ def random_walk(maps: Array, transition: "sparse.csr_array[Any]", steps: int = S
     if steps < 0:
         raise TagmaskError(f"the walk has {steps} steps; give 0 or more.")
     state = np.ascontiguousarray(maps.reshape(len(maps), nodes).T, dtype=transition.dtype)  # (n, K)
-    for _ in range(steps):
-        state = transition @ state
+    if device is None:
+        for _ in range(steps):
+            state = transition @ state
+    else:
+        from tagmask.masks.by_torch import take_steps
+
+        state = take_steps(transition, state, steps, device)
     walked: Array = np.ascontiguousarray(state.T).reshape(maps.shape)
     return walked
 

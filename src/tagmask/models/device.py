@@ -1,19 +1,36 @@
-"""Where a trained network runs."""
+"""Where networks run, and what else may run on a GPU."""
 
 import os
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import nn
 
+from tagmask.errors import TagmaskError
+
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def on_device(network: Network) -> Network:
-    """The network on a GPU, if there is one; the processes of a launch (``LOCAL_RANK``) take one each."""
+def gpu() -> torch.device | None:
+    """The current GPU, if there is one; the processes of a launch (``LOCAL_RANK``) take one each."""
     if not torch.accelerator.is_available():
-        return network
-    count = torch.accelerator.device_count()
-    kind = torch.accelerator.current_accelerator()
+        return None
+    kind, rank = torch.accelerator.current_accelerator(), os.environ.get("LOCAL_RANK")
     assert kind is not None
-    return network.to(torch.device(kind.type, int(os.environ.get("LOCAL_RANK", "0")) % max(1, count)))
+    return kind if rank is None else torch.device(kind.type, int(rank) % max(1, torch.accelerator.device_count()))
+
+
+def on_device(network: Network) -> Network:
+    """The network on a GPU, if there is one."""
+    device = gpu()
+    return network if device is None else network.to(device)
+
+
+def chosen_device(name: Literal["cpu", "gpu"] | None) -> str | None:
+    """What torch calls the device of a setting."""
+    if name != "gpu":
+        return name
+    device = gpu()
+    if device is None:
+        raise TagmaskError("--device gpu: torch finds no GPU; leave it out, or install a torch that knows your GPU.")
+    return str(device)

@@ -71,7 +71,7 @@ class StoredNetwork(nn.Module):
         folder, weights = Path(path), self.stored().state_dict()
         check_finite(weights)
         with replacing(folder / MODEL) as partial:
-            save_file({name: value.contiguous() for name, value in weights.items()}, partial)
+            save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
         write_json(folder / MODEL_CONFIG, {"kind": self.kind, **{name: getattr(self, name) for name in self.saved}})
 
     @classmethod

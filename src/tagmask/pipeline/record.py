@@ -30,7 +30,7 @@ _QUICK_BYTES = 256e6  # so much is hashed at every start
 CORRECTIONS = f"{INPUT}corrections"
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
-    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate"),
+    *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "device"),
     *NOT_IN_A_RUN,
 }
 # what settings stand for that earlier notes do not name

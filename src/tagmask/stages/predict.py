@@ -23,7 +23,7 @@ from tagmask.data.tokens import Tokens, TokenStore
 from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
-from tagmask.models.device import on_device
+from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
@@ -137,6 +137,7 @@ def estimate(probe: Probe) -> float:
 def _load(folder: Path, settings: MaskSettings) -> Segmenter:
     """The segmenter of a folder, if it can do what is asked for."""
     model = on_device(load_segmenter(folder))
+    chosen_device(settings.device)
     if isinstance(model, HeadSegmenter) and settings.tile is not None:
         raise TagmaskError("--tile is for DeepLabV2; a head sees every photo at the same size, leave it out.")
     return model
@@ -158,7 +159,7 @@ def _chances(
     seen: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
     chances = predict_probabilities(model, image, tags=allowed, tokens=tokens, **seen)
     chances = chances if labels is None else chances[labels]
-    refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr")}
+    refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr", "device")}
     return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances
 
 

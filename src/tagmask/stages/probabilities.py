@@ -1,7 +1,8 @@
 """Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from tagmask.data.datasets import to_tensor
 from tagmask.data.tokens import Tokens, photo_features
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.models.device import chosen_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter
 
@@ -83,19 +85,26 @@ def _mean_softmax(logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: 
 
 
 def sharpen(
-    image: Image, chances: Probabilities, *, crf: bool = True, crf_size: int | None = None, pamr: bool = False
+    image: Image,
+    chances: Probabilities,
+    *,
+    crf: bool = True,
+    crf_size: int | None = None,
+    pamr: bool = False,
+    device: Literal["cpu", "gpu"] | None = None,
 ) -> Probabilities:
     """Probabilities that follow the edges of the image, refined over the classes that are possible in it."""
     from tagmask.masks.crf import SEGMENTATION, dense_crf
     from tagmask.masks.pamr import pamr as refine
 
     labels = np.flatnonzero(chances.max(axis=(1, 2)) >= POSSIBLE)
-    possible = chances[labels]
+    possible, where = chances[labels], chosen_device(device)
     if pamr:
-        possible = refine(image, possible)
+        possible = refine(image, possible, device=where)
     if crf:
         small, shape = resized(image, possible, crf_size), image.shape[:2]
-        possible = dense_crf(*small, SEGMENTATION.at_scale(max(small[0].shape) / max(shape)))
+        scaled = SEGMENTATION.at_scale(max(small[0].shape) / max(shape))
+        possible = dense_crf(*small, replace(scaled, device=where))
         if possible.shape[1:] != shape:
             possible = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")[0].numpy()
     sharpened = np.zeros_like(chances)

@@ -33,12 +33,13 @@ from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
-from tagmask.masks.crf import PRESETS, CrfSettings
+from tagmask.masks.crf import PRESETS, SEEDS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
 from tagmask.masks.walk import from_attention, random_walk, transition
 from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.classifier import Classifier
+from tagmask.models.device import chosen_device
 from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
@@ -78,6 +79,7 @@ def made_from(settings: PseudoSettings) -> record.Parts:
 def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pseudo:
     """Label every image that has seeds and no pseudo label yet."""
     check(settings)
+    chosen_device(settings.device)
     catalog = open_catalog(settings) if catalog is None else catalog
     seeds, folder = settings.out / layout.SEEDS, settings.out / layout.PSEUDO
     if not seeds.is_dir():
@@ -97,7 +99,7 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     todo = [i for i, file in labels.items() if not is_current(file, catalog, i)]
     done = Pseudo("pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background)
     work = partial(label_image, catalog, settings, background)
-    done.skipped = each_image(work, catalog, todo, settings.processes, "pseudo", shard[0] > 0)
+    done.skipped = each_image(work, catalog, todo, _processes(settings), "pseudo", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
     return done
@@ -106,7 +108,7 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
 def label_image(catalog: Catalog, settings: PseudoSettings, background: float | None, i: int) -> None:
     """Write the pseudo label of item ``i``; a ``background`` of None is made from the maps and walks along."""
     image, seeds = _read(catalog, settings, i)
-    classes, crf = seeds["classes"].tolist(), PRESETS[settings.crf_preset] if settings.crf else None
+    classes, crf = seeds["classes"].tolist(), _crf(settings)
     maps = _behind(as_float(seeds[settings.source()]), settings)
     labels = _label(image, classes, _route(settings)(image, maps), background, crf, settings.crf_size)
     if settings.unsure:
@@ -135,6 +137,16 @@ def _label(
     return label_pixels(image, classes, maps[1:], maps[0], crf)
 
 
+def _crf(settings: PseudoSettings) -> CrfSettings | None:
+    """The CRF that sharpens the labels."""
+    preset = PRESETS[settings.crf_preset]
+    return dataclasses.replace(preset, device=chosen_device(settings.device)) if settings.crf else None
+
+
+def _processes(settings: PseudoSettings) -> int | None:
+    return settings.processes or (1 if settings.device == "gpu" else None)
+
+
 def _behind(maps: Any, settings: PseudoSettings) -> Any:
     """Maps (k, H, W), with ``background_power`` behind a background of (1 − highest map)^power: (k + 1, H, W)."""
     if settings.background_power is None:
@@ -147,20 +159,21 @@ def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
     """Write the confident regions of item ``i``, from the maps without affinity, which over-activate less."""
     image, seeds = _read(catalog, settings, i)
     classes, maps = seeds["classes"].tolist(), as_float(seeds["plain"])
-    regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high)
+    crf = dataclasses.replace(SEEDS, device=chosen_device(settings.device))
+    regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high, crf)
     write_mask(label_file(settings.out / layout.AFFINITY / layout.REGIONS, catalog.name(i)), regions)
 
 
 def estimate(probe: Probe) -> float | None:
     """Seconds per image; None for routes whose time depends on a network yet to be trained."""
     settings: PseudoSettings = probe.run.for_stage("pseudo")
+    crf = _crf(settings)
     if settings.method != "crf":
         return None
     ramp = np.linspace(0, 1, probe.image.shape[1], dtype=np.float32)
     maps = np.broadcast_to(ramp, (len(probe.classes), *probe.image.shape[:2])).copy()
-    crf = PRESETS[settings.crf_preset] if settings.crf else None
     seconds = timed(lambda: label_pixels(probe.image, probe.classes, maps, 0.5, crf))
-    return seconds * (2 if settings.unsure else 1) / count_processes(settings.processes, len(probe.catalog))
+    return seconds * (2 if settings.unsure else 1) / count_processes(_processes(settings), len(probe.catalog))
 
 
 def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]) -> tuple[str, ...]:
@@ -181,7 +194,8 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
     parts = {name: value for name, value in made_from(settings).items() if name.startswith(("alpha_", record.INPUT))}
     record.Record(regions, "**/*.png").claim(parts, catalog, "confident regions", settings.restart, files)
     todo = [i for i, file in enumerate(files) if not file.is_file()]
-    skipped = each_image(partial(write_regions, catalog, settings), catalog, todo, settings.processes, "regions", False)
+    work = partial(write_regions, catalog, settings)
+    skipped = each_image(work, catalog, todo, _processes(settings), "regions", False)
     if todo:
         from tagmask.show.seeds import show_regions
 
@@ -198,27 +212,36 @@ def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
     """What turns the seeds of an image into the maps that are labelled; its network is loaded once per process."""
     if settings.method == "crf":
         return lambda image, maps: maps  # the CRF that labels them does all the work
+    device = chosen_device(settings.device)
     if settings.method == "walk":
-        net, radius = AffinityNet.load(settings.out / layout.AFFINITY), settings.affinity.radius
-        walk: dict[str, Any] = {"beta": settings.beta or 36.0, "steps": settings.steps or 64}
+        net, radius = AffinityNet.load(settings.out / layout.AFFINITY).to(device), settings.affinity.radius
+        walk: dict[str, Any] = {"beta": settings.beta or 36.0, "steps": settings.steps or 64, "device": device}
         return partial(net_walk, net=net, radius=radius, stretched=settings.stretches(), **walk)
-    model, how = load_classifier(settings.model or settings.out / layout.CLASSIFIER), settings.map_settings()
-    walk = {"beta": settings.beta or 1.0, "steps": settings.steps or 2}
+    model, how = load_classifier(settings.model or settings.out / layout.CLASSIFIER).to(device), settings.map_settings()
+    walk = {"beta": settings.beta or 1.0, "steps": settings.steps or 2, "device": device}
     return partial(attention_walk, model=model, settings=how, stretched=settings.stretches(), **walk)
 
 
 def net_walk(
-    image: Image, maps: Maps, *, net: AffinityNet, radius: float, beta: float, steps: int, stretched: bool = True
+    image: Image,
+    maps: Maps,
+    *,
+    net: AffinityNet,
+    radius: float,
+    beta: float,
+    steps: int,
+    stretched: bool = True,
+    device: str | None = None,
 ) -> Maps:
     """A random walk on the affinities of AffinityNet, on its grid of 8-pixel cells."""
     if not len(maps):
         return maps
-    picture = to_tensor(image).float()[None] / 255  # (1, 3, H, W)
+    picture = to_tensor(image).to(net.mean.device).float()[None] / 255  # (1, 3, H, W)
     padding = [max(0, STRIDE - side) for side in picture.shape[-2:]]
     picture = F.pad(picture, (0, padding[1], 0, padding[0]), mode="replicate")
     with torch.inference_mode():
-        features = net(net.normalize(picture))[0].numpy()  # (C, h, w)
-    walked = random_walk(to_cells(maps, STRIDE), transition(features, radius, beta), steps)
+        features = net(net.normalize(picture))[0].cpu().numpy()  # (C, h, w)
+    walked = random_walk(to_cells(maps, STRIDE), transition(features, radius, beta), steps, device)
     return _finished(to_pixels(walked, maps.shape[1:], STRIDE), stretched)
 
 
@@ -231,18 +254,19 @@ def attention_walk(
     beta: float,
     steps: int,
     stretched: bool = True,
+    device: str | None = None,
 ) -> Maps:
     """A random walk on the classifier's own patch affinity."""
     if not len(maps):
         return maps
-    first = next(views(model, to_tensor(image).float()[None] / 255, settings))
+    first = next(views(model, to_tensor(image).to(model.mean.device).float()[None] / 255, settings))
     with torch.inference_mode():
         _, attention = model.attend(first.images, block_range(settings.affinity_blocks))
-    pairs = affinity(attention, model.class_tokens)[0].numpy()  # (n, n)
+    pairs = affinity(attention, model.class_tokens)[0].cpu().numpy()  # (n, n)
     patch, size = model.patch_size, first.images.shape[-2:]
     resized = F.interpolate(torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True)[0]
     padded = F.pad(resized, (0, size[1] - first.inner[1], 0, size[0] - first.inner[0]))
-    walked = random_walk(to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps)
+    walked = random_walk(to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps, device)
     pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
     inner = pixels[None, :, : first.inner[0], : first.inner[1]]
     whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]

@@ -102,7 +102,7 @@ def gather_cells(
             cells = torch.cat([cells[order], torch.nonzero(touched).flatten()]).unique()
         tags = torch.zeros(model.num_classes, dtype=torch.bool)
         tags[[0, *(tag + 1 for tag in catalog.tags(i))]] = True
-        features.append(tokens.values[0, cells].half())
+        features.append(tokens.values[0, cells].half().cpu())
         targets.append(shares[cells].half())
         allowed.append(tags.expand(len(cells), -1))
         corrected.append(touched[cells])
