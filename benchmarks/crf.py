@@ -170,7 +170,9 @@ def main() -> None:
     if options.repeats < 1 or min(options.labels) < 2:
         parser.error("--repeats must be at least 1 and --labels at least 2")
     if options.device:
-        WAYS[f"by {options.device}"] = lambda *given: dense_crf(*given[:2], replace(given[2], device=options.device))
+        WAYS[f"by {options.device}"] = lambda image, maps, how: dense_crf(
+            image, maps, replace(how, device=options.device)
+        )
     print(f"{'preset':<14}{'labels':>6}  {'way':<12}{'time':>7}{'memory':>9}{'ms':>8}{'MB':>7}", flush=True)
     rows = []
     for row in measure(options):
