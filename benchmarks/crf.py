@@ -170,8 +170,8 @@ def main() -> None:
     if options.repeats < 1 or min(options.labels) < 2:
         parser.error("--repeats must be at least 1 and --labels at least 2")
     if options.device:
-        WAYS[f"by {options.device}"] = lambda image, chances, how: dense_crf(
-            image, chances, replace(how, device=options.device)
+        WAYS[f"by {options.device}"] = lambda image, maps, how: dense_crf(
+            image, maps, replace(how, device=options.device)
         )
     print(f"{'preset':<14}{'labels':>6}  {'way':<12}{'time':>7}{'memory':>9}{'ms':>8}{'MB':>7}", flush=True)
     rows = []

@@ -32,17 +32,18 @@ from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.models.mct import MctClassifier
 from tagmask.paper import computation
+from tagmask.paper.command import _part
 from tagmask.pipeline.plan import _rates
 from tagmask.pipeline.stages import stage
 from tagmask.stages.maps import make_maps
 from tagmask.stages.predict import _chances
-from tagmask.stages.pseudo import make_pseudo
+from tagmask.stages.pseudo import _processes, make_pseudo
 from tagmask.stages.seeds import seed_photo
 from tagmask.stages.segment import train_segmenter
 from tagmask.stages.timing import probe
 from tagmask.stages.train import train
 from tagmask.training.classifier import TwoViews
-from tagmask.training.loop import Loop
+from tagmask.training.loop import Loop, _leave_cores_to_workers, make_accelerator
 from tests.helpers import tiny_classifier, tiny_settings
 from tests.paper.small import small
 from tests.pipeline.tiny import alike, head_run, tiny_run
@@ -144,7 +145,7 @@ def test_the_losses_of_every_view(kind: Any, tmp_path: Path) -> None:
             torch.manual_seed(0)
             loss = on_device(copy.deepcopy(module))(images.to(GPU), targets.to(GPU))["loss"]
             loss.backward()
-            assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+            assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -200,7 +201,7 @@ def test_walks(method: Any, headed: Path, tmp_path: Path) -> None:
     with pretend_gpu():
         make_pseudo(settings)
     (tmp_path / "run/4_pseudo").rename(tmp_path / "gpu")
-    with pytest.raises(TagmaskError, match="--device gpu: torch finds no GPU; leave it out"):
+    with pytest.raises(TagmaskError, match=r"--device gpu: torch finds no GPU.*leave it out"):
         make_pseudo(settings)
     make_pseudo(replace(settings, restart=False, device=None))
     alike(tmp_path / "run/4_pseudo", tmp_path / "gpu")
@@ -242,3 +243,27 @@ def test_costs_in_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(computation, "_device", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 5e6)
     assert computation._peak_megabytes() == 5
+
+
+def test_processes_of_a_launch_of_tables_choose_their_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    for name, value in {"is_available": lambda: True, "device_count": lambda: 2, "set_device": chosen.append}.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert _part(small(tmp_path, "ablation")) == (3, 4)
+    assert chosen == [1]
+
+
+def test_what_depends_on_whether_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TagmaskError, match="fp16 needs a GPU; use bf16"):
+        make_accelerator(tiny_settings(tmp_path, precision="fp16"), tmp_path)
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    _leave_cores_to_workers(2)
+    with pretend_gpu():
+        _leave_cores_to_workers(2)
+    assert len(threads) == 1  # on the CPU, loading processes need cores
+    settings = PseudoSettings(out=tmp_path, device="gpu")
+    assert _processes(settings) == 1  # each would take memory of the GPU
+    assert _processes(replace(settings, device="cpu")) is None

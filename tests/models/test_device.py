@@ -25,7 +25,7 @@ def test_without_a_gpu_it_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     assert on_device(Network()).where is None
 
     assert [chosen_device(name) for name in (None, "cpu")] == [None, "cpu"]
-    with pytest.raises(TagmaskError, match="torch finds no GPU; leave it out"):
+    with pytest.raises(TagmaskError, match=r"torch finds no GPU, .*leave it out"):
         chosen_device("gpu")
 
 
@@ -41,3 +41,6 @@ def test_processes_of_a_launch_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setenv("LOCAL_RANK", rank)
     assert on_device(Network()).where == torch.device(name)
     assert chosen_device("gpu") == name
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    with pytest.raises(TagmaskError, match="without sparse products"):
+        chosen_device("gpu")

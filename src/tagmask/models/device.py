@@ -31,6 +31,6 @@ def chosen_device(name: Literal["cpu", "gpu"] | None) -> str | None:
     if name != "gpu":
         return name
     device = gpu()
-    if device is None:
-        raise TagmaskError("--device gpu: torch finds no GPU; leave it out, or install a torch that knows your GPU.")
+    if device is None or device.type == "mps":
+        raise TagmaskError("--device gpu: torch finds no GPU, or one without sparse products (mps); leave it out.")
     return str(device)
