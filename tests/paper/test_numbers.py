@@ -73,7 +73,8 @@ def test_every_table_prints_the_papers_numbers_complete(name: str, shared_out: P
         "segmentation": [stages["voc_val"]],  # the classes of scenes are not those of VOC
         "layers": list(pairs("ablation")["both"]),
         "per-class": flat(NUMBERS["per-class-voc"]),
-        **{"gains": [], "chain": []},  # not in the paper
+        "gains": [],  # not in the paper
+        "chain": [],
     }
     assert printed == sorted(expected[name] if name in expected else flat(NUMBERS[name]))
     notes = (shared_out / f"{name}.md").read_text()
