@@ -112,8 +112,10 @@ def _train_quietly(training: TrainSettings) -> None:
     """Train on half of the cores, without output."""
     import torch
 
+    from tagmask.stages.pool import end_with_parent
     from tagmask.stages.train import train
 
+    end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         train(training)
