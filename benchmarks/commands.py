@@ -31,7 +31,6 @@ from pkgutil import resolve_name
 from typing import Any
 
 PHOTOS, SMALL, OWN = 100, 64, 400  # photos, pixels of the long side of the reduced ones and of scenes
-AT_OWN_SIZE = 128  # entries: eight windows of seeds, which two processes can share out evenly
 TWO_AT = 1000  # entries of reduced photos that two processes are timed with
 STAGES = ("seeds", "pseudo", "predict", "score")
 PARTS = {  # functions whose time is a part, as module:name
@@ -123,7 +122,7 @@ def timed_parts(spent: dict[str, float]) -> None:
             replace(name, partial(timed, part))
 
 
-def watched(times: list[tuple[float, int]]) -> None:
+def watched(times: list[tuple[float, int]], processes: int) -> None:
     """Note when each result comes, and how many come together."""
 
     def watch(each: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
@@ -144,7 +143,8 @@ def watched(times: list[tuple[float, int]]) -> None:
 
     for module in ("seeds", "images", "score"):
         replace(f"tagmask.stages.{module}:each", watch)
-    replace("tagmask.stages.seeds:_Work.write", write)  # a single process makes seeds without ``each``
+    if processes == 1:  # which makes seeds without ``each``
+        replace("tagmask.stages.seeds:_Work.write", write)
 
 
 def steady(times: list[tuple[float, int]], processes: int) -> float:
@@ -182,7 +182,7 @@ def stage(name: str, out: Path, folder: Path, entries: int, processes: int) -> N
     spent, times = dict.fromkeys(PARTS, 0.0), list[tuple[float, int]]()
     if processes == 1:
         timed_parts(spent)
-    watched(times)
+    watched(times, processes)
     common: dict[str, Any] = {"out": out, "count": entries, "processes": processes}
     size = SMALL if folder.name == "small" else 224
     began, wall = time.process_time(), time.perf_counter()
@@ -238,6 +238,8 @@ def main() -> None:
     """Measure, print, and write with --json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, nargs="+", default=[100, 1000, 10_000], help="of reduced photos")
+    even = "of photos at their own size: eight windows of seeds, which two processes can share out evenly"
+    parser.add_argument("--own", type=int, default=128, help=even)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--root", type=Path, default=Path(__file__).parents[2] / "shared/data/voc")
     parser.add_argument("--json", type=Path, help="write the rows here")
@@ -253,7 +255,7 @@ def main() -> None:
     head = f"{'photos':<7}{'stage':<8}{'entries':>8}{'photos/s':>9}{shares}{'/ parts':>9}{'peak MB':>9}"
     print(f"{head}{'2 processes':>13}{'start':>7}", flush=True)
     with tempfile.TemporaryDirectory() as place:
-        for kind, sizes in (("own", [AT_OWN_SIZE]), ("small", options.entries)):
+        for kind, sizes in (("own", [options.own]), ("small", options.entries)):
             folder = Path(place) / kind
             write_photos(folder, options.root, SMALL if kind == "small" else None)
             for entries in sizes:

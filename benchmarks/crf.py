@@ -1,6 +1,6 @@
 """The dense CRF against pydensecrf2, the authors' C++ code in Python's clothes, on one VOC-size image.
 
-    python benchmarks/crf.py [--labels 2 4 21] [--presets seeds segmentation] [--image FILE] [--repeats 5] [--json FILE]
+    python benchmarks/crf.py [--labels 2 4 21] [--presets seeds segmentation] [--image FILE] [--repeats 4] [--json FILE]
 
 375×500 pixels, 10 iterations; building the lattices counts. Three ways:
 - pydensecrf2: both kernels as its users write it (extra `oracle`);
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[2, 4, 21])
     parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=["seeds", "segmentation"])
     parser.add_argument("--image", type=Path, help="a photo instead of the drawn picture")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--json", type=Path, help="write the rows here")
     options = parser.parse_args()
     if options.repeats < 1 or min(options.labels) < 2:

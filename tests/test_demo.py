@@ -19,8 +19,8 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     scenes = PRESETS["scenes"]
     changed = {
         "run": {**scenes["run"], "count": 40},
-        "train": {**scenes["train"], "batch": 4},
         "pseudo": {**scenes["pseudo"], "affinity": {**scenes["pseudo"]["affinity"], "steps": 2}},
+        "train": {**scenes["train"], "batch": 4},
         "segment": {**scenes["segment"], "steps": 2, "batch": 4, "workers": 0},
     }
     monkeypatch.setattr("tagmask.config.presets.PRESETS", {"scenes": {**scenes, **changed}})
@@ -44,19 +44,19 @@ def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with demo._beside(tiny_settings(tmp_path / "beside", steps=2)):
+        with demo._beside({"train": tiny_settings(tmp_path / "beside", steps=2)}):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    demo._train_quietly(tiny_settings(tmp_path / "alone", steps=2))
+    demo._run_quietly({"train": tiny_settings(tmp_path / "alone", steps=2)})
     beside, alone = (tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone"))
     assert beside.read_bytes() == alone.read_bytes()
 
 
 def _wait_beside(out: Path) -> None:
     torch.set_num_threads(2)
-    with demo._beside(tiny_settings(out, steps=1_000_000, log_every=1)):
+    with demo._beside({"train": tiny_settings(out, steps=1_000_000, log_every=1)}):
         time.sleep(600)
 
 
