@@ -18,6 +18,7 @@ better. Each stage runs in a process of its own, as the command does, with one t
 
 import argparse
 import json
+import math
 import os
 import resource
 import subprocess
@@ -148,9 +149,10 @@ def watched(times: list[tuple[float, int]], processes: int) -> None:
 
 
 def steady(times: list[tuple[float, int]], processes: int) -> float:
-    """Results per second, once every process has delivered its first."""
+    """Results per second, once every process has delivered its first; nan if there are no more."""
     (first, chunk), (last, _) = times[0], times[-1]
-    return (len(times) - processes * chunk) / (last - first)
+    later = len(times) - processes * chunk
+    return later / (last - first) if later > 0 else math.nan
 
 
 def prepare(out: Path, classes: tuple[str, ...]) -> None:
