@@ -170,6 +170,15 @@ def prepare(out: Path, classes: tuple[str, ...]) -> None:
     build_segmenter(settings, classes, fresh=True).save(out / layout.SEGMENTER)
 
 
+def peak_megabytes() -> float:
+    """The largest resident size of this program; Linux's ``ru_maxrss`` would count the one that started it too."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return float(line.split()[1]) * 1024 / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
+
+
 def stage(name: str, out: Path, folder: Path, entries: int, processes: int) -> None:
     """Run a stage and print what it took, as JSON."""
     import torch
@@ -198,7 +207,7 @@ def stage(name: str, out: Path, folder: Path, entries: int, processes: int) -> N
     else:
         predict_catalog(PredictSettings(**common, scales=(1.0,), flip=False, restart=True), catalog)
     seconds = time.process_time() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    peak = peak_megabytes()
     speed = {"results_per_second": steady(times, processes), "start": times[0][0] - wall}
     print(json.dumps({"seconds": seconds, "peak": peak, **speed, **spent}))
 
