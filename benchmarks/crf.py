@@ -1,6 +1,6 @@
 """The dense CRF against pydensecrf2, the authors' C++ code in Python's clothes, on one VOC-size image.
 
-    python benchmarks/crf.py [--labels 2 4 21] [--presets seeds segmentation] [--image FILE] [--repeats 5]
+    python benchmarks/crf.py [--labels 2 4 21] [--presets seeds segmentation] [--image FILE] [--repeats 4]
         [--device cpu] [--json FILE]
 
 375×500 pixels, 10 iterations; building the lattices counts. The ways:
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[2, 4, 21])
     parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=["seeds", "segmentation"])
     parser.add_argument("--image", type=Path, help="a photo instead of the drawn picture")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--device", help="add a row by torch on this device, e.g. cpu or cuda")
     parser.add_argument("--json", type=Path, help="write the rows here")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """How fast the explorer is, in a real browser: opening a run, a click, saving a correction, learning again.
 
-    python benchmarks/explore.py                     1,000 scenes with a small network, made in a temporary folder
+    python benchmarks/explore.py [--photos 1000]     300 scenes with a small network, made in a temporary folder
     python benchmarks/explore.py --run run           a finished run with a head; it is copied first
 
 Needs the extra dev (playwright) and a chromium of the system. `usable` is the time from entering the address until the
@@ -105,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--photos", type=int, default=1000)
+    parser.add_argument("--photos", type=int, default=300)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("google-chrome")

@@ -1,19 +1,20 @@
 """A training step with consistency against one without, and against one that keeps every attention matrix.
 
-    python benchmarks/train_step.py [--backbones NAME …] [--batches 2 4] [--repeats 8] [--threads 1] [--json FILE]
+    python benchmarks/train_step.py [--cases NAME:SIZE:BATCH …] [--repeats 15] [--threads 1] [--json FILE]
 
 A step is the forward pass of both views in one batch, the loss and the backward pass; no optimiser. Three ways:
 - plain: the class loss only, timm's model as it is with fused attention;
 - kept: also both consistency losses, the straightforward way: a hook keeps (B, heads, N, N) of every block;
 - tagmask: the same losses by ``TwoViews``, which keeps head means only. Checked to give the loss of `kept`.
-Ratios are against plain; goal: tagmask at most 1.1× the time and 1.1× the memory. Weights are random: no matter here.
+Ratios are against plain; goal: tagmask at most 1.05× the time and 1.05× the memory. Weights are random: no matter here.
 
-Time: the ways take turns, each in its own process, and the fastest step counts; processor time with one thread, which
-other programs hardly disturb, else wall time. Memory: the largest resident size of one more process per way, beyond its
-size before the model was made: weights, gradients, activations and work space. There malloc is set to give freed
-tensors back at once, so that the number does not depend on how the heap happens to break up.
+Time: the ways take turns, each in its own process, forwards and backwards; a ratio is taken within each turn, and the
+table has the median and the quartiles of the ratios. Processor time with one thread, which other programs hardly
+disturb, else wall time. Memory: the largest resident size of one more process per way, beyond its size before the model
+was made: weights, gradients, activations and work space. There malloc is set to give freed tensors back at once, so
+that the number does not depend on how the heap happens to break up.
 
-The default takes about two minutes, `--backbones vit_base_r50_s16_384 --repeats 5` (384 px) about twenty.
+The default takes about five minutes, `--cases vit_base_r50_s16_384:384:2 --repeats 5` about ten.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,7 +42,7 @@ from tagmask.config import TrainSettings
 from tagmask.models.classifier import Classifier
 from tagmask.training.classifier import TwoViews
 
-SIZES = {"deit_small_patch16_224": 224, "vit_base_r50_s16_384": 384}
+DEFAULT = ("deit_small_patch16_224:224:2", "deit_small_patch16_224:384:1")
 CLASSES, WEIGHT = 20, 100.0  # as VOC has; α and β
 GIVE_BACK = "MALLOC_MMAP_THRESHOLD_"  # glibc: larger blocks go back to the system when freed
 
@@ -83,6 +84,7 @@ def tagmask_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Ten
 
 
 Way = Callable[[Classifier, Tensor, Tensor], Tensor]
+Case = tuple[str, int, int, int]  # backbone, pixels of a side, images per step (each in two views), threads
 WAYS: dict[str, Way] = {"plain": plain_loss, "kept": kept_loss, "tagmask": tagmask_loss}
 
 
@@ -91,14 +93,14 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
-def work(pipe: Connection, way: str, backbone: str, batch: int, threads: int) -> None:
+def work(pipe: Connection, way: str, backbone: str, size: int, batch: int, threads: int) -> None:
     """A process of one way: for every message one step; answers seconds, loss, and megabytes beyond the start."""
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
     before = peak_megabytes()
     torch.manual_seed(0)
-    classifier = Classifier(backbone, CLASSES).train()
-    images = torch.rand(batch, 3, SIZES[backbone], SIZES[backbone])
+    classifier = Classifier(backbone, CLASSES, img_size=size).train()
+    images = torch.rand(batch, 3, size, size)
     targets = (torch.rand(batch, CLASSES) < 0.1).float()
     while pipe.recv():
         classifier.zero_grad()
@@ -132,21 +134,21 @@ class Worker:
         self.process.join()
 
 
-def best_seconds(case: tuple[str, int, int], repeats: int) -> dict[str, float]:
-    """The fastest step of each way."""
+def all_seconds(case: Case, repeats: int) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+    """Seconds of every step of each way, (repeats,); step i of all ways was taken in turn i."""
     workers = {way: Worker(way, *case) for way in WAYS}
-    for _ in range(repeats):
-        for worker in workers.values():
+    for turn in range(repeats + 1):
+        for worker in list(workers.values())[:: 1 if turn % 2 else -1]:
             worker.step()
     for worker in workers.values():
         worker.stop()
     kept, ours = workers["kept"].loss, workers["tagmask"].loss
     if not math.isclose(kept, ours, rel_tol=1e-4):
         raise SystemExit(f"kept gives the loss {kept}, tagmask {ours}: nothing to compare.")
-    return {way: min(worker.seconds) for way, worker in workers.items()}
+    return {way: np.array(worker.seconds[1:]) for way, worker in workers.items()}  # the first is not warm
 
 
-def megabytes(way: str, case: tuple[str, int, int]) -> float:
+def megabytes(way: str, case: Case) -> float:
     """The peak memory of one step."""
     os.environ[GIVE_BACK] = "65536"  # bytes; the process inherits it
     worker = Worker(way, *case)
@@ -156,43 +158,49 @@ def megabytes(way: str, case: tuple[str, int, int]) -> float:
     return worker.megabytes
 
 
-def measure(case: tuple[str, int, int], repeats: int) -> list[dict[str, Any]]:
+def measure(case: Case, repeats: int) -> list[dict[str, Any]]:
     """One row per way."""
     memory = {way: megabytes(way, case) for way in WAYS}
-    seconds = best_seconds(case, repeats)
-    return [
-        {
-            "backbone": case[0],
-            "batch": case[1],
-            "way": way,
-            "time_ratio": seconds[way] / seconds["plain"],
-            "memory_ratio": memory[way] / memory["plain"],
-            "seconds": seconds[way],
-            "megabytes": memory[way],
-        }
-        for way in WAYS
-    ]
+    seconds = all_seconds(case, repeats)
+    rows = []
+    for way in WAYS:
+        low, middle, high = np.quantile(seconds[way] / seconds["plain"], (0.25, 0.5, 0.75)).tolist()
+        row = {"case": ":".join(map(str, case[:3])), "way": way, "time_ratio": middle, "quartiles": (low, high)}
+        rows.append(
+            row
+            | {"memory_ratio": memory[way] / memory["plain"], "megabytes": memory[way]}
+            | {"seconds": float(np.median(seconds[way]))}
+        )
+    return rows
+
+
+def parse(text: str) -> tuple[str, int, int]:
+    """NAME:SIZE:BATCH, for example deit_small_patch16_224:224:2."""
+    name, size, batch = text.split(":")
+    if min(int(size), int(batch)) < 1:
+        raise ValueError(text)
+    return name, int(size), int(batch)
 
 
 def main() -> None:
     """Measure, print, and write with --json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbones", nargs="+", choices=SIZES, default=list(SIZES)[:1])
-    parser.add_argument("--batches", type=int, nargs="+", default=[2, 4], help="images per step, each in two views")
-    parser.add_argument("--repeats", type=int, default=8, help="steps of each way; the fastest counts")
+    parser.add_argument("--cases", type=parse, nargs="+", default=[parse(text) for text in DEFAULT])
+    parser.add_argument("--repeats", type=int, default=15, help="turns of all ways")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the rows here")
     options = parser.parse_args()
-    if min(*options.batches, options.repeats, options.threads) < 1:
-        parser.error("--batches, --repeats and --threads must be at least 1")
-    print(f"{'backbone':<24}{'batch':>6}  {'way':<9}{'time':>7}{'memory':>9}{'seconds':>10}{'MB':>8}", flush=True)
+    if min(options.repeats, options.threads) < 1:
+        parser.error("--repeats and --threads must be at least 1")
+    head = f"{'backbone:size:batch':<32}{'way':<9}{'time':>6}{'quartiles':>14}{'memory':>9}{'seconds':>9}{'MB':>7}"
+    print(head, flush=True)
     rows = []
-    for backbone, batch in product(options.backbones, options.batches):
-        for row in measure((backbone, batch, options.threads), options.repeats):
+    for case in options.cases:
+        for row in measure((*case, options.threads), options.repeats):
             rows.append(row)
-            ratios = f"{row['time_ratio']:>6.2f}×{row['memory_ratio']:>8.2f}×"
-            numbers = f"{row['seconds']:>10.2f}{row['megabytes']:>8.0f}"
-            print(f"{row['backbone']:<24}{row['batch']:>6}  {row['way']:<9}{ratios}{numbers}", flush=True)
+            time_ratio, (low, high) = row["time_ratio"], row["quartiles"]
+            ratios = f"{time_ratio:>5.2f}×{f'{low:.2f}–{high:.2f}×':>14}{row['memory_ratio']:>8.2f}×"
+            print(f"{row['case']:<32}{row['way']:<9}{ratios}{row['seconds']:>9.2f}{row['megabytes']:>7.0f}", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
 

@@ -1,6 +1,7 @@
 """The demo from end to end, at two steps."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 import tagmask.demo as demo
 from tagmask.config import PRESETS
 from tagmask.demo import DemoSettings, run_demo
-from tests.helpers import tiny_settings
+from tests.helpers import kill_once, tiny_settings
 
 
 def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,8 +19,8 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     scenes = PRESETS["scenes"]
     changed = {
         "run": {**scenes["run"], "count": 40},
-        "train": {**scenes["train"], "batch": 4},
         "pseudo": {**scenes["pseudo"], "affinity": {**scenes["pseudo"]["affinity"], "steps": 2}},
+        "train": {**scenes["train"], "batch": 4},
         "segment": {**scenes["segment"], "steps": 2, "batch": 4, "workers": 0},
     }
     monkeypatch.setattr("tagmask.config.presets.PRESETS", {"scenes": {**scenes, **changed}})
@@ -43,11 +44,27 @@ def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with demo._beside(tiny_settings(tmp_path / "beside", steps=2)):
+        with demo._beside({"train": tiny_settings(tmp_path / "beside", steps=2)}):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    demo._train_quietly(tiny_settings(tmp_path / "alone", steps=2))
+    demo._run_quietly({"train": tiny_settings(tmp_path / "alone", steps=2)})
     beside, alone = (tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone"))
     assert beside.read_bytes() == alone.read_bytes()
+
+
+def _wait_beside(out: Path) -> None:
+    torch.set_num_threads(2)
+    with demo._beside({"train": tiny_settings(out, steps=1_000_000, log_every=1)}):
+        time.sleep(600)
+
+
+def test_a_training_beside_ends_with_a_demo_that_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "1_classifier/log.jsonl"
+    kill_once(log.is_file, _wait_beside, tmp_path)
+    end, size = time.monotonic() + 60, -1
+    while size != log.stat().st_size:  # a step takes milliseconds
+        assert time.monotonic() < end, "it goes on"
+        size = log.stat().st_size
+        time.sleep(2)

@@ -4,13 +4,13 @@ import dataclasses
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tagmask.config import PRESETS, ReportSettings, ScoreSettings, TrainSettings
+from tagmask.config import PRESETS, ReportSettings, ScoreSettings
 from tagmask.config.run import RunSettings, run_values
 from tagmask.pipeline import layout
 
@@ -51,7 +51,8 @@ def run_demo(settings: DemoSettings) -> None:
     _show_pictures(out, pictures)
     print(f"pictures and their tags, all that is learnt from: {out / 'pictures.png'}")
     print("\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
-    with _beside(baseline.for_stage("train")):
+    maps = dataclasses.replace(baseline.for_stage("seeds"), **LABELLED)
+    with _beside({"train": baseline.for_stage("train"), "seeds": maps}):
         do("train", training, {})
         do("seeds", training, LABELLED)
     print("\nThe same without consistency between two views, to compare.")
@@ -75,18 +76,22 @@ def run_demo(settings: DemoSettings) -> None:
 def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None = None) -> RunSettings:
     """The preset `scenes`; predictions are restricted to the tags of a picture."""
     values = run_values("scenes", None)
-    values["train"] = dataclasses.replace(values["train"], steps=settings.steps, seed=settings.seed, **(changes or {}))
-    values["pseudo"] = dataclasses.replace(values["pseudo"], rule=RULE)
-    values["segment"] = dataclasses.replace(values["segment"], seed=settings.seed)
-    values["predict"] = dataclasses.replace(values["predict"], use_tags=True)
+    sections: dict[str, dict[str, Any]] = {
+        "train": {"steps": settings.steps, "seed": settings.seed, **(changes or {})},
+        "seeds": {"processes": 1},  # the other core has the other training
+        "pseudo": {"rule": RULE},
+        "segment": {"seed": settings.seed},
+        "predict": {"use_tags": True},
+    }
+    values |= {name: dataclasses.replace(values[name], **section) for name, section in sections.items()}
     return RunSettings(**{**values, "out": out})
 
 
 @contextmanager
-def _beside(training: TrainSettings) -> Iterator[None]:
-    """Run another training in a second process meanwhile: two processes of one thread are faster than one of two.
+def _beside(stages: Mapping[str, Any]) -> Iterator[None]:
+    """Run stages in a second process meanwhile: two processes of one thread are faster than one of two.
 
-    If it does not finish, the ordinary stage resumes it later.
+    What it does not finish, the ordinary stages resume later.
     """
     import torch
 
@@ -96,7 +101,7 @@ def _beside(training: TrainSettings) -> Iterator[None]:
     if threads < 2:
         yield
         return
-    process = multiprocessing.get_context("spawn").Process(target=_train_quietly, args=(training,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(target=_run_quietly, args=(stages,), daemon=True)
     with deaf_to_ctrl_c():  # this process terminates it
         process.start()
     torch.set_num_threads(threads // 2)
@@ -108,15 +113,18 @@ def _beside(training: TrainSettings) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _train_quietly(training: TrainSettings) -> None:
-    """Train on half of the cores, without output."""
+def _run_quietly(stages: Mapping[str, Any]) -> None:
+    """Run stages on half of the cores, without output."""
     import torch
 
-    from tagmask.stages.train import train
+    from tagmask.pipeline.stages import stage
+    from tagmask.stages.pool import end_with_parent
 
+    end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        train(training)
+        for name, settings in stages.items():
+            stage(name).run(settings)
 
 
 def table(baseline: Any, run: Any) -> str:

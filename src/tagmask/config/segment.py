@@ -107,7 +107,7 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     photos: Path | None = None
     """A folder of photos without tags, instead of --data; sub-folders are read too."""
     processes: Processes | None = None
-    """Predict with this many processes, one thread each; default: one for each core with a head, otherwise one."""
+    """Predict with this many processes, one thread each; default: one for each core, or one on a GPU."""
     use_tags: bool = False
     """Rule out the classes that an image is not tagged with."""
     probabilities: bool = False

@@ -96,16 +96,20 @@ def _begin(stopped: Any, work: Callable[[Any], Any]) -> None:
     global _stopped, _work
     _stopped, _work = stopped, work
     torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
 def _do(item: Any) -> Any:
     return None if _stopped.is_set() else _work(item)
 
 
-def _end_with_parent() -> None:
-    """A process of a pool does not notice that its parent was killed, and would wait forever."""
+def end_with_parent() -> None:
+    """End this process when its parent has been killed: by itself it would not notice."""
     parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -29,6 +29,7 @@ from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.stages.images import Image, Made, each_image, is_current, is_readable, match_classes, share_of, split_tags
+from tagmask.stages.pool import count_processes, launched_shard
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
@@ -69,8 +70,8 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     if isinstance(model, HeadSegmenter) and settings.photos is None:
         store = TokenStore.features_of(model, settings.out, settings.tokens_limit)
     work = partial(_predict_image, catalog, model, numbers, settings, store)
-    alone = store is None or model.mean.device.type != "cpu"  # a network on many threads, or on a GPU
-    processes = settings.processes or (1 if alone else None)
+    alone = model.mean.device.type != "cpu" or launched_shard()[1] > 1
+    processes = settings.processes or (1 if alone else count_processes(None, len(indices)))
     done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)

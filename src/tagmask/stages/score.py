@@ -4,7 +4,7 @@ Every file is read once. The whole threshold curve of the seeds comes from one r
 are chosen without masks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -201,9 +201,11 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     there = [kind for kind, (_, _, file) in MADE.items() if _holds(folders[kind], file, catalog)]
     for kind in there:
         record.check_classes(folders[kind], catalog.classes, MADE[kind][0])
-    seeds = score_seeds(settings, catalog) if "seeds" in there or not there else None  # it says what is missing
+    if not there:
+        score_seeds(settings, catalog)  # it says what is missing
     check_masks(catalog)
-    labels = {kind: score_labels(catalog, folders[kind], settings.processes) for kind in there if kind != "seeds"}
+    labels = _count({kind: folders[kind] for kind in there}, catalog, settings.processes)
+    seeds = _write_seeds(settings, labels.pop("seeds")) if "seeds" in labels else None
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
     others = [title for kind, (title, _, _) in MADE.items() if folders[kind].is_dir() and kind not in there]
     return RunScores(settings.out, seeds, labels, others)
@@ -217,7 +219,11 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
     folder = settings.out / layout.SEEDS
     if not folder.is_dir():
         raise TagmaskError(f"{folder} does not exist; run `tagmask seeds --out {settings.out}` first.")
-    scores = _count(SeedScores, catalog, folder, settings.processes)
+    return _write_seeds(settings, _count({"seeds": folder}, catalog, settings.processes)["seeds"])
+
+
+def _write_seeds(settings: ScoreSettings, scores: SeedScores) -> SeedScores:
+    """Put the scores into scores.json, and draw the curve."""
     _add_scores(settings.out, {"seeds": scores.to_json()})
     from tagmask.show.curve import curve_plot
 
@@ -229,7 +235,8 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
 
 def score_labels(catalog: Catalog, folder: Path, processes: int | None = 1) -> LabelScores:
     """Compare every mask of a folder with the truth."""
-    return _count(LabelScores, catalog, folder, processes)
+    scores: LabelScores = _count({"labels": folder}, catalog, processes)["labels"]
+    return scores
 
 
 def check_masks(catalog: Catalog) -> None:
@@ -246,21 +253,31 @@ def list_missing(missing: dict[str, str]) -> list[str]:
 Tally = TypeVar("Tally", SeedScores, LabelScores)
 
 
-def _count(kind: type[Tally], catalog: Catalog, folder: Path, processes: int | None) -> Tally:
-    """Counts over the whole catalog, shared out over processes in small pieces."""
+def _count(folders: Mapping[str, Path], catalog: Catalog, processes: int | None) -> dict[str, Any]:
+    """Tallies of folders over the whole catalog, in small pieces shared out over processes that start once for all."""
     pieces = [range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)]
-    total = kind(catalog.classes)
-    with tqdm(total=len(catalog), desc=f"score {folder.name}", unit="image") as bar:
-        work, count = partial(count_piece, kind, catalog, folder), count_processes(processes, len(catalog))
-        for tally in each(work, pieces, count):
-            total.merge(tally)
-            total.missing |= tally.missing
-            total.images += tally.images
+    kinds: dict[str, tuple[type[Any], Path]] = {
+        name: (SeedScores if name == "seeds" else LabelScores, folder) for name, folder in folders.items()
+    }
+    totals = {name: kind(catalog.classes) for name, (kind, _) in kinds.items()}
+    items = [(name, piece) for name in kinds for piece in pieces]
+    with tqdm(total=len(catalog) * len(kinds), desc="score", unit="image") as bar:
+        results = each(partial(_count_item, kinds, catalog), items, count_processes(processes, len(catalog)))
+        for (name, _), tally in zip(items, results, strict=True):
+            totals[name].merge(tally)
+            totals[name].missing |= tally.missing
+            totals[name].images += tally.images
             bar.update(tally.images + len(tally.missing))
-    if not total.images:
-        why = next(iter(total.missing.values()), "the catalog is empty")
-        raise TagmaskError(f"nothing in {folder} could be scored; the first reason: {why}")
-    return total
+    for name, (_, folder) in kinds.items():
+        if not totals[name].images:
+            why = next(iter(totals[name].missing.values()), "the catalog is empty")
+            raise TagmaskError(f"nothing in {folder} could be scored; the first reason: {why}")
+    return totals
+
+
+def _count_item(kinds: Mapping[str, tuple[type[Any], Path]], catalog: Catalog, item: tuple[str, range]) -> Any:
+    kind, folder = kinds[item[0]]
+    return count_piece(kind, catalog, folder, item[1])
 
 
 def count_piece(kind: type[Tally], catalog: Catalog, folder: Path, indices: Iterable[int]) -> Tally:
