@@ -109,7 +109,7 @@ def save_plot(path: Path, table: Table) -> None:
 
 
 def save_gains(path: Path, table: Table) -> None:
-    """Write the gains of ``table`` as points with their intervals (PNG), a panel for each way to set the threshold."""
+    """Write the gains of ``table`` as points with intervals, and those of each random seed (×), as PNG."""
     from matplotlib.figure import Figure
 
     gains = [place for place, column in enumerate(table.columns) if column.gain]
@@ -128,6 +128,8 @@ def save_gains(path: Path, table: Table) -> None:
             label = table.columns[place].title.removesuffix(", blind")
             style = {"fmt": SYMBOLS[number], "ms": 4.5, "capsize": 2.5, "color": COLOURS[number], "label": label}
             axes.errorbar(x, y, xerr=abs(ends.T - x), **style)
+            for cell, height in zip(cells, y, strict=True):
+                axes.plot(cell.ours, [height] * len(cell.ours), "x", ms=4, color=COLOURS[number], alpha=0.5)
         axes.axvline(0, color="0.4", lw=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("gain over the baseline, points of mIoU")
