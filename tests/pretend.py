@@ -34,7 +34,7 @@ class Backend(_DummyBackendModule):
 
 _setup_privateuseone_for_python_backend("pretend", Backend())
 with mock.patch.object(Backend, "there", True):  # the first backward pass of a process counts its devices
-    torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+    torch.ones(1, requires_grad=True).sum().backward()
 _ALL = torch.library.Library("_", "IMPL")
 _ALL.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")  # autocast may be asked for, but casts nothing
 GPU, CPU = torch.device("pretend", 0), torch.device("cpu")
