@@ -11,6 +11,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import tagmask.models  # noqa: E402, F401  before torchmetrics, which imports torchvision
+import tests.pretend  # noqa: E402, F401  before the first backward pass, which counts the devices
 
 torch.set_num_threads(1)
 
