@@ -48,7 +48,7 @@ ROWS = {
     "ablation": 4,
     "chain": 4,
     "gains": 9,  # three methods without affinity and after one and two steps
-    "methods": 5,
+    "methods": 7,  # those of the paper and two more
     "backbones": 3,
     "augmentations": 8,
     "distances": 3,

@@ -8,11 +8,10 @@ from tagmask.errors import TagmaskError
 from tagmask.paper.bench import ORACLE, Bench, Run
 from tagmask.paper.measures import KINDS, at, mean_of, only_at
 from tagmask.paper.paired import DRAWS, difference
-from tagmask.paper.seed_tables import ABLATION, ABLATION_TITLES, METHODS
+from tagmask.paper.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
 from tagmask.paper.table import Cell, Column, Row, Table
 from tagmask.stages.score import check_masks
 
-MAP_TITLES = {**METHODS, "weighted": "Weighted by attention"}
 GAIN_MAPS = (("acr", 1), ("acr", 2), ("weighted", 1), ("weighted", 2), ("generic", 1), ("generic", 2))
 INTERVAL_NOTE = (
     f"gains over the baseline in points; [ ] holds 95 % of {DRAWS} draws of the photos (paired bootstrap of the mean "
@@ -107,5 +106,5 @@ def _gain_rows(bench: Bench, runs: Mapping[str, Sequence[Run]], method: str, ste
                 ours, theirs = ([seed["photos"][kind].get(rule) for seed in scores[row]] for row in (name, "none"))
                 cells.append(_gain(ours, theirs, classes))
         title = "without affinity" if kind == "plain" else f"affinity, {steps} step{'s' * (steps > 1)}"
-        rows.append(Row(f"{MAP_TITLES.get(method, method)}, {title}", tuple(cells)))
+        rows.append(Row(f"{MAP_TITLES[method]}, {title}", tuple(cells)))
     return rows
