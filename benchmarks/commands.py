@@ -45,6 +45,7 @@ PARTS = {  # functions whose time is a part, as module:name
     "network": ("tagmask.stages.seeds:make_maps", "tagmask.stages.predict:predict_probabilities"),
     "refine": (
         "tagmask.stages.pseudo:label_pixels",
+        "tagmask.stages.predict:sharpen",
         "tagmask.scoring.sweep:Sweep.add",
         "tagmask.stages.score:top_histogram",
         "tagmask.stages.score:confusion",
