@@ -65,6 +65,42 @@ def test_shortcut_is_plain_autograd_is_one_backward_per_class(name: str, layers:
     assert min(gradient.abs().max() for gradient in short.gradients) > 1e-6
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", [*KINDS, "deit_tiny_distilled_patch16_224", "tagmask_tiny"])
+@pytest.mark.parametrize("blocks", [range(3), range(2), None])
+def test_a_training_in_which_only_class_tokens_leave_the_last_block(name: str, blocks: range | None) -> None:
+    """Logits, attention and the gradient of every weight are those of the network as timm runs it."""
+    torch.manual_seed(0)
+    is_drawn_twice = "relpos" in name  # the position bias has a dropout of its own
+    model = lively(Classifier(name, 4, drop_path=0.0 if is_drawn_twice else 0.3)).train()
+    images = torch.rand(2, 3, 2 * model.patch_size, 3 * model.patch_size, dtype=torch.float64)
+    weights = [parameter for parameter in model.vit.parameters() if parameter.requires_grad]
+    leaving: list[int] = []  # tokens that reach the final norm
+    model.vit.norm.register_forward_hook(lambda *parts: leaving.append(parts[2].shape[1]))
+
+    def losses(by_timm: bool) -> list[torch.Tensor | None]:
+        torch.manual_seed(1)  # of the stochastic depth
+        if by_timm:
+            with record_attention([model.blocks[i] for i in blocks or ()]) as attention:
+                logits = model.vit(images)
+        else:
+            recorded = (model.branches(images), []) if blocks is None else model.attend_branches(images, blocks)
+            logits, attention = recorded[0][:, 0], recorded[1]
+        attention = [model.without_extra_tokens(mean) if by_timm else mean for mean in attention]
+        loss = logits.square().sum() + sum((i + 1) * mean.square().sum() for i, mean in enumerate(attention))
+        return [logits, *attention, *torch.autograd.grad(loss, weights, allow_unused=True)]
+
+    expected, actual = losses(True), losses(False)
+    places = 2 if "distilled" in name else 1
+    assert leaving == [model.prefix + 6, places]
+    assert len(expected) == len(actual)
+    for theirs, ours in zip(expected, actual, strict=True):
+        assert (theirs is None) == (ours is None)
+        if theirs is not None and ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    assert not any("forward" in block.__dict__ for block in model.blocks)  # nothing is left behind
+
+
 SIZES = {
     *("tiny", "xsmall", "small", "plus", "dwee", "dpwee", "pwee", "wee", "dlittle", "little", "medium", "mediumd"),
     *("betwixt", "base", "large", "huge", "giant", "giantopt", "gigantic", "enormous", "so150m", "so150m2", "so400m"),

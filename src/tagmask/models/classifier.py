@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,8 +13,8 @@ from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
-from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import check_blocks
+from tagmask.acr.attention import only_first, record_attention, replaced_forwards
+from tagmask.acr.gradients import check_blocks, why_no_shortcut
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_name, fetching
 from tagmask.models.position_bias import has_position_bias, take_any_size
@@ -113,8 +114,17 @@ class Classifier(Normalized):
 
     def branches(self, images: Tensor) -> Tensor:
         """Logits (B, S, C) of the S branches that are each trained on the tags; here one, the class token's."""
-        logits: Tensor = self.vit(images)
+        with self._lean_end():
+            logits: Tensor = self.vit(images)
         return logits.unsqueeze(1)
+
+    def _lean_end(self) -> AbstractContextManager[None]:
+        """In training only the tokens that the head reads leave the last block: nothing reads the others."""
+        last, places = self.blocks[-1], 1 if getattr(self.vit, "head_dist", None) is None else 2
+        is_covered = "forward" in last.__dict__  # attention is recorded: see ``attend_branches``
+        if not (self.training and self.has_head) or is_covered or why_no_shortcut(self):
+            return nullcontext()
+        return replaced_forwards({last: only_first(last, places)})
 
     def attend(
         self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
@@ -134,7 +144,7 @@ class Classifier(Normalized):
         height, width = self.grid(*images.shape[-2:])
         check_blocks(self, blocks or range(0))
         chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
-        with record_attention(chosen, checkpoint=checkpoint) as means:
+        with self._lean_end(), record_attention(chosen, checkpoint=checkpoint) as means:
             logits = self.branches(images)
         tokens = self.prefix + height * width
         if len(means) != len(chosen) or any(mean.shape[-1] != tokens for mean in means):
