@@ -1,7 +1,7 @@
 """Settings of a whole run: the data once, and a section for each stage."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,19 +67,15 @@ class Sections:
 class RunSettings(Sections, RunTop):
     """From images and tags to masks."""
 
-    def mistakes(self) -> list[str]:
-        of_the_run = super().mistakes()
-        mistakes = list(of_the_run)
+    def _mistakes(self) -> Iterator[str]:
+        of_the_run = list(super()._mistakes())
+        yield from of_the_run
         for name in SECTIONS:
-            mistakes += self._misplaced(name)
-            mistakes += [
-                f"{name}: {mistake}" for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run
-            ]
+            yield from self._misplaced(name)
+            its_own = (mistake for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run)
+            yield from (f"{name}: {mistake}" for mistake in its_own)
         if self.train.kind == "mct" and (self.seeds.method != "acr" or self.seeds.centre):
-            mistakes.append(
-                "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
-            )
-        return mistakes
+            yield "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
 
     def for_stage(self, name: str) -> Any:
         """The section of a stage, with the run's data and folder."""
@@ -88,15 +84,13 @@ class RunSettings(Sections, RunTop):
         changes |= {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
         return dataclasses.replace(section, **changes)
 
-    def _misplaced(self, name: str) -> list[str]:
+    def _misplaced(self, name: str) -> Iterator[str]:
         """Settings of a stage that belong to the run."""
         section, default = getattr(self, name), SECTIONS[name](out=_NOWHERE)
         remedies = NOT_IN_A_RUN | {key: f"give --{flag(key)} once, for the whole run" for key in DATA}
-        return [
-            f"--{name}.{flag(key)} has no place in a run; {remedy}."
-            for key, remedy in remedies.items()
-            if getattr(section, key, None) != getattr(default, key, None)
-        ]
+        for key, remedy in remedies.items():
+            if getattr(section, key, None) != getattr(default, key, None):
+                yield f"--{name}.{flag(key)} has no place in a run; {remedy}."
 
 
 def run_values(preset: str | None, config: Path | None) -> dict[str, Any]:
