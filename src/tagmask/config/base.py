@@ -56,8 +56,9 @@ class Settings:
         for name, path in self.inputs().items():
             if any(within(path, out / made) for made in self.makes):
                 yield f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it."
-        for file in layout.foreign_files(out, self.makes)[:1]:
-            yield f"--out {out} is no run, but holds {file.name}; choose another folder."
+        foreign = [name for name in self.makes if (out / name).exists()]
+        if foreign and not layout.is_run(out):
+            yield f"--out {out} is no run, but holds {foreign[0]}; choose another folder."
 
     def over_an_input(self, name: str, target: Path) -> str:
         """A sentence if writing to ``target``, the value of setting ``name``, would replace an input."""

@@ -21,8 +21,6 @@ from tagmask.stages.timing import Probe, probe
 from tagmask.training.checkpoint import read_state
 from tagmask.training.loop import total_steps
 
-_STATES = {"new": "to do", "resume": "resume", "redo": "redo"}
-
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
     """One line per stage: its state, how much is left, how long it will take."""
@@ -58,7 +56,8 @@ def _state(status: Status, waiting: bool) -> str:
     if status.state == "done":
         return "redo if its inputs change"
     more = f" and {len(status.why) - 1} more" if len(status.why) > 1 else ""
-    return _STATES[status.state] + (f": {status.why[0]}{more}" if status.why else "")
+    state = "to do" if status.state == "new" else status.state
+    return state + (f": {status.why[0]}{more}" if status.why else "")
 
 
 def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -> int:

@@ -45,8 +45,6 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
     "low": ("alpha_low",),
     "high": ("alpha_high",),
 }
-
-
 _BESIDE = {  # files that belong to the products of a stage; the others have notes
     layout.MODEL: (layout.MODEL_CONFIG, f"{layout.BEST}/{layout.MODEL}", f"{layout.BEST}/{layout.MODEL_CONFIG}"),
     layout.SCORES: (layout.CURVE,),
@@ -97,9 +95,8 @@ def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """A clause for everything that has changed: inputs by name, settings with both values."""
     before = _with_names_of_today(before, now)
-    names = [*now, *(name for name in before if name not in now)]
     clauses = []
-    for name in names:
+    for name in {**now, **before}:
         if name.startswith(CONTENTS) and name not in before:
             continue
         old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))

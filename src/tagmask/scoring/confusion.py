@@ -3,8 +3,6 @@
 Labels: 0 = background, 1 … K−1 = classes, 255 = not labelled (target) or unsure (prediction).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
