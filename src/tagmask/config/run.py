@@ -15,7 +15,6 @@ from tagmask.config.toml import read_toml, read_values, write_section
 from tagmask.config.train import TrainSettings
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
-from tagmask.pipeline.layout import CONFIG
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
 KEPT = ("tokens", "tokens_limit")  # settings of kept tokens, of the whole run
@@ -136,7 +135,7 @@ def _sections_of(config: Path) -> Preset:
 
 def write_config(settings: RunSettings, path: Path | None = None) -> None:
     """Put every setting of the run into its config.toml, or another file."""
-    path = path or settings.out / CONFIG
+    path = path or settings.out / layout.CONFIG
     kept = {key: getattr(settings, key) for key in KEPT}
     write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()))
     for name in SECTIONS:

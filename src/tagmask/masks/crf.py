@@ -62,9 +62,7 @@ PRESETS = {"labels": LABELS, "seeds": SEEDS, "segmentation": SEGMENTATION, "fine
 
 
 def dense_crf(
-    image: npt.NDArray[np.uint8],
-    probabilities: npt.NDArray[np.floating],
-    settings: CrfSettings = SEEDS,
+    image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating], settings: CrfSettings = SEEDS
 ) -> Floats:
     """Probabilities (K, H, W) of K labels, sharpened along the edges of the image (H, W, 3), or (H, W) if grey.
 

@@ -70,7 +70,12 @@ class _Relevance:
 
     def through(self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """A block before the last."""
-        with ReplaceAttention(partial(self.attend, i)):
+
+        def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Any:
+            keep = i in self.wanted
+            return _Attend.apply(self.start, query, key, value, attn_mask, self, keep)  # type: ignore[no-untyped-call]
+
+        with ReplaceAttention(attend):
             return forward(tokens, **options)
 
     def last(self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
@@ -85,15 +90,6 @@ class _Relevance:
             self.start, query[:, :, :places], key, block.value, block.bias_of(slice(places)), self, False
         )
         return block.of_class_tokens(tokens[:, :places], lambda *_, **__: mixed)
-
-    def attend(
-        self, i: int, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
-    ) -> Tensor:
-        """The attention of block ``i``."""
-        mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-            self.start, query, key, value, attn_mask, self, i in self.wanted
-        )
-        return mixed
 
 
 class _Attend(torch.autograd.Function):

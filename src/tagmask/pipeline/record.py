@@ -168,10 +168,7 @@ class Record:
         return files_of(self.folder, self.products)
 
     def contents(self) -> str:
-        """A hash of the content of what is there.
-
-        Of gigabytes it is the one in done.json, as long as no file is younger than that note.
-        """
+        """A hash of the content of what is there; of gigabytes the one in done.json, if no file is younger."""
         patterns = (self.products, *_BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND)))
         files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
         stats = [file.stat() for file in files]

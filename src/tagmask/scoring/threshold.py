@@ -55,7 +55,6 @@ class Chooser:
     """A rule on the histogram of top scores, e.g. `otsu`: sees the maps of one image after the other."""
 
     def __init__(self, rule: Callable[[Histogram], float], thresholds: int = 100) -> None:
-        """rule: from the histogram (T+1,) to a threshold."""
         self.rule = rule
         self.counts = np.zeros(len(threshold_values(thresholds)) + 1, np.int64)  # (T+1,)
 
