@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tagmask.acr.attention import ReplaceAttention, probabilities, record_attention, replaced_forwards
+from tagmask.acr.attention import ReplaceAttention, attend_per_head, probabilities, record_attention, replaced_forwards
 from tagmask.errors import TagmaskError
 
 SHORTCUT_LAYERS = 2
@@ -133,7 +133,7 @@ def _by_autograd(model: Network, images: Tensor, classes: Tensor, layers: int, w
     early, late = list(model.blocks)[:first], list(model.blocks)[first:]
     early_wanted = [block for i, block in enumerate(early) if i in wanted]
     with frozen(model.vit), torch.enable_grad():
-        with record_attention(early_wanted) as means, record_attention(late, attend_from_here) as heads:
+        with record_attention(early_wanted) as means, record_attention(late, attend_per_head) as heads:
             logits = model.vit(images)  # (B, C)
         chosen = one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
         gradients = torch.autograd.grad(logits, heads, chosen, is_grads_batched=True)  # each (K, B, heads, N, N)
@@ -144,14 +144,6 @@ def _by_autograd(model: Network, images: Tensor, classes: Tensor, layers: int, w
         [_patches(model, gradient[..., 0, :].transpose(0, 1).detach()) for gradient in gradients],
         [model.without_extra_tokens(mean) for mean in means],
     )
-
-
-def attend_from_here(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    """As ``attend_per_head``, but the matrices start a graph if there is none yet."""
-    matrices = probabilities(query, key, options.get("scale"), options.get("attn_mask"))
-    if not matrices.requires_grad:
-        matrices.requires_grad_()
-    return matrices @ value, matrices
 
 
 def one_hot(classes: Tensor, logits: Tensor) -> Tensor:

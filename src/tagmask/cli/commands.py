@@ -86,10 +86,7 @@ def _lock(row: Any, settings: Any) -> AbstractContextManager[None]:
 
 
 def _quieten_libraries() -> None:
-    """Keep libraries quiet between the progress lines, and let waiting threads sleep instead of spinning.
-
-    Spinning threads make training many times slower on a busy laptop. Must be set before torch is imported.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    """Keep libraries quiet between the progress lines; must be set before torch is imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads slow training down on a busy laptop
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -66,11 +66,10 @@ class PaperTop(ShardSettings, DataSettings):
         values = self.data_settings()
         if self.data == "voc" and self.split == "train_aug":
             values["split"] = "train"
-        values |= {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
-        if self.data == "scenes":
-            values["count"] = SCENES_SCORED if self.score_count is None else self.score_count
-            values["scene_seed"] = self.scene_seed + 1 if self.score_scene_seed is None else self.score_scene_seed
-        return values
+        elif self.data == "scenes":
+            values |= {"count": SCENES_SCORED, "scene_seed": self.scene_seed + 1}
+        given = {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
+        return values | given
 
 
 @dataclass(frozen=True, kw_only=True)

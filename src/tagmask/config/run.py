@@ -22,14 +22,12 @@ SECTIONS: Mapping[str, type[Any]] = {
     kind.section: kind for kind in (TrainSettings, SeedSettings, PseudoSettings, SegmentSettings, PredictSettings)
 }
 NOT_IN_A_RUN = {  # setting of a stage: what to do instead
-    "out": "give --out once, for the whole run",
     "restart": "use --restart for the whole run, or delete the folder of the stage",
     "shard": "run the stages one by one to share them out",
     "model": "a run uses its own networks",
     "pseudo": "a run uses its own pseudo labels",
     "photos": "predict other photos with `tagmask predict` after the run",
-    "tokens": "give --tokens once, for the whole run",
-    "tokens_limit": "give --tokens-limit once, for the whole run",
+    **{name: f"give --{flag(name)} once, for the whole run" for name in ("out", *KEPT, *DATA)},
 }
 _NOWHERE = Path()  # stages write into the folder of the run
 
@@ -78,16 +76,14 @@ class RunSettings(Sections, RunTop):
 
     def for_stage(self, name: str) -> Any:
         """The section of a stage, with the run's data and folder."""
-        changes: dict[str, Any] = {"out": self.out, **self.data_settings()}
         section = getattr(self, name)
-        changes |= {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
-        return dataclasses.replace(section, **changes)
+        kept = {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
+        return dataclasses.replace(section, out=self.out, **kept, **self.data_settings())
 
     def _misplaced(self, name: str) -> Iterator[str]:
         """Settings of a stage that belong to the run."""
         section, default = getattr(self, name), SECTIONS[name](out=_NOWHERE)
-        remedies = NOT_IN_A_RUN | {key: f"give --{flag(key)} once, for the whole run" for key in DATA}
-        for key, remedy in remedies.items():
+        for key, remedy in NOT_IN_A_RUN.items():
             if getattr(section, key, None) != getattr(default, key, None):
                 yield f"--{name}.{flag(key)} has no place in a run; {remedy}."
 

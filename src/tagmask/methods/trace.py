@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import Network, attend_from_here, check_head, evaluating, frozen, one_hot
+from tagmask.acr.attention import attend_per_head, record_attention
+from tagmask.acr.gradients import Network, check_head, evaluating, frozen, one_hot
 
 
 @dataclass
@@ -75,7 +75,7 @@ def block_gradients(model: Network, images: Tensor, classes: Tensor) -> tuple[li
         return tokens.detach()
 
     with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
-        with ExitStack() as hooks, record_attention(model.blocks, attend_from_here) as heads:
+        with ExitStack() as hooks, record_attention(model.blocks, attend_per_head) as heads:
             for block in model.blocks:
                 hooks.enter_context(block.register_forward_hook(cut))
             model.vit.forward_features(images)
@@ -92,7 +92,7 @@ def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool
     check_head(model)
     vit = model.vit
     with evaluating(vit), frozen(vit), torch.inference_mode(False), _last_block(model) as entering:
-        with torch.set_grad_enabled(gradients), record_attention(model.blocks, attend_from_here) as heads:
+        with torch.set_grad_enabled(gradients), record_attention(model.blocks, attend_per_head) as heads:
             normed = vit.forward_features(images)  # (B, N, D)
             logits = vit.forward_head(normed)  # (B, C)
         features = vit.fc_norm(normed[:, model.prefix :])  # (B, n, D)

@@ -62,7 +62,7 @@ def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: I
         last = name.rpartition(".")[2]
         if last == "weights":
             parts[f"{INPUT}file of {name}"] = file_digest(Path(value))
-        elif name not in DATA and last not in NO_DIFFERENCE and not name.startswith(tuple(unused)):
+        elif last not in NO_DIFFERENCE and not name.startswith(tuple(unused)):
             parts[name] = value
     return parts | {f"{INPUT}{title}": _digest_of(path) for title, path in (inputs or {}).items()}
 
