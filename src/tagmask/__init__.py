@@ -1,6 +1,6 @@
 """tagmask: images that carry only tags go in, segmentation masks come out."""
 
-import importlib
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -33,8 +33,7 @@ __all__ = ["__version__", *_PUBLIC]
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        module, _, attribute = _PUBLIC[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return resolve_name(_PUBLIC[name])
     raise AttributeError(f"module 'tagmask' has no attribute {name!r}")
 
 

@@ -3,12 +3,8 @@
 import json
 import os
 import re
-import stat
-import struct
-import tokenize
-import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,11 +20,8 @@ except ImportError:  # Windows
 PARTIAL = ".partial"  # suffix of a file that is still being written
 _TEMPORARY = re.compile(r"[0-9a-f]{8}\.\d+\.partial")  # the names that ``replacing`` writes under
 _SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # those that safetensors writes under
+is_regular = os.path.isfile  # a file with content: reading a pipe, socket or device may never end
 MAX_TEXT = 1 << 30  # bytes of a text or JSON file that is read as a whole
-_DAMAGED = (  # what reading a damaged .npz may raise
-    *(OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError, OverflowError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, AttributeError, RuntimeError),
-)
 
 
 @contextmanager
@@ -59,14 +52,6 @@ def remove_temporaries(folder: Path, below: bool = True) -> None:
         is_ours = _TEMPORARY.fullmatch(file.name) or (below and _SAFETENSORS.fullmatch(file.name))
         if is_ours and file.is_file() and not file.is_symlink():
             file.unlink(missing_ok=True)
-
-
-def is_regular(path: Path | str) -> bool:
-    """Whether a path leads to a file with content; reading a pipe, socket or device may never end."""
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):  # not there, a link to itself, or no name of a file
-        return False
 
 
 def file_size(path: Path | str | None) -> int:
@@ -174,7 +159,7 @@ def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any
         return arrays
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `{command}`.") from None
-    except _DAMAGED as error:
+    except Exception as error:  # of zip, zlib, struct, Python's parser and others
         raise TagmaskError(f"{path} is damaged ({error}); delete it and run `{command}` again.") from None
 
 
@@ -205,8 +190,7 @@ def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
         yield
         return
     path = folder / LOCK
-    how, alone = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB, fcntl.LOCK_EX | fcntl.LOCK_NB
-    with _opened(path, lambda file: fcntl.flock(file, how)) as file:
+    with _locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX) as file:
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -214,19 +198,19 @@ def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):  # others share it still, or a folder that was here before is not empty
-                fcntl.flock(file, alone)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink(missing_ok=True)
                 if is_new:
                     folder.rmdir()
 
 
 @contextmanager
-def _opened(path: Path, lock: Callable[[TextIO], None]) -> Iterator[TextIO]:
+def _locked(path: Path, how: int) -> Iterator[TextIO]:
     """The lock file, once it is locked; a sentence on who has it otherwise."""
     while True:
         with path.open("a+") as file:
             try:
-                lock(file)
+                fcntl.flock(file, how | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
                 owner = re.sub(r"[^0-9]", "", file.read(20)) or "unknown"

@@ -132,8 +132,8 @@ def attend(
 
 
 def attend_per_head(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    """Attention output and the matrix of every head (B, heads, N, N), both in the graph."""
-    matrices = probabilities(query, key, options.get("scale"), options.get("attn_mask"))
+    """Attention output and the matrix of every head (B, heads, N, N), which starts a graph if there is none yet."""
+    matrices = probabilities(query, key, options.get("scale"), options.get("attn_mask")).requires_grad_()
     return matrices @ value, matrices
 
 

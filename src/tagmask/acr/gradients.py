@@ -16,8 +16,8 @@ attention asked for, parameters frozen, all classes in one batched backward pass
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tagmask.acr.attention import ReplaceAttention, probabilities, record_attention, replaced_forwards
+from tagmask.acr.attention import ReplaceAttention, attend_per_head, probabilities, record_attention, replaced_forwards
 from tagmask.errors import TagmaskError
 
 SHORTCUT_LAYERS = 2
@@ -133,7 +133,7 @@ def _by_autograd(model: Network, images: Tensor, classes: Tensor, layers: int, w
     early, late = list(model.blocks)[:first], list(model.blocks)[first:]
     early_wanted = [block for i, block in enumerate(early) if i in wanted]
     with frozen(model.vit), torch.enable_grad():
-        with record_attention(early_wanted) as means, record_attention(late, attend_from_here) as heads:
+        with record_attention(early_wanted) as means, record_attention(late, attend_per_head) as heads:
             logits = model.vit(images)  # (B, C)
         chosen = one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
         gradients = torch.autograd.grad(logits, heads, chosen, is_grads_batched=True)  # each (K, B, heads, N, N)
@@ -146,14 +146,6 @@ def _by_autograd(model: Network, images: Tensor, classes: Tensor, layers: int, w
     )
 
 
-def attend_from_here(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
-    """As ``attend_per_head``, but the matrices start a graph if there is none yet."""
-    matrices = probabilities(query, key, options.get("scale"), options.get("attn_mask"))
-    if not matrices.requires_grad:
-        matrices.requires_grad_()
-    return matrices @ value, matrices
-
-
 def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
     """(B, K) class numbers to (B, K, C); padding (−1) gives zeros."""
     chosen = torch.zeros(*classes.shape, logits.shape[-1]).to(logits)
@@ -161,8 +153,8 @@ def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
 
 
 @dataclass
-class _Entered:
-    """What the forward pass has of a block up to its attention, without a graph."""
+class Entered:
+    """What the forward pass has of a block up to its attention."""
 
     forward: Callable[..., Tensor]  # the block's own
     tokens: Tensor  # (B, N, D) that enter it
@@ -177,33 +169,50 @@ class _Entered:
         with ReplaceAttention(rule):
             return self.forward(tokens, **{name: v for name, v in self.options.items() if name != "rope"})
 
+    def bias_of(self, rows: slice) -> Tensor | None:
+        """These rows of the position bias, if there is one."""
+        return None if self.bias is None else self.bias[..., rows, :]
+
 
 class _ReachedAttention(Exception):
-    """The last block is left where its attention begins."""
+    """A block is left where its attention begins."""
+
+
+def up_to_attention(forward: Callable[..., Tensor], tokens: Tensor, options: dict[str, Any]) -> Entered:
+    """Run a block on tokens (B, N, D) as far as its attention."""
+    reached: list[Entered] = []
+
+    def stop(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Tensor:
+        reached.append(Entered(forward, tokens, options, query, key, value, attn_mask))
+        raise _ReachedAttention
+
+    with ReplaceAttention(stop), suppress(_ReachedAttention):
+        forward(tokens, **options)
+    return reached[0]
 
 
 def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range) -> ClassRows:
     count, before, last = classes.shape[1], len(model.blocks) - 2, len(model.blocks) - 1
-    means, rows, entered = list[Tensor](), list[Tensor](), list[_Entered]()
+    means, rows, entered = list[Tensor](), list[Tensor](), list[Entered]()
 
     def through(i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """All tokens through block ``i``; only the class tokens (B·K, places, D) leave the last one, with a graph."""
 
         def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Tensor:
-            if i >= before:
-                entered.append(_Entered(forward, tokens, options, query, key, value, attn_mask))
-            if i == last:
-                raise _ReachedAttention
+            if i == before:
+                entered.append(Entered(forward, tokens, options, query, key, value, attn_mask))
             mixed, mean = _mix(query, key, value, attn_mask, i in wanted)
             means.extend(mean)
             return mixed
 
-        with torch.no_grad(), ReplaceAttention(attention), suppress(_ReachedAttention):
-            return forward(tokens, **options)
-        if last in wanted:
-            with torch.no_grad():
-                means.append(_head_mean(entered[1]))
-        return _class_path(model, entered[0], entered[1], count, layers, rows)
+        with torch.no_grad():
+            if i < last:
+                with ReplaceAttention(attention):
+                    return forward(tokens, **options)
+            end = up_to_attention(forward, tokens, options)
+            if last in wanted:
+                means.append(_head_mean(end))
+        return _class_path(model, entered[0], end, count, layers, rows)
 
     # Only the rows start a graph: the parameters are frozen.
     with frozen(model.vit), torch.enable_grad():
@@ -220,14 +229,12 @@ def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, w
     )
 
 
-def _class_path(
-    model: Network, before: _Entered, last: _Entered, count: int, layers: int, rows: list[Tensor]
-) -> Tensor:
+def _class_path(model: Network, before: Entered, last: Entered, count: int, layers: int, rows: list[Tensor]) -> Tensor:
     """Tokens (B·K, places, D) that the heads read after the last block, once per class; appends the rows used."""
     token = last.tokens[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
     if layers == SHORTCUT_LAYERS:
         with torch.no_grad():
-            row = probabilities(before.query[:, :, :1], before.key, None, _bias(before, slice(1)))  # (B, heads, 1, N)
+            row = probabilities(before.query[:, :, :1], before.key, None, before.bias_of(slice(1)))  # (B, heads, 1, N)
         row = row.expand(-1, -1, count, -1).clone().requires_grad_()  # (B, heads, K, N)
         rows.append(row)
         token = before.of_class_tokens(before.tokens[:, :1].expand(-1, count, -1), lambda *_, **__: row @ before.value)
@@ -243,7 +250,7 @@ def _class_path(
             class_score = (asking * class_key).sum(-1, keepdim=True) * scale  # (B, heads, K, 1)
             scores = (asking * scale) @ last.key[:, :, 1:].transpose(-2, -1)  # (B, heads, K, N−1)
             scores = torch.cat([class_score, scores], dim=-1)  # (B, heads, K, N)
-            bias = _bias(last, slice(place, place + 1))
+            bias = last.bias_of(slice(place, place + 1))
             weights = (scores if bias is None else scores + bias).softmax(-1)  # A[place, :]
             if place == 0:
                 rows.append(weights if weights.requires_grad else weights.requires_grad_())
@@ -255,12 +262,7 @@ def _class_path(
     return by_class.flatten(0, 1)
 
 
-def _bias(entered: _Entered, rows: slice) -> Tensor | None:
-    """These rows of the position bias, if there is one."""
-    return None if entered.bias is None else entered.bias[..., rows, :]
-
-
-def _head_mean(entered: _Entered) -> Tensor:
+def _head_mean(entered: Entered) -> Tensor:
     """Ā (B, N, N) of a block, one image after the other."""
     pairs = zip(entered.query.split(1), entered.key.split(1), strict=True)
     return torch.cat([_mean(probabilities(query, key, None, entered.bias)) for query, key in pairs])
@@ -293,27 +295,23 @@ def _single(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
-@contextmanager
-def frozen(module: nn.Module) -> Iterator[None]:
+def frozen(module: nn.Module) -> AbstractContextManager[None]:
     """No parameter takes part in a graph inside."""
-    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    try:
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
+    return _switched_off("requires_grad", module.parameters())
+
+
+def evaluating(module: nn.Module) -> AbstractContextManager[None]:
+    """Dropout and stochastic depth are off inside; afterwards each module is back in its own mode."""
+    return _switched_off("training", module.modules())
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout and stochastic depth are off inside; afterwards each module is back in its own mode."""
-    training = [child for child in module.modules() if child.training]
+def _switched_off(name: str, things: Iterable[Any]) -> Iterator[None]:
+    switched_on = [thing for thing in things if getattr(thing, name)]
     try:
-        for child in training:
-            child.training = False
+        for thing in switched_on:
+            setattr(thing, name, False)
         yield
     finally:
-        for child in training:
-            child.training = True
+        for thing in switched_on:
+            setattr(thing, name, True)

@@ -36,6 +36,7 @@ from tagmask.errors import TagmaskError
 TEMPERATURE = 0.5  # of the softmax between classes
 BACKGROUND = 0.3  # its score against the classes
 STEPS = 8  # of the walk with restart
+Classes = Sequence[Sequence[int]]  # for each image the numbers of its classes
 PADDING = -1  # fills up the classes of an image that has fewer than others in its batch
 
 
@@ -116,7 +117,7 @@ def propagate(
     return spread
 
 
-def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:
+def pad_classes(classes: Classes) -> Tensor:
     """Lists of classes, one per image, to (B, K) filled up with −1; K is at least 1."""
     negative = [number for numbers in classes for number in numbers if number < 0]
     if negative:
@@ -128,7 +129,7 @@ def pad_classes(classes: Sequence[Sequence[int]]) -> Tensor:
 def localize_both(
     model: Network,
     images: Tensor,
-    classes: Sequence[Sequence[int]],
+    classes: Classes,
     method: MapMethod = acr,
     *,
     affinity_blocks: range | None = None,
@@ -160,13 +161,7 @@ def localize_both(
 
 
 def localize(
-    model: Network,
-    images: Tensor,
-    classes: Sequence[Sequence[int]],
-    method: MapMethod = acr,
-    *,
-    affinity: bool = True,
-    **options: Any,
+    model: Network, images: Tensor, classes: Classes, method: MapMethod = acr, *, affinity: bool = True, **options: Any
 ) -> list[Tensor]:
     """Localisation maps of a batch of images that may carry different classes.
 
@@ -194,12 +189,7 @@ def localize(
 
 
 def _maps(
-    model: Network,
-    images: Tensor,
-    classes: Sequence[Sequence[int]],
-    method: MapMethod,
-    blocks: range,
-    options: dict[str, Any],
+    model: Network, images: Tensor, classes: Classes, method: MapMethod, blocks: range, options: dict[str, Any]
 ) -> Maps:
     """The method's maps, after a check of everything that does not depend on the method."""
     check_blocks(model, blocks)

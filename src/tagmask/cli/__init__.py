@@ -11,6 +11,7 @@ from tagmask import __version__
 from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
+from tagmask.cli.parse import take
 from tagmask.errors import TagmaskError, is_out_of_memory
 
 
@@ -19,8 +20,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_streams()
     try:
-        code = _dispatch(arguments)
+        _dispatch(arguments)
         sys.stdout.flush()
+        code = 0
     except TagmaskError as error:
         code = _print_error(str(error))
     except KeyboardInterrupt:
@@ -84,45 +86,31 @@ _DISK = {
 }
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str]) -> None:
     for place, argument in enumerate(arguments):
         if not argument or (argument.startswith("--") and argument.endswith("=")):
             name = argument[:-1] or (arguments[place - 1] if place else "an argument")
             raise TagmaskError(f"{name} is empty; give it a value, or leave it out.")
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
-        return 0
-    if arguments[0] == "--version":
+    elif arguments[0] == "--version":
         print(f"tagmask {__version__}")
-        return 0
-    if arguments[0] not in commands():
+    elif arguments[0] not in commands():
         raise TagmaskError(f"there is no command {arguments[0]!r}; choose from {', '.join(commands())}.")
-    run_command(arguments[0], arguments[1:])
-    return 0
+    else:
+        run_command(arguments[0], arguments[1:])
 
 
 def _output(arguments: Sequence[str]) -> str:
     """Where a command writes, for errors that do not name a file."""
-    for flag in ("--to", "--onnx", "--out"):
-        for place, argument in enumerate(arguments):
-            if argument.startswith(f"{flag}="):
-                return argument.removeprefix(f"{flag}=")
-            if argument == flag and place + 1 < len(arguments):
-                return arguments[place + 1]
-    return "the output"
+    values = (take([*arguments, ""], flag) for flag in ("--to", "--onnx", "--out"))
+    return next(filter(None, values), "the output")
 
 
 def _print_error(message: str, code: int = 1, prefix: str = "error: ") -> int:
     with suppress(OSError, ValueError):  # nobody may read it
-        _close_bars()
+        if "tqdm" in sys.modules:  # close progress bars that an exception has left open: a message needs a new line
+            for bar in list(getattr(sys.modules["tqdm"].tqdm, "_instances", ())):
+                bar.close()
         print(f"{prefix}{message}", file=sys.stderr, flush=True)
     return code
-
-
-def _close_bars() -> None:
-    """Close progress bars that an exception has left open, so that a message starts on a new line."""
-    if "tqdm" in sys.modules:
-        from tqdm import tqdm
-
-        for bar in list(getattr(tqdm, "_instances", ())):
-            bar.close()

@@ -3,8 +3,7 @@
 import inspect
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pkgutil import resolve_name
 from typing import Any
 
@@ -75,25 +74,19 @@ def _run_stage(name: str, arguments: list[str]) -> None:
         print(result.summary())
 
 
-@contextmanager
-def _lock(row: Any, settings: Any) -> Iterator[None]:
+def _lock(row: Any, settings: Any) -> AbstractContextManager[None]:
     """Refuse to work in a run that another command works in; several may share out the images of a stage."""
     from tagmask.files import only_one
     from tagmask.stages.pool import launched_shard
 
     # of launched processes the first has it; the stage itself says what is wrong with its settings
     if launched_shard()[0] > 0 or not row.folder or settings.mistakes():
-        yield
-        return
-    with only_one(settings.out, shared=row.unit == "images"):
-        yield
+        return nullcontext()
+    return only_one(settings.out, shared=row.unit == "images")
 
 
 def _quieten_libraries() -> None:
-    """Keep libraries quiet between the progress lines, and let waiting threads sleep instead of spinning.
-
-    Spinning threads make training many times slower on a busy laptop. Must be set before torch is imported.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    """Keep libraries quiet between the progress lines; must be set before torch is imported."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads slow training down on a busy laptop
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

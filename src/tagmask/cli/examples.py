@@ -26,12 +26,11 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask --version
 """
 
-_NAMES = ", ".join(PRESETS)
-SOURCES = f"""
+_PRESETS = f"""
 also: --preset NAME   start from a named recipe:
-                      {_NAMES}
-      --config FILE   start from the section of this command in a run's config.toml
+                      {", ".join(PRESETS)}
 """
+SOURCES = f"{_PRESETS}      --config FILE   start from the section of this command in a run's config.toml\n"
 
 RUN = f"""\
 From images and tags to masks: train, seeds, pseudo, segment, predict, score, report. If it is stopped, the same
@@ -43,10 +42,7 @@ examples:
   tagmask run --preset voc --root VOCdevkit/VOC2012 --out run
   tagmask run --preset scenes --out run --train.steps 200 --pseudo.method walk --segment.backbone resnet18
   tagmask run --config run/config.toml                     the same run again: resumes it, or does nothing
-
-also: --preset NAME   start from a named recipe:
-                      {_NAMES}
-      --config FILE   start from a run's config.toml
+{_PRESETS}      --config FILE   start from a run's config.toml
       --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
                       stages: {", ".join(SECTIONS)}
 """

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,10 +25,13 @@ class Settings:
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""
+        return list(self._mistakes())
+
+    def _mistakes(self) -> Iterator[str]:
         hints = typing.get_type_hints(type(self), include_extras=True)
-        names = [field.name for field in dataclasses.fields(self)]
-        beyond = [sentence for name in names if (sentence := _beyond_limit(name, getattr(self, name), hints[name]))]
-        return beyond + self._overwritten()
+        for field in dataclasses.fields(self):
+            yield from _beyond_limit(field.name, getattr(self, field.name), hints[field.name])
+        yield from self._overwritten()
 
     def inputs(self) -> dict[str, Path]:
         """Every path that is read, under its flag; the folder of the run is not among them."""
@@ -40,19 +44,21 @@ class Settings:
                 paths[f"--{flag(field.name)}"] = value
         return paths
 
-    def _overwritten(self) -> list[str]:
+    def _overwritten(self) -> Iterator[str]:
         """A sentence for every input that the command would write over."""
-        out: Path | None = getattr(self, "out", None)
         targets = {name: path for name in self.written if (path := getattr(self, name)) is not None}
-        mistakes = [sentence for name, path in targets.items() if (sentence := self.over_an_input(name, path))]
+        yield from filter(None, (self.over_an_input(name, path) for name, path in targets.items()))
         if len({os.path.realpath(path) for path in targets.values()}) < len(targets):
-            mistakes.append(f"--{' and --'.join(map(flag, targets))} must be different files.")
+            yield f"--{' and --'.join(map(flag, targets))} must be different files."
+        out: Path | None = getattr(self, "out", None)
+        if out is None or "out" in self.written:
+            return
         for name, path in self.inputs().items():
-            if out is not None and "out" not in self.written and any(within(path, out / made) for made in self.makes):
-                mistakes.append(f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it.")
-        foreign = layout.foreign_files(out, self.makes) if out is not None else []
-        mistakes += [f"--out {out} is no run, but holds {foreign[0].name}; choose another folder."] if foreign else []
-        return mistakes
+            if any(within(path, out / made) for made in self.makes):
+                yield f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it."
+        foreign = [name for name in self.makes if (out / name).exists()]
+        if foreign and not layout.is_run(out):
+            yield f"--out {out} is no run, but holds {foreign[0]}; choose another folder."
 
     def over_an_input(self, name: str, target: Path) -> str:
         """A sentence if writing to ``target``, the value of setting ``name``, would replace an input."""
@@ -67,22 +73,21 @@ class Settings:
         return ""
 
 
-def _beyond_limit(name: str, value: Any, hint: Any) -> str:
-    """A sentence about numbers outside the limit; empty if they are inside."""
-    limit = next((part for part in _metadata(hint) if isinstance(part, Limit)), None)
-    numbers = value if isinstance(value, tuple) else (value,)
+def _beyond_limit(name: str, value: Any, hint: Any) -> Iterator[str]:
+    """A sentence about numbers outside the limit."""
+    given = next((part for part in _metadata(hint) if isinstance(part, Limit)), None)
+    limit, numbers = given or Limit(), value if isinstance(value, tuple) else (value,)
     if not all(isinstance(number, int | float) for number in numbers):  # a text, a path, nothing
-        return ""
-    if not numbers and limit is not None:
-        return f"--{flag(name)} is empty; give numbers: {limit}."
-    if (limit or Limit()).admits(*numbers):
-        return ""
-    if any(not -math.inf < number < math.inf for number in numbers):
-        end = " and finite" if limit else ""
-    else:
-        end = f" and at most {HUGE:g}" if max(map(abs, numbers)) > max(HUGE, (limit or Limit()).most) else ""
-    shown = " ".join("(too long to show)" if 1e30 < abs(number) < math.inf else str(number) for number in numbers)
-    return f"--{flag(name)} {shown} must be {limit or Limit()}{end}."
+        return
+    if not numbers and given:
+        yield f"--{flag(name)} is empty; give numbers: {limit}."
+    elif not limit.admits(*numbers):
+        if any(not -math.inf < number < math.inf for number in numbers):
+            end = " and finite" if given else ""
+        else:
+            end = f" and at most {HUGE:g}" if max(map(abs, numbers)) > max(HUGE, limit.most) else ""
+        shown = " ".join("(too long to show)" if 1e30 < abs(number) < math.inf else str(number) for number in numbers)
+        yield f"--{flag(name)} {shown} must be {limit}{end}."
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
@@ -130,27 +135,25 @@ class DataSettings(Settings):
         """The data settings alone, for any stage."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(DataSettings)}
 
-    def mistakes(self) -> list[str]:
-        return super().mistakes() + self.data_mistakes()
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        yield from self.data_mistakes()
 
-    def data_mistakes(self) -> list[str]:
+    def data_mistakes(self) -> Iterator[str]:
         """One sentence for everything that is wrong with the data."""
-        paths: dict[str, Path | None] = {name: getattr(self, name) for name in _BELONGS}
-        mistakes = [
-            f"--{name} is missing; --data {self.data} needs it." for name in _NEEDED[self.data] if paths[name] is None
-        ]
-        for name, path in paths.items():
-            if path is None:
-                continue
+        given: dict[str, Path] = {name: path for name in _BELONGS if (path := getattr(self, name)) is not None}
+        for name in _NEEDED[self.data]:
+            if name not in given:
+                yield f"--{name} is missing; --data {self.data} needs it."
+        for name, path in given.items():
             if not path.exists() and (name, path) != ("tags", Path("embedded")):
-                mistakes.append(f"--{name} {path} does not exist; check the path.")
+                yield f"--{name} {path} does not exist; check the path."
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])
-                mistakes.append(f"--{name} belongs to --data {kinds}, not to --data {self.data}; change one of them.")
+                yield f"--{name} belongs to --data {kinds}, not to --data {self.data}; change one of them."
         out: Path | None = getattr(self, "out", None)
         if self.data == "folder" and self.tags is None and self.images is not None and within(out, self.images):
-            mistakes.append(f"--out {out} is inside --images {self.images}, whose folders are tags; put it elsewhere.")
-        return mistakes
+            yield f"--out {out} is inside --images {self.images}, whose folders are tags; put it elsewhere."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,15 +223,14 @@ class LoopSettings(Settings):
     restart: bool = False
     """Discard an earlier training in the same folder instead of resuming it."""
 
-    def mistakes(self) -> list[str]:
-        mistakes = super().mistakes()
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
         if self.accumulate and self.batch % self.accumulate:
-            mistakes.append(f"--batch {self.batch} cannot be split into --accumulate {self.accumulate} equal parts.")
+            yield f"--batch {self.batch} cannot be split into --accumulate {self.accumulate} equal parts."
         if self.weights is not None and not self.weights.is_file():
-            mistakes.append(f"--weights {self.weights} does not exist; check the path.")
+            yield f"--weights {self.weights} does not exist; check the path."
         if self.weights is not None and self.pretrained:
-            mistakes.append("--pretrained and --weights exclude each other; choose one.")
-        return mistakes
+            yield "--pretrained and --weights exclude each other; choose one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,9 +240,10 @@ class ShardSettings(Settings):
     shard: str | None = None
     """Only part i of n, written i/n with i from 0: run the parts on several machines."""
 
-    def mistakes(self) -> list[str]:
-        wrong = self.shard is not None and parse_shard(self.shard) is None
-        return super().mistakes() + ([f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4."] if wrong else [])
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if self.shard is not None and parse_shard(self.shard) is None:
+            yield f"--shard {self.shard} must be i/n with 0 ≤ i < n, e.g. 0/4."
 
 
 def check(settings: Settings) -> None:

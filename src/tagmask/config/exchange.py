@@ -1,29 +1,18 @@
 """Settings of what other tools read and write: exports, the backend of Label Studio, corrections."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from tagmask.config.base import DataSettings
 from tagmask.config.limits import Limit, Seed, Share
 from tagmask.config.segment import MaskSettings, check_photos
 from tagmask.pipeline import layout
 
-Format = Literal[
-    "coco",
-    "voc",
-    "voc-test",
-    "label-studio",
-    "cvat",
-    "overlays",
-    "index",
-    "ultralytics",
-    "yolo-seg",
-    "fiftyone",
-    "huggingface",
-    "xanylabeling",
-]
-FILES = ("coco", "voc-test", "label-studio", "cvat")  # the other formats are folders
+File = Literal["coco", "voc-test", "label-studio", "cvat"]
+Folder = Literal["voc", "overlays", "index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling"]
+FILES: tuple[str, ...] = get_args(File)
 SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
 
 
@@ -35,7 +24,7 @@ class ExportSettings(DataSettings):
     written = ("to", "onnx")
     out: Path
     """Folder of the run."""
-    format: Format = "coco"
+    format: Literal[File, Folder] = "coco"
     """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; the others: a folder."""
     to: Path | None = None
     """The file or folder to write."""
@@ -63,36 +52,30 @@ class ExportSettings(DataSettings):
         made = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
         return super().inputs() | {f"{name} of the run": self.out / name for name in made}
 
-    def data_mistakes(self) -> list[str]:
-        if self.onnx is not None and self.to is None:  # the network alone
-            return []
-        return check_photos(self.photos) if self.photos is not None else super().data_mistakes()
+    def data_mistakes(self) -> Iterator[str]:
+        if self.to is not None or self.onnx is None:  # not the network alone
+            yield from super().data_mistakes() if self.photos is None else check_photos(self.photos)
 
-    def mistakes(self) -> list[str]:
-        mistakes = super().mistakes()
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
         if self.to is None:
-            missing = "--to is missing; name the file or folder to write, or --onnx FILE for the network."
-            return mistakes + ([missing] if self.onnx is None else [])
+            if self.onnx is None:
+                yield "--to is missing; name the file or folder to write, or --onnx FILE for the network."
+            return
         if self.format in FILES and self.to.is_dir():
-            mistakes.append(f"--to {self.to} is a folder; --format {self.format} writes a single file: name it.")
+            yield f"--to {self.to} is a folder; --format {self.format} writes a single file: name it."
         elif self.format not in FILES and self.to.is_file():
-            mistakes.append(f"--to {self.to} is a file; --format {self.format} writes a folder: name another.")
+            yield f"--to {self.to} is a file; --format {self.format} writes a folder: name another."
         if self.format == "label-studio" and self.to.suffix.lower() == ".xml":
-            mistakes.append(
-                f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
-            )
+            yield f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
         if self.polygons and self.format != "coco":
-            mistakes.append(f"--polygons belongs to --format coco; leave it out with {self.format}.")
+            yield f"--polygons belongs to --format coco; leave it out with {self.format}."
         if self.pieces and self.format not in ("coco", "label-studio", "cvat"):
-            why = (
-                "always writes pieces"
-                if self.format in ("yolo-seg", "xanylabeling")
-                else "knows classes only, no objects"
-            )
-            mistakes.append(f"--pieces: --format {self.format} {why}; leave it out.")
+            always = self.format in ("yolo-seg", "xanylabeling")
+            why = "always writes pieces" if always else "knows classes only, no objects"
+            yield f"--pieces: --format {self.format} {why}; leave it out."
         if self.format not in SPLIT and (self.val_fraction is not None or self.split_seed):
-            mistakes.append(f"--val-fraction and --split-seed: --format {self.format} has no split; leave them out.")
-        return mistakes
+            yield f"--val-fraction and --split-seed: --format {self.format} has no split; leave them out."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +96,13 @@ class ServeSettings(MaskSettings, DataSettings):
     secret: Path | None = None
     """File with user:password, which Label Studio must then send."""
 
-    def data_mistakes(self) -> list[str]:
-        mistakes = [] if self.label_studio else ["--label-studio is missing; it is the tool that can be served."]
+    def data_mistakes(self) -> Iterator[str]:
+        if not self.label_studio:
+            yield "--label-studio is missing; it is the tool that can be served."
         if self.images is None or not self.images.is_dir():
-            mistakes.append("--images is missing or is not a folder; check the path of the photos.")
+            yield "--images is missing or is not a folder; check the path of the photos."
         if self.secret is None and self.host not in ("127.0.0.1", "localhost", "::1"):
-            mistakes.append(f"--host {self.host} is open to other machines; give --secret FILE with user:password.")
-        return mistakes
+            yield f"--host {self.host} is open to other machines; give --secret FILE with user:password."
 
 
 @dataclass(frozen=True, kw_only=True)

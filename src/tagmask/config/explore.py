@@ -1,5 +1,6 @@
 """Settings of the explorer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -30,19 +31,18 @@ class ExploreSettings(Settings):
     browser: bool = True
     """Open the page; with --no-browser only its address is printed."""
 
-    def mistakes(self) -> list[str]:
-        mistakes = super().mistakes()
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
         if (self.out is None) == (self.photo is None):
-            mistakes.append("name either a run (--out run) or a photo (tagmask explore photo.jpg --model FOLDER).")
+            yield "name either a run (--out run) or a photo (tagmask explore photo.jpg --model FOLDER)."
         if self.photo is not None and self.model is None:
-            mistakes.append("--model is missing; name the folder of a classifier, e.g. run/1_classifier.")
+            yield "--model is missing; name the folder of a classifier, e.g. run/1_classifier."
         if self.photo is None and (self.model is not None or self.tags is not None):
-            mistakes.append("--model and --tags belong to a single photo; a run has its own.")
+            yield "--model and --tags belong to a single photo; a run has its own."
         if self.photo is not None and self.against is not None:
-            mistakes.append("--against belongs to a run; leave it out with a photo.")
+            yield "--against belongs to a run; leave it out with a photo."
         for name, folder in (("out", self.out), ("against", self.against)):
             if folder is not None and not folder.exists():
-                mistakes.append(f"--{name} {folder} does not exist; check the path.")
+                yield f"--{name} {folder} does not exist; check the path."
             elif folder is not None and not (folder / layout.CONFIG).is_file():
-                mistakes.append(f"--{name} {folder} is no run (it has no {layout.CONFIG}); check the path.")
-        return mistakes
+                yield f"--{name} {folder} is no run (it has no {layout.CONFIG}); check the path."

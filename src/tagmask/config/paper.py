@@ -1,7 +1,7 @@
 """Settings of the paper's tables and figures: the data, what to score on, and a section for each stage."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,27 +66,27 @@ class PaperTop(ShardSettings, DataSettings):
         values = self.data_settings()
         if self.data == "voc" and self.split == "train_aug":
             values["split"] = "train"
-        values |= {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
-        if self.data == "scenes":
-            values["count"] = SCENES_SCORED if self.score_count is None else self.score_count
-            values["scene_seed"] = self.scene_seed + 1 if self.score_scene_seed is None else self.score_scene_seed
-        return values
+        elif self.data == "scenes":
+            values |= {"count": SCENES_SCORED, "scene_seed": self.scene_seed + 1}
+        given = {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
+        return values | given
 
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings(Sections, PaperTop):
     """One table or figure of the paper, ours beside theirs; stages write into folders of the cache."""
 
-    def mistakes(self) -> list[str]:
-        mistakes = self.run(self.out).mistakes()
-        mistakes += [mistake for mistake in super().mistakes() if mistake not in mistakes]
+    def _mistakes(self) -> Iterator[str]:
+        told = self.run(self.out).mistakes()
+        told += [mistake for mistake in super()._mistakes() if mistake not in told]
+        yield from told
         for name, kinds in BELONGS.items():
             if getattr(self, name) is not None and self.data not in kinds:
-                mistakes.append(f"--{flag(name)} belongs to --data {' or '.join(kinds)}; leave it out.")
+                yield f"--{flag(name)} belongs to --data {' or '.join(kinds)}; leave it out."
         if self.scores is not None and not self.scores.exists():
-            mistakes.append(f"--scores {self.scores} does not exist; check the path.")
+            yield f"--scores {self.scores} does not exist; check the path."
         scored = DataSettings(**self.score_data()).data_mistakes()
-        return mistakes + [mistake.replace("--", "--score-", 1) for mistake in scored if mistake not in mistakes]
+        yield from (mistake.replace("--", "--score-", 1) for mistake in scored if mistake not in told)
 
     def run(self, out: Path, place: int = 0, changes: Mapping[str, Any] | None = None) -> RunSettings:
         """The settings of the run in ``out``: the ``place``-th random seed, the training changed by ``changes``."""

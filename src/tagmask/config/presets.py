@@ -19,50 +19,25 @@ def _with(base: Preset, **changes: Section) -> Preset:
     return {**base, **{name: {**base.get(name, {}), **values} for name, values in changes.items()}}
 
 
+# fmt: off
 _SCENES: Preset = {
     "run": {"data": "scenes", "count": 4000},
     "train": {
-        "backbone": "tagmask_tiny",
-        "pretrained": True,
-        "optimizer": "adamw",
-        "lr": 1e-3,
-        "weight_decay": 0.02,
-        "warmup": 50,
-        "batch": 32,
-        "steps": 380,
-        "size": 64,
-        "crop_scale": 0.8,
+        "backbone": "tagmask_tiny", "pretrained": True, "size": 64, "crop_scale": 0.8, "alpha": 5.0, "beta": 5.0,
+        "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.02, "warmup": 50, "batch": 32, "steps": 380,
         "val_every": 4.0,
-        "alpha": 5.0,
-        "beta": 5.0,
     },
     "seeds": {"affinity_blocks": (0, 1)},  # those whose affinity is object-like in this backbone
     "pseudo": {
         "affinity_blocks": (0, 1),
         "affinity": {
-            "backbone": "test_resnet",
-            "optimizer": "adamw",
-            "lr": 2e-3,
-            "head_lr": 1.0,
-            "weight_decay": 0.02,
-            "warmup": 10,
-            "steps": 150,
-            "size": 96,
-            "jitter": 0.1,
+            "backbone": "test_resnet", "size": 96, "jitter": 0.1,
+            "optimizer": "adamw", "lr": 2e-3, "head_lr": 1.0, "weight_decay": 0.02, "warmup": 10, "steps": 150,
         },
     },
     "segment": {  # two minutes on one core
-        "backbone": "test_resnet",
-        "optimizer": "adamw",
-        "lr": 5e-3,
-        "weight_decay": 0.01,
-        "head_lr": 1.0,
-        "warmup": 20,
-        "size": 65,
-        "scales": (0.75, 1.25),
-        "batch": 16,
-        "steps": 500,
-        "workers": 1,
+        "backbone": "test_resnet", "size": 65, "scales": (0.75, 1.25), "workers": 1,
+        "optimizer": "adamw", "lr": 5e-3, "head_lr": 1.0, "weight_decay": 0.01, "warmup": 20, "batch": 16, "steps": 500,
     },
     "predict": {"scales": (1.0,)},
 }
@@ -76,19 +51,9 @@ _VOC: Preset = {
 _OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are frozen, and their tokens are kept
     "run": {"data": "folder"},
     "train": {
-        "backbone": "vit_small_patch14_reg4_dinov2",
-        "pretrained": True,
-        "freeze": 8,
-        "fixed_views": True,
-        "size": 280,
-        "optimizer": "adamw",
-        "lr": 2e-4,
-        "head_lr": 10.0,
-        "weight_decay": 0.02,
-        "warmup": 10,
-        "batch": 8,
-        "epochs": 6.0,
-        "val_every": 3.0,
+        "backbone": "vit_small_patch14_reg4_dinov2", "pretrained": True, "freeze": 8, "fixed_views": True, "size": 280,
+        "optimizer": "adamw", "lr": 2e-4, "head_lr": 10.0, "weight_decay": 0.02, "warmup": 10, "batch": 8,
+        "epochs": 6.0, "val_every": 3.0,
     },
     # better than ACR's maps on photos: docs/own-photos.md
     "seeds": {"method": "weighted", "affinity_steps": 2, "affinity_blocks": (6, 11)},
@@ -99,73 +64,30 @@ _OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are fro
 _VOC_PAPER: Preset = {
     "run": {"data": "voc", "split": "train_aug"},
     "train": {
-        "backbone": "vit_base_r50_s16_384",
-        "pretrained": True,
-        "size": 384,
-        "long_side": (345, 438),
-        "epochs": 15.0,
-        "batch": 4,
-        "optimizer": "sgd",
-        "lr": 0.01,
-        "weight_decay": 5e-4,
-        "momentum": 0.9,
-        "power": 0.9,
-        "alpha": 100.0,
-        "beta": 100.0,
-        "alpha_absolute": True,
-        "view": "hflip",
-        "distance": "l1",
-        "val_fraction": 0.0,
+        "backbone": "vit_base_r50_s16_384", "pretrained": True, "size": 384, "long_side": (345, 438),
+        "optimizer": "sgd", "lr": 0.01, "weight_decay": 5e-4, "momentum": 0.9, "power": 0.9, "batch": 4, "epochs": 15.0,
+        "alpha": 100.0, "beta": 100.0, "alpha_absolute": True, "view": "hflip", "distance": "l1", "val_fraction": 0.0,
     },
     "seeds": {"layers": 2, "transpose": True, "size": 384, "shape": "square", "scales": (1.0,), "flip": True},
     "pseudo": {
-        "method": "walk",
-        "maps": "refined",
-        "alpha_low": 1.0,
-        "alpha_high": 12.0,
-        "steps": 64,
-        "beta": 36.0,
-        "background": 0.55,
-        "stretch": False,
-        "crf": False,
+        "method": "walk", "maps": "refined", "alpha_low": 1.0, "alpha_high": 12.0, "steps": 64, "beta": 36.0,
+        "background": 0.55, "stretch": False, "crf": False,
         "affinity": {
             "backbone": "resnet50",  # theirs is a ResNet-38, of which there are no published weights in timm
-            "pretrained": True,
-            "epochs": 5.0,
-            "batch": 8,
-            "lr": 0.01,
-            "head_lr": 10.0,
-            "size": 448,
-            "radius": 5.0,
+            "pretrained": True, "size": 448, "radius": 5.0, "lr": 0.01, "head_lr": 10.0, "batch": 8, "epochs": 5.0,
         },
     },
     "segment": {
-        "backbone": "resnet101",
-        "pretrained": True,
-        "freeze_norm": True,
-        "multi_scale": True,
-        "size": 321,
-        "scales": (0.5, 1.5),
-        "batch": 10,
-        "lr": 2.5e-4,
-        "head_lr": 10.0,
-        "steps": 20_000,
-        "val_fraction": 0.0,
+        "backbone": "resnet101", "pretrained": True, "freeze_norm": True, "multi_scale": True, "size": 321,
+        "scales": (0.5, 1.5), "lr": 2.5e-4, "head_lr": 10.0, "batch": 10, "steps": 20_000, "val_fraction": 0.0,
     },
     "predict": {"scales": (0.5, 0.75, 1.0, 1.25, 1.5), "flip": True, "crf": True},
     "paper": {"mct_recipe": True},
 }
 MCT_RECIPE: Section = {  # MCTformer's own training
-    "optimizer": "adamw",
-    "lr": 5e-4 * 64 / 512,
-    "weight_decay": 0.05,
-    "schedule": "cosine",
+    "optimizer": "adamw", "lr": 5e-4 * 64 / 512, "weight_decay": 0.05, "schedule": "cosine",
     "warmup": 827,  # five epochs of VOC
-    "epochs": 60.0,
-    "batch": 64,
-    "crop_scale": 0.08,
-    "drop_path": 0.1,
-    "augment": "rand",
+    "epochs": 60.0, "batch": 64, "crop_scale": 0.08, "drop_path": 0.1, "augment": "rand",
 }
 PRESETS: Mapping[str, Preset] = {
     "scenes": _SCENES,
@@ -186,15 +108,8 @@ PRESETS: Mapping[str, Preset] = {
     "voc-mct-paper": {
         **_VOC_PAPER,
         "train": {
-            "kind": "mct",
-            "backbone": "deit_small_patch16_224",
-            "pretrained": True,
-            "size": 224,
-            "alpha": 0.0,
-            "beta": 0.0,
-            "alpha_absolute": True,
-            "val_fraction": 0.0,
-            **MCT_RECIPE,
+            "kind": "mct", "backbone": "deit_small_patch16_224", "pretrained": True, "size": 224,
+            "alpha": 0.0, "beta": 0.0, "alpha_absolute": True, "val_fraction": 0.0, **MCT_RECIPE,
         },
         "seeds": {"layers": 3, "size": 224, "scales": (1.0,), "flip": True},
     },
@@ -203,6 +118,7 @@ PRESETS: Mapping[str, Preset] = {
         _OWN_PHOTOS, train={"backbone": "vit_base_patch14_reg4_dinov2", "size": 392}, segment={"size": 518}
     ),
 }
+# fmt: on
 
 
 def find_preset(name: str) -> Preset:

@@ -1,5 +1,6 @@
 """Settings of the pseudo-label stage, and of AffinityNet, which one of its routes trains."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -86,21 +87,18 @@ class PseudoSettings(ShardSettings, DataSettings):
     restart: bool = False
     """Discard earlier labels and make all of them; walk: the regions and the network too."""
 
-    def mistakes(self) -> list[str]:
-        mistakes = super().mistakes()
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
         if self.method == "walk":
-            mistakes += [f"affinity: {mistake}" for mistake in self.affinity.mistakes()]
+            yield from (f"affinity: {mistake}" for mistake in self.affinity.mistakes())
         if self.background is not None and self.background_power is not None:
-            mistakes.append("--background and --background-power exclude each other; choose one.")
+            yield "--background and --background-power exclude each other; choose one."
         if self.background_power is not None and self.stretch:
-            mistakes.append("--stretch changes the maps but not a background that walks along; leave out one of them.")
+            yield "--stretch changes the maps but not a background that walks along; leave out one of them."
         if not self.alpha_low < self.alpha_high:
-            mistakes.append(f"--alpha-low {self.alpha_low} must be below --alpha-high {self.alpha_high}.")
+            yield f"--alpha-low {self.alpha_low} must be below --alpha-high {self.alpha_high}."
         if self.unsure and self.method == "crf" and self.source() == "plain":
-            mistakes.append(
-                "--unsure compares with labels of plain maps, just what --method crf --maps plain makes; leave it out."
-            )
-        return mistakes
+            yield "--unsure compares with labels of plain maps, as --method crf --maps plain makes; leave it out."
 
     def stretches(self) -> bool:
         """Whether maps are stretched after the walk."""

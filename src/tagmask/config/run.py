@@ -1,7 +1,7 @@
 """Settings of a whole run: the data once, and a section for each stage."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from tagmask.config.toml import read_toml, read_values, write_section
 from tagmask.config.train import TrainSettings
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
-from tagmask.pipeline.layout import CONFIG
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
 KEPT = ("tokens", "tokens_limit")  # settings of kept tokens, of the whole run
@@ -23,14 +22,12 @@ SECTIONS: Mapping[str, type[Any]] = {
     kind.section: kind for kind in (TrainSettings, SeedSettings, PseudoSettings, SegmentSettings, PredictSettings)
 }
 NOT_IN_A_RUN = {  # setting of a stage: what to do instead
-    "out": "give --out once, for the whole run",
     "restart": "use --restart for the whole run, or delete the folder of the stage",
     "shard": "run the stages one by one to share them out",
     "model": "a run uses its own networks",
     "pseudo": "a run uses its own pseudo labels",
     "photos": "predict other photos with `tagmask predict` after the run",
-    "tokens": "give --tokens once, for the whole run",
-    "tokens_limit": "give --tokens-limit once, for the whole run",
+    **{name: f"give --{flag(name)} once, for the whole run" for name in ("out", *KEPT, *DATA)},
 }
 _NOWHERE = Path()  # stages write into the folder of the run
 
@@ -67,36 +64,28 @@ class Sections:
 class RunSettings(Sections, RunTop):
     """From images and tags to masks."""
 
-    def mistakes(self) -> list[str]:
-        of_the_run = super().mistakes()
-        mistakes = list(of_the_run)
+    def _mistakes(self) -> Iterator[str]:
+        of_the_run = list(super()._mistakes())
+        yield from of_the_run
         for name in SECTIONS:
-            mistakes += self._misplaced(name)
-            mistakes += [
-                f"{name}: {mistake}" for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run
-            ]
+            yield from self._misplaced(name)
+            its_own = (mistake for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run)
+            yield from (f"{name}: {mistake}" for mistake in its_own)
         if self.train.kind == "mct" and (self.seeds.method != "acr" or self.seeds.centre):
-            mistakes.append(
-                "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
-            )
-        return mistakes
+            yield "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
 
     def for_stage(self, name: str) -> Any:
         """The section of a stage, with the run's data and folder."""
-        changes: dict[str, Any] = {"out": self.out, **self.data_settings()}
         section = getattr(self, name)
-        changes |= {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
-        return dataclasses.replace(section, **changes)
+        kept = {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
+        return dataclasses.replace(section, out=self.out, **kept, **self.data_settings())
 
-    def _misplaced(self, name: str) -> list[str]:
+    def _misplaced(self, name: str) -> Iterator[str]:
         """Settings of a stage that belong to the run."""
         section, default = getattr(self, name), SECTIONS[name](out=_NOWHERE)
-        remedies = NOT_IN_A_RUN | {key: f"give --{flag(key)} once, for the whole run" for key in DATA}
-        return [
-            f"--{name}.{flag(key)} has no place in a run; {remedy}."
-            for key, remedy in remedies.items()
-            if getattr(section, key, None) != getattr(default, key, None)
-        ]
+        for key, remedy in NOT_IN_A_RUN.items():
+            if getattr(section, key, None) != getattr(default, key, None):
+                yield f"--{name}.{flag(key)} has no place in a run; {remedy}."
 
 
 def run_values(preset: str | None, config: Path | None) -> dict[str, Any]:
@@ -142,7 +131,7 @@ def _sections_of(config: Path) -> Preset:
 
 def write_config(settings: RunSettings, path: Path | None = None) -> None:
     """Put every setting of the run into its config.toml, or another file."""
-    path = path or settings.out / CONFIG
+    path = path or settings.out / layout.CONFIG
     kept = {key: getattr(settings, key) for key in KEPT}
     write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()))
     for name in SECTIONS:

@@ -1,5 +1,6 @@
 """Settings of localisation maps, and of the scores and the report of a run."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,19 +45,15 @@ class MapSettings(Settings):
     batch: Images = 16
     """Images of equal shape that go through the network together."""
 
-    def mistakes(self) -> list[str]:
-        mistakes = super().mistakes()
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        about, leave_out = "is about the class gradients of --method acr", f"leave it out with {self.method}."
         if self.centre and self.method != "acr":
-            mistakes.append(f"--centre is about the class gradients of --method acr; leave it out with {self.method}.")
+            yield f"--centre {about}; {leave_out}"
         if self.layers and self.method not in ("acr", "weighted"):
-            mistakes.append(
-                f"--layers is about the class gradients of --method acr and weighted; leave it out with {self.method}."
-            )
+            yield f"--layers {about} and weighted; {leave_out}"
         if self.affinity_steps > 1 and self.propagation:
-            mistakes.append(
-                f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one."
-            )
-        return mistakes
+            yield f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one."
 
 
 @dataclass(frozen=True, kw_only=True)

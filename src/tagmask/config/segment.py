@@ -1,23 +1,12 @@
 """Settings of the segmentation network and its predictions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask.config.base import DataSettings, LoopSettings, Settings, ShardSettings, TokenSettings, within
-from tagmask.config.limits import (
-    Count,
-    Device,
-    Images,
-    Limit,
-    NonNegative,
-    Positive,
-    Processes,
-    Scales,
-    Share,
-    Side,
-    Whole,
-)
+from tagmask.config.limits import Count, Device, Images, Limit, NonNegative, Positive, Processes, Scales, Share, Side
 from tagmask.pipeline import layout
 
 HALO = 256  # pixels seen around a tile
@@ -40,7 +29,7 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     seconds. Of the training's settings a head has --lr (e.g. 1e-3), --weight-decay (0.01), --steps (600) and --seed."""
     model: Path | None = None
     """head: folder of the classifier; default: 1_classifier of the run."""
-    head_blocks: tuple[Whole, ...] = (8, 11)
+    head_blocks: Annotated[tuple[int, ...], Limit(least=0)] = (8, 11)
     """head: the blocks, counted from 0, whose tokens are read."""
     rounds: Annotated[int, Limit(least=0, most=100)] = 1
     """head: how often it learns again from its own answers, told the tags."""
@@ -65,9 +54,10 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     head_lr: NonNegative = 10.0
     steps: Count | None = 20_000
 
-    def mistakes(self) -> list[str]:
-        needs = self.net == "head" and self.steps is None
-        return super().mistakes() + (["--net head counts steps, not epochs; give --steps, e.g. 600."] if needs else [])
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if self.net == "head" and self.steps is None:
+            yield "--net head counts steps, not epochs; give --steps, e.g. 600."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,15 +105,12 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     restart: bool = False
     """Discard earlier masks and make all of them."""
 
-    def data_mistakes(self) -> list[str]:
-        if self.photos is None:
-            return super().data_mistakes()
-        mistakes = check_photos(self.photos)
-        if not mistakes and within(self.out, self.photos):
-            mistakes.append(
-                f"--out {self.out} is inside --photos {self.photos}, and would be read as photos; put it elsewhere."
-            )
-        return mistakes + (["--photos have no tags; leave out --use-tags."] if self.use_tags else [])
+    def data_mistakes(self) -> Iterator[str]:
+        yield from super().data_mistakes() if self.photos is None else check_photos(self.photos)
+        if self.photos is not None and self.photos.is_dir() and within(self.out, self.photos):
+            yield f"--out {self.out} is inside --photos {self.photos}, and would be read as photos; put it elsewhere."
+        if self.photos is not None and self.use_tags:
+            yield "--photos have no tags; leave out --use-tags."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +131,7 @@ class PredictPhotoSettings(MaskSettings):
     """Write the mask here (palette PNG)."""
 
 
-def check_photos(photos: Path) -> list[str]:
+def check_photos(photos: Path) -> Iterator[str]:
     """A sentence if ``photos`` is not a folder."""
-    return [] if photos.is_dir() else [f"--photos {photos} is not a folder; check the path."]
+    if not photos.is_dir():
+        yield f"--photos {photos} is not a folder; check the path."

@@ -1,5 +1,6 @@
 """Settings of the classifier's training."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -57,18 +58,17 @@ class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
     val_split: str | None = None
     """voc: the list to validate on."""
 
-    def mistakes(self) -> list[str]:
+    def _mistakes(self) -> Iterator[str]:
         from tagmask.acr.views import parse_view
 
-        mistakes = super().mistakes()
+        yield from super()._mistakes()
         try:
             parse_view(self.view, 16)
         except ValueError as error:
-            mistakes.append(f"--view {self.view}: {error}.")
+            yield f"--view {self.view}: {error}."
         if self.fixed_views and (self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path):
-            mistakes.append("--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path.")
+            yield "--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path."
         if self.head_first and not self.fixed_views:
-            mistakes.append("--head-first fits the head to kept tokens; add --fixed-views and --freeze.")
+            yield "--head-first fits the head to kept tokens; add --fixed-views and --freeze."
         if self.val_split is not None and self.data != "voc":
-            mistakes.append(f"--val-split belongs to --data voc; with --data {self.data} use --val-fraction.")
-        return mistakes
+            yield f"--val-split belongs to --data voc; with --data {self.data} use --val-fraction."

@@ -7,8 +7,6 @@ As in the authors' code, and unlike the paper's equations, a pixel counts as its
 approximated on a permutohedral lattice. Up to rounding, labels agree with that code (pydensecrf).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -34,7 +32,7 @@ class CrfSettings:
     bilateral_weight: float = 10.0
     device: str | None = None  # of torch, for the iterations, e.g. "cuda"; None: scipy on the CPU
 
-    def at_scale(self, factor: float) -> CrfSettings:
+    def at_scale(self, factor: float) -> "CrfSettings":
         """The same reach on an image that is resized by ``factor``."""
         return replace(self, gaussian_sxy=self.gaussian_sxy * factor, bilateral_sxy=self.bilateral_sxy * factor)
 
@@ -64,9 +62,7 @@ PRESETS = {"labels": LABELS, "seeds": SEEDS, "segmentation": SEGMENTATION, "fine
 
 
 def dense_crf(
-    image: npt.NDArray[np.uint8],
-    probabilities: npt.NDArray[np.floating],
-    settings: CrfSettings = SEEDS,
+    image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating], settings: CrfSettings = SEEDS
 ) -> Floats:
     """Probabilities (K, H, W) of K labels, sharpened along the edges of the image (H, W, 3), or (H, W) if grey.
 

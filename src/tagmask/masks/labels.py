@@ -40,10 +40,7 @@ def confident_regions(
     check_maps(image, classes, maps)
     gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
     strict, lenient = (_winners(image, classes, _with_background(maps, gap**power), crf) for power in (low, high))
-    sure = np.full(gap.shape, UNSURE, np.uint8)
-    sure[(strict > 0) & (lenient > 0)] = strict[(strict > 0) & (lenient > 0)]
-    sure[(strict == 0) & (lenient == 0)] = 0
-    return sure
+    return np.where((strict > 0) == (lenient > 0), strict, np.uint8(UNSURE))
 
 
 def label_pixels(

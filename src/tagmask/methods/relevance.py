@@ -10,7 +10,6 @@ the attention of the first.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from tagmask.acr.attention import ReplaceAttention, probabilities, replaced_forwards
-from tagmask.acr.gradients import Network, check_head, evaluating, frozen, one_hot
+from tagmask.acr.gradients import Network, check_head, evaluating, frozen, one_hot, up_to_attention
 
 _AT_ONCE = {"cpu": 1, "other": 8}  # images whose activations are kept at a time
 
@@ -40,10 +39,6 @@ def relevance(model: Network, images: Tensor, classes: Tensor, wanted: range) ->
 def carry(row: Tensor, attention: Tensor, gradients: Tensor) -> Tensor:
     """r + r Ā of a row (B, 1, N), attention (B, heads, T, N) of the first T tokens and its gradients."""
     return row + row[..., : attention.shape[-2]] @ (gradients * attention).relu().mean(dim=1)
-
-
-class _ReachedAttention(Exception):
-    """The last block is left where its attention begins."""
 
 
 class _Relevance:
@@ -75,41 +70,26 @@ class _Relevance:
 
     def through(self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """A block before the last."""
-        with ReplaceAttention(partial(self.attend, i)):
+
+        def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Any:
+            keep = i in self.wanted
+            return _Attend.apply(self.start, query, key, value, attn_mask, self, keep)  # type: ignore[no-untyped-call]
+
+        with ReplaceAttention(attend):
             return forward(tokens, **options)
 
     def last(self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """The last block, for the tokens (b, T, D) that the head reads."""
-        reached: list[Tensor] = []
-        bias: Tensor | None = None
-
-        def stop(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Tensor:
-            nonlocal bias
-            reached.extend((query, key, value))
-            bias = attn_mask
-            raise _ReachedAttention
-
-        with ReplaceAttention(stop), suppress(_ReachedAttention):
-            forward(tokens, **options)
-        query, key, value = reached  # (b, heads, N, d)
+        block = up_to_attention(forward, tokens, options)
+        query, key = block.query, block.key
         if i in self.wanted:
-            self.means.append(probabilities(query, key, None, bias).detach().mean(1))
+            self.means.append(probabilities(query, key, None, block.bias).detach().mean(1))
         self.row = key.new_empty(len(key), 1, key.shape[-2])
         places = 1 if getattr(self.model.vit, "head_dist", None) is None else 2
-        asking, some = query[:, :, :places], None if bias is None else bias[..., :places, :]
-        mixed = _Attend.apply(self.start, asking, key, value, some, self, False)  # type: ignore[no-untyped-call]
-        options.pop("rope", None)  # prefix tokens are not turned
-        with ReplaceAttention(lambda *_, **__: mixed):
-            return forward(tokens[:, :places], **options)
-
-    def attend(
-        self, i: int, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
-    ) -> Tensor:
-        """The attention of block ``i``."""
-        mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-            self.start, query, key, value, attn_mask, self, i in self.wanted
+        mixed = _Attend.apply(  # type: ignore[no-untyped-call]
+            self.start, query[:, :, :places], key, block.value, block.bias_of(slice(places)), self, False
         )
-        return mixed
+        return block.of_class_tokens(tokens[:, :places], lambda *_, **__: mixed)
 
 
 class _Attend(torch.autograd.Function):

@@ -6,14 +6,16 @@ everything kept. It is not frugal: attention per head and its gradient per class
 image. For class gradients of the last blocks alone ``tagmask.acr.gradients.class_rows`` is far cheaper.
 """
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tagmask.acr.attention import record_attention
-from tagmask.acr.gradients import Network, attend_from_here, check_head, evaluating, frozen, one_hot
+from tagmask.acr.attention import attend_per_head, record_attention
+from tagmask.acr.gradients import Network, check_head, evaluating, frozen, one_hot
 
 
 @dataclass
@@ -51,20 +53,11 @@ def token_gradients(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """Tokens (B, N, D) entering the last block, ∂ logit / ∂ tokens (B, K, N, D) and Ā of ``blocks``."""
     check_head(model)
-    entering: list[Tensor] = []
-
-    def keep(_block: Any, inputs: tuple[Tensor, ...]) -> None:
-        entering.append(inputs[0].requires_grad_())  # the graph starts here
-
-    hook = model.blocks[-1].register_forward_pre_hook(keep)
-    try:
-        with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
-            with record_attention([model.blocks[i] for i in blocks]) as means:
-                logits = model.vit(images)  # (B, C)
-            scores = (one_hot(classes, logits) * logits.unsqueeze(1)).sum((0, 2))  # (K,)
-            gradients = [torch.autograd.grad(score, entering[0], retain_graph=True)[0] for score in scores]
-    finally:
-        hook.remove()
+    with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
+        with _last_block(model) as entering, record_attention([model.blocks[i] for i in blocks]) as means:
+            logits = model.vit(images)  # (B, C)
+        scores = (one_hot(classes, logits) * logits.unsqueeze(1)).sum((0, 2))  # (K,)
+        gradients = [torch.autograd.grad(score, entering[0], retain_graph=True)[0] for score in scores]
     attention = [model.without_extra_tokens(mean.detach()) for mean in means]
     return entering[0].detach(), torch.stack(gradients, dim=1), attention
 
@@ -81,16 +74,13 @@ def block_gradients(model: Network, images: Tensor, classes: Tensor) -> tuple[li
         leaving.append(tokens)
         return tokens.detach()
 
-    hooks = [block.register_forward_hook(cut) for block in model.blocks]
-    try:
-        with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
-            with record_attention(model.blocks, attend_from_here) as heads:
-                model.vit.forward_features(images)
-            logits = [model.vit.forward_head(model.vit.norm(tokens)) for tokens in leaving]  # (B, C) each
-            gradients = [_class_gradients(y, classes, [head])[0] for y, head in zip(logits, heads, strict=True)]
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
+        with ExitStack() as hooks, record_attention(model.blocks, attend_per_head) as heads:
+            for block in model.blocks:
+                hooks.enter_context(block.register_forward_hook(cut))
+            model.vit.forward_features(images)
+        logits = [model.vit.forward_head(model.vit.norm(tokens)) for tokens in leaving]  # (B, C) each
+        gradients = [_class_gradients(y, classes, [head])[0] for y, head in zip(logits, heads, strict=True)]
     return [head.detach().mean(dim=1) for head in heads], gradients
 
 
@@ -100,22 +90,14 @@ def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool
     Without ``gradients`` there is no backward pass, and those of the trace are empty (K = 0).
     """
     check_head(model)
-    vit, entering = model.vit, list[Tensor]()
-
-    def keep(_block: Any, inputs: tuple[Tensor, ...]) -> None:
-        entering.append(inputs[0] if inputs[0].requires_grad else inputs[0].requires_grad_())
-
-    hook = model.blocks[-1].register_forward_pre_hook(keep)
-    try:
-        with evaluating(vit), frozen(vit), torch.inference_mode(False):
-            with torch.set_grad_enabled(gradients), record_attention(model.blocks, attend_from_here) as heads:
-                normed = vit.forward_features(images)  # (B, N, D)
-                logits = vit.forward_head(normed)  # (B, C)
-            features = vit.fc_norm(normed[:, model.prefix :])  # (B, n, D)
-            chosen = classes if gradients else classes[:, :0]
-            *head_gradients, token_gradients = _class_gradients(logits, chosen, [*heads, *entering])
-    finally:
-        hook.remove()
+    vit = model.vit
+    with evaluating(vit), frozen(vit), torch.inference_mode(False), _last_block(model) as entering:
+        with torch.set_grad_enabled(gradients), record_attention(model.blocks, attend_per_head) as heads:
+            normed = vit.forward_features(images)  # (B, N, D)
+            logits = vit.forward_head(normed)  # (B, C)
+        features = vit.fc_norm(normed[:, model.prefix :])  # (B, n, D)
+        chosen = classes if gradients else classes[:, :0]
+        *head_gradients, token_gradients = _class_gradients(logits, chosen, [*heads, *entering])
     return Trace(
         logits=logits.detach(),
         attention=[head.detach() for head in heads],
@@ -125,6 +107,18 @@ def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool
         features=features.detach(),
         weight=head_weight(model),
     )
+
+
+@contextmanager
+def _last_block(model: Network) -> Iterator[list[Tensor]]:
+    """The list gets the tokens that enter the last block within; a graph starts there if there is none yet."""
+    entering: list[Tensor] = []
+
+    def keep(_block: Any, inputs: tuple[Tensor, ...]) -> None:
+        entering.append(inputs[0].requires_grad_())
+
+    with model.blocks[-1].register_forward_pre_hook(keep):
+        yield entering
 
 
 def _class_gradients(logits: Tensor, classes: Tensor, sources: list[Tensor]) -> list[Tensor]:

@@ -1,6 +1,5 @@
 """Every file and folder name of a run, once for the whole package."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 CONFIG = "config.toml"
@@ -34,10 +33,9 @@ DONE = "done.json"
 MADE_BY = "made_by.json"
 
 
-def foreign_files(out: Path, names: Iterable[str]) -> list[Path]:
-    """Of the files that a stage writes into the folder ``out`` itself, those there, if it is not a run's folder."""
-    is_run = (out / CONFIG).is_file() or any((out / folder).is_dir() for folder in FOLDERS)
-    return [] if is_run else [out / name for name in names if (out / name).exists()]
+def is_run(out: Path) -> bool:
+    """Whether ``out`` is the folder of a run."""
+    return (out / CONFIG).is_file() or any((out / folder).is_dir() for folder in FOLDERS)
 
 
 def seed_file(folder: Path, name: str) -> Path:

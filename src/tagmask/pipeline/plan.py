@@ -5,6 +5,7 @@ Times come from the log of a training that is resumed, otherwise from one step o
 
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,10 @@ from tagmask.stages.timing import Probe, probe
 from tagmask.training.checkpoint import read_state
 from tagmask.training.loop import total_steps
 
-_STATES = {"new": "to do", "resume": "resume", "redo": "redo"}
-
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
     """One line per stage: its state, how much is left, how long it will take."""
-    waiting = _to_do(statuses)
+    waiting = tuple(dropwhile(lambda name: statuses[name].state == "done", statuses))  # from the first
     amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
     example = probe(settings, catalog) if settings.estimate else None
     rates = _rates(settings, waiting, example) if example else {}
@@ -51,20 +50,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
-def _to_do(statuses: Mapping[str, Status]) -> tuple[str, ...]:
-    """The first stage that is not done, and all after it."""
-    names = list(statuses)
-    first = next((place for place, name in enumerate(names) if statuses[name].state != "done"), len(names))
-    return tuple(names[first:])
-
-
 def _state(status: Status, waiting: bool) -> str:
     if not waiting:
         return "done, nothing has changed"
     if status.state == "done":
         return "redo if its inputs change"
     more = f" and {len(status.why) - 1} more" if len(status.why) > 1 else ""
-    return _STATES[status.state] + (f": {status.why[0]}{more}" if status.why else "")
+    state = "to do" if status.state == "new" else status.state
+    return state + (f": {status.why[0]}{more}" if status.why else "")
 
 
 def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -> int:

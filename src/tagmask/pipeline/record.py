@@ -45,8 +45,6 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
     "low": ("alpha_low",),
     "high": ("alpha_high",),
 }
-
-
 _BESIDE = {  # files that belong to the products of a stage; the others have notes
     layout.MODEL: (layout.MODEL_CONFIG, f"{layout.BEST}/{layout.MODEL}", f"{layout.BEST}/{layout.MODEL_CONFIG}"),
     layout.SCORES: (layout.CURVE,),
@@ -64,7 +62,7 @@ def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: I
         last = name.rpartition(".")[2]
         if last == "weights":
             parts[f"{INPUT}file of {name}"] = file_digest(Path(value))
-        elif name not in DATA and last not in NO_DIFFERENCE and not name.startswith(tuple(unused)):
+        elif last not in NO_DIFFERENCE and not name.startswith(tuple(unused)):
             parts[name] = value
     return parts | {f"{INPUT}{title}": _digest_of(path) for title, path in (inputs or {}).items()}
 
@@ -97,9 +95,8 @@ def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
     """A clause for everything that has changed: inputs by name, settings with both values."""
     before = _with_names_of_today(before, now)
-    names = [*now, *(name for name in before if name not in now)]
     clauses = []
-    for name in names:
+    for name in {**now, **before}:
         if name.startswith(CONTENTS) and name not in before:
             continue
         old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
@@ -171,10 +168,7 @@ class Record:
         return files_of(self.folder, self.products)
 
     def contents(self) -> str:
-        """A hash of the content of what is there.
-
-        Of gigabytes it is the one in done.json, as long as no file is younger than that note.
-        """
+        """A hash of the content of what is there; of gigabytes the one in done.json, if no file is younger."""
         patterns = (self.products, *_BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND)))
         files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
         stats = [file.stat() for file in files]

@@ -8,7 +8,7 @@ is made from it.
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,25 +120,27 @@ def do_stage(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
         return False
     state = "" if status.state == "new" else f": {status.state}"
     print(title + state + (f" ({shorten(status.why)})" if status.why else ""), flush=True)
-    record.sweep()
-    if status.state == "redo":
-        record.discard()
     parts, began = inputs.parts(row), time.monotonic()
     walk = row.name == "pseudo" and settings.method == "walk"
-    with _affinity_net(inputs.settings, parts) if walk else nullcontext():
-        record.begin({**parts, **places(settings)})
-        with _or_as_before(record):
-            summary = row.run(settings, inputs.catalog).summary()
-    record.finish(parts)
-    record.clean()
+    network = _affinity_net(inputs.settings, parts) if walk else nullcontext()
+    with _noted(record, status, parts, places(settings)), network:
+        summary = row.run(settings, inputs.catalog).summary()
     inputs.forget(row)
     tqdm.write("\n".join(f"  {line}" for line in [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]))
     return True
 
 
 @contextmanager
-def _or_as_before(record: Record) -> Iterator[None]:
-    """If a redo fails, take back what it was to replace; one that is stopped or lacks disk space resumes later."""
+def _noted(record: Record, status: Status, parts: Parts, where: Parts) -> Iterator[None]:
+    """Note what is begun, and what is done; a redo first moves aside what it is to replace.
+
+    If it fails, that is taken back; a redo that is stopped or lacks disk space resumes later.
+    """
+    record.sweep()
+    if status.state == "redo":
+        record.discard()
+    if status.state != "done":
+        record.begin({**parts, **where})
     try:
         yield
     except OSError:
@@ -146,24 +148,16 @@ def _or_as_before(record: Record) -> Iterator[None]:
     except Exception:
         record.restore()
         raise
+    record.finish(parts)
+    record.clean()
 
 
-@contextmanager
-def _affinity_net(settings: RunSettings, parts: Parts) -> Iterator[None]:
+def _affinity_net(settings: RunSettings, parts: Parts) -> AbstractContextManager[None]:
     """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
     used = ("affinity.", "alpha_", INPUT)
     network = {name: value for name, value in parts.items() if name.startswith(used) and name != CORRECTIONS}
-    record.sweep()
-    status = record.status(network, {}, settings.restart)
-    if status.state == "redo":
-        record.discard()
-    if status.state != "done":
-        record.begin(network)
-    with _or_as_before(record):
-        yield
-    record.finish(network)
-    record.clean()
+    return _noted(record, record.status(network, {}, settings.restart), network, {})
 
 
 def score_table(scores: Mapping[str, Any], rule: str) -> list[str]:

@@ -14,7 +14,7 @@ this table. To add a stage, write its file and its settings and add a row here. 
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -94,14 +94,17 @@ class Inputs:
         self.settings, self.catalog = settings, catalog
         self._parts: dict[str, Parts] = {}
         self._stamps: dict[str, str] = {}
+        self._images = cache(lambda: image_parts(catalog))
+        self._masks = cache(lambda: mask_parts(settings, catalog))
+        self._corrections = cache(lambda: correction_parts(catalog))
 
     def parts(self, row: Stage) -> Parts:
         """Settings, images and inputs of a stage."""
         if row.name not in self._parts:
             made_from = row.part("made_from")
-            parts: Parts = {**(made_from(row.settings_of(self.settings)) if made_from else {}), **self._images}
-            parts |= self._masks if row.scores else {}
-            parts |= self._corrections if row.corrected else {}
+            parts: Parts = {**(made_from(row.settings_of(self.settings)) if made_from else {}), **self._images()}
+            parts |= self._masks() if row.scores else {}
+            parts |= self._corrections() if row.corrected else {}
             reads = {stage(name).title: self._stamp(name) for name in row.reads if stage(name).products != layout.MODEL}
             self._parts[row.name] = parts | {f"{INPUT}{title}": stamp for title, stamp in reads.items()}
         return self._parts[row.name]
@@ -110,18 +113,6 @@ class Inputs:
         """The files of a stage have changed."""
         self._stamps.pop(row.name, None)
         self._parts.clear()
-
-    @cached_property
-    def _images(self) -> Parts:
-        return image_parts(self.catalog)
-
-    @cached_property
-    def _masks(self) -> Parts:
-        return mask_parts(self.settings, self.catalog)
-
-    @cached_property
-    def _corrections(self) -> Parts:
-        return correction_parts(self.catalog)
 
     def _stamp(self, name: str) -> str:
         """What identifies the files of a stage; networks are identified by their content, in ``made_from``."""

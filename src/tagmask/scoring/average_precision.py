@@ -4,8 +4,6 @@ AP = Σ (R_n − R_{n−1})·P_n over the distinct scores, from high to low, wit
 with equal scores enter together, so their order cannot matter (scikit-learn's definition).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

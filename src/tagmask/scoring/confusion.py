@@ -3,8 +3,6 @@
 Labels: 0 = background, 1 … K−1 = classes, 255 = not labelled (target) or unsure (prediction).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +11,8 @@ import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE
+
+Integers = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,12 +27,7 @@ class Scores:
     pixel_accuracy: float  # nan if no pixel was scored
 
 
-def confusion(
-    prediction: npt.NDArray[np.integer[Any]],
-    target: npt.NDArray[np.integer[Any]],
-    num_classes: int,
-    ignore: int = UNSURE,
-) -> npt.NDArray[np.int64]:
+def confusion(prediction: Integers, target: Integers, num_classes: int, ignore: int = UNSURE) -> npt.NDArray[np.int64]:
     """Count pixels by (truth, prediction); add the matrices of many images to score a data set.
 
     prediction, target: integer labels of one shape, e.g. (H, W), in 0 … K−1 or `ignore`.
@@ -55,7 +50,7 @@ def confusion(
     return counts.astype(np.int64).reshape(num_classes, num_classes + 1)
 
 
-def iou(confusion: npt.NDArray[np.integer[Any]]) -> Scores:
+def iou(confusion: Integers) -> Scores:
     """Scores of a confusion matrix (K, K), or (K, K+1) with a last column of unsure pixels."""
     counts = _checked_matrix(confusion)  # (K, K) or (K, K+1)
     classes = len(counts)
@@ -110,7 +105,7 @@ def _check_range(name: str, labels: npt.NDArray[np.intp], num_classes: int, igno
         )
 
 
-def _checked_matrix(confusion: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+def _checked_matrix(confusion: Integers) -> npt.NDArray[np.int64]:
     counts = np.asarray(confusion)
     if counts.ndim != 2 or counts.size == 0 or counts.shape[1] - counts.shape[0] not in (0, 1):
         raise TagmaskError(f"confusion has shape {counts.shape}; give (K, K) or (K, K+1) as confusion() returns.")

@@ -13,8 +13,6 @@ merged over processes; several can share one pass:
 All work on the bins of `sweep.top_bins`, so a result is always one of the thresholds of the curve.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -57,7 +55,6 @@ class Chooser:
     """A rule on the histogram of top scores, e.g. `otsu`: sees the maps of one image after the other."""
 
     def __init__(self, rule: Callable[[Histogram], float], thresholds: int = 100) -> None:
-        """rule: from the histogram (T+1,) to a threshold."""
         self.rule = rule
         self.counts = np.zeros(len(threshold_values(thresholds)) + 1, np.int64)  # (T+1,)
 
@@ -65,7 +62,7 @@ class Chooser:
         """Count the top scores of one image's maps (k, H, W) in [0, 1]; without maps there is nothing to count."""
         self.counts += top_histogram(maps, len(self.counts) - 1)
 
-    def merge(self, other: Chooser) -> None:
+    def merge(self, other: "Chooser") -> None:
         """Add the counts of the same rule in another process."""
         if other.rule is not self.rule or len(other.counts) != len(self.counts):
             raise TagmaskError("choosers of other rules or other thresholds cannot be merged; build both alike.")
