@@ -104,7 +104,8 @@ class StoredNetwork(nn.Module):
     @classmethod
     def _read_config(cls, folder: Path) -> dict[str, Any]:
         read = read_json(folder / MODEL_CONFIG)
-        config = _ADDED | {_RENAMED.get(name, name): read[name] for name in (read if isinstance(read, dict) else ())}
+        known: dict[str, Any] = read if isinstance(read, dict) else {}
+        config: dict[str, Any] = _ADDED | {_RENAMED.get(name, name): value for name, value in known.items()}
         if config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
         wrong = [name for name, form in _FORMS.items() if name in config and not _has_form(config[name], form)]
