@@ -215,7 +215,7 @@ def test_consistency_is_over_the_trained_blocks(tmp_path: Path) -> None:
     settings = fixed(tmp_path, alpha=7.0, beta=3.0)
     task = ClassifierTask(scenes, scenes.subset([]), settings)
     samples = [task.dataset[(k, k)] for k in range(4)]
-    batch: Any = task.dataset.collate(samples)  # type: ignore[attr-defined]
+    batch: Any = task.dataset.collate(samples)
     batch.pop("broken")
     assert len(set(map(tuple, batch["grids"].tolist()))) > 1
     losses = task.module(**batch)

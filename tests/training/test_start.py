@@ -49,7 +49,7 @@ def test_every_head_is_fitted_to_what_it_reads(backbone: str, tmp_path: Path) ->
     loss = torch.zeros(())
     for i in range(6):
         sample = task.dataset[(i, i)]
-        batch: Any = task.dataset.collate([sample])  # type: ignore[attr-defined]
+        batch: Any = task.dataset.collate([sample])
         batch.pop("broken")
         loss = loss + task.module(**batch)["classes"] / 12  # a sum over two views, a mean over photos
     loss = loss + 1e-3 * sum(head.weight.square().sum() for head in heads)

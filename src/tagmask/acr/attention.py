@@ -10,8 +10,7 @@ No architecture is changed: while ``record_attention`` is active, ``attend`` tak
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -175,35 +174,6 @@ def replaced_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Itera
     finally:
         for module in forwards:
             module.__dict__.pop("forward", None)  # uncovers the method of the class
-
-
-class _ReachedAttentionError(Exception):
-    """A block is left where its attention begins."""
-
-
-def only_first(block: nn.Module, count: int) -> Callable[..., Tensor]:
-    """The forward of ``block`` from which only the first ``count`` tokens leave: exactly those of the plain one.
-
-    All tokens go as far as the attention, and what it gives the first ones goes on alone. Apart from its attention a
-    block treats every token by itself, so timm's own code serves for both parts; rotary positions turn patches only.
-    """
-    plain = block.forward
-
-    def forward(tokens: Tensor, **options: Any) -> Tensor:
-        attention: list[Callable[[], Tensor]] = []
-
-        def reach(*args: Any, **kwargs: Any) -> Tensor:
-            attention.append(partial(F.scaled_dot_product_attention, *args, **kwargs))
-            raise _ReachedAttentionError
-
-        with ReplaceAttention(reach), suppress(_ReachedAttentionError):
-            plain(tokens, **options)
-        mixed = attention[0]()[:, :, :count]  # (B, heads, count, d)
-        with ReplaceAttention(lambda *_, **__: mixed):
-            first: Tensor = plain(tokens[:, :count], **{name: v for name, v in options.items() if name != "rope"})
-        return first
-
-    return forward
 
 
 def _recording(

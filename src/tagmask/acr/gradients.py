@@ -191,6 +191,18 @@ def up_to_attention(forward: Callable[..., Tensor], tokens: Tensor, options: dic
     return reached[0]
 
 
+def only_first(block: nn.Module, count: int) -> Callable[..., Tensor]:
+    """The forward of ``block`` from which only the first ``count`` tokens leave: exactly those of the plain one."""
+    plain = block.forward
+
+    def forward(tokens: Tensor, **options: Any) -> Tensor:
+        block = up_to_attention(plain, tokens, options)
+        mixed = F.scaled_dot_product_attention(block.query, block.key, block.value, attn_mask=block.bias)
+        return block.of_class_tokens(tokens[:, :count], lambda *_, **__: mixed[:, :, :count])
+
+    return forward
+
+
 def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range) -> ClassRows:
     count, before, last = classes.shape[1], len(model.blocks) - 2, len(model.blocks) - 1
     means, rows, entered = list[Tensor](), list[Tensor](), list[Entered]()

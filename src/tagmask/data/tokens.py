@@ -46,17 +46,17 @@ class Tokens:
 
 def photo_tokens(model: Classifier, first: int, size: int, image: Picture) -> Tokens:
     """The tokens of one photo (H, W, 3) uint8, and of its mirror image, that enter block ``first``."""
-    picture, grid = _whole_patches(model, size, image)
+    picture, grid = whole_patches(model, size, image)
     return _half(enter(model, torch.cat([picture, picture.flip(-1)]), first), grid, image)
 
 
 def photo_features(model: HeadSegmenter, image: Picture, scale: float = 1.0) -> Tokens:
     """The tokens of one photo (H, W, 3) uint8 that a head reads, seen at a scale of the head's size."""
-    picture, grid = _whole_patches(model.classifier, round(scale * model.size), image)
+    picture, grid = whole_patches(model.classifier, round(scale * model.size), image)
     return _half(model.features(picture)[0], grid, image)
 
 
-def _whole_patches(model: Classifier, size: int, image: Picture) -> tuple[Tensor, tuple[int, int]]:
+def whole_patches(model: Classifier, size: int, image: Picture) -> tuple[Tensor, tuple[int, int]]:
     """A photo resized to a long side and to whole patches, normalised (1, 3, H', W'), and its grid."""
     patch, factor = model.patch_size, size / max(image.shape[:2])
     grid = [max(1, round(side * factor / patch)) for side in image.shape[:2]]

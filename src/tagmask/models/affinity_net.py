@@ -5,9 +5,8 @@ layers on top are PSA's: the last three stages through 1×1 convolutions to 64, 
 joined by another to 448, all with ELU. The affinity of two positions is exp(−mean|f_i − f_j|): ``tagmask.masks.walk``.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import timm
 import torch
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import Normalized, check_name, fetching, freeze_norms, move_strides
+from tagmask.models.backbones import Normalized, check_start, fetching, move_strides
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -47,8 +46,7 @@ class AffinityNet(Normalized):
         freeze_norm: bool = False,
     ) -> None:
         super().__init__()
-        if pretrained and weights is not None:
-            raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
+        check_start(backbone, pretrained, weights, _ADVICE)
         self.backbone, self.caffe, self.freeze_norm = backbone, caffe, freeze_norm
         self.cnn = _create(backbone, pretrained)
         if weights is not None:
@@ -77,21 +75,9 @@ class AffinityNet(Normalized):
         narrow = [F.elu(layer(stage)) for layer, stage in zip(self.narrow, stages, strict=True)]
         return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)
 
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode; frozen norms keep their statistics and are not trained in either."""
-        super().train(mode)
-        if self.freeze_norm:
-            freeze_norms(self.cnn)
-        return self
-
-    @classmethod
-    def build(cls, config: Mapping[str, Any]) -> Self:
-        return cls(config["backbone"], caffe=config["caffe"], freeze_norm=config["freeze_norm"])
-
 
 def _create(name: str, pretrained: bool) -> Any:
     """The backbone's last three stages at stride 8."""
-    check_name(name, _ADVICE)
     last = (-3, -2, -1)
     try:
         with fetching(name, pretrained):

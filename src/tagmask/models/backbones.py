@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
 
 import timm
 import torch
@@ -18,6 +20,7 @@ class Normalized(StoredNetwork):
 
     mean: Tensor
     std: Tensor
+    freeze_norm = False  # batch norms keep their statistics and are not trained
 
     def use_statistics(self, backbone: nn.Module) -> None:
         """Take mean and deviation from timm's data configuration of the backbone."""
@@ -29,9 +32,17 @@ class Normalized(StoredNetwork):
         """Images in [0, 1] (B, 3, H, W) to the mean and deviation that the backbone was trained with."""
         return (images - self.mean) / self.std
 
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.freeze_norm:
+            freeze_norms(self)
+        return self
 
-def check_name(name: str, advice: str) -> None:
-    """Refuse a name that timm does not know, with the nearest ones or else the advice."""
+
+def check_start(name: str, pretrained: bool, weights: Path | str | None, advice: str) -> None:
+    """Refuse two sources of weights, and a name that timm does not know, with the nearest ones or else the advice."""
+    if pretrained and weights is not None:
+        raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
     if timm.is_model(name):
         return
     known = timm.list_models()

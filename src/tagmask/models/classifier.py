@@ -13,10 +13,10 @@ from timm.models.vision_transformer import checkpoint_filter_fn
 from torch import Tensor, nn
 
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
-from tagmask.acr.attention import only_first, record_attention, replaced_forwards
-from tagmask.acr.gradients import check_blocks, why_no_shortcut
+from tagmask.acr.attention import record_attention, replaced_forwards
+from tagmask.acr.gradients import check_blocks, only_first, why_no_shortcut
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import Normalized, check_name, fetching
+from tagmask.models.backbones import Normalized, check_start, fetching
 from tagmask.models.position_bias import has_position_bias, take_any_size
 from tagmask.models.weights import fit_weights
 
@@ -56,8 +56,7 @@ class Classifier(Normalized):
             raise TagmaskError(f"num_classes is {num_classes}; a classifier needs at least one class.")
         if classes is not None and len(classes) != num_classes:
             raise TagmaskError(f"{len(classes)} class names were given for {num_classes} classes; they must agree.")
-        if pretrained and weights is not None:
-            raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
+        check_start(backbone, pretrained, weights, _ADVICE)
         self.backbone = backbone
         self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes))
         self.img_size = img_size
@@ -126,21 +125,19 @@ class Classifier(Normalized):
             return nullcontext()
         return replaced_forwards({last: only_first(last, places)})
 
-    def attend(
-        self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
+    def attend(self, images: Tensor, blocks: range | None = None) -> tuple[Tensor, list[Tensor]]:
         """Logits (B, C) and Ā (B, T+n, T+n) of the chosen blocks (default: all), in order.
 
         First come the T class tokens (here one), then the patches in row-major order; distillation and register tokens
-        are left out. ``checkpoint`` recomputes each block in the backward pass: less memory, about a third more time.
+        are left out.
         """
-        logits, attention = self.attend_branches(images, blocks, checkpoint)
+        logits, attention = self.attend_branches(images, blocks)
         return logits.mean(dim=1), attention
 
     def attend_branches(
         self, images: Tensor, blocks: range | None = None, checkpoint: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """As ``attend``, with the logits (B, S, C) of all branches."""
+        """As ``attend``, with logits (B, S, C) of all branches; ``checkpoint`` saves memory for a third more time."""
         height, width = self.grid(*images.shape[-2:])
         check_blocks(self, blocks or range(0))
         chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
@@ -166,16 +163,13 @@ class Classifier(Normalized):
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
         names = config["classes"]
-        model = cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
-        model.fixed_views = config["fixed_views"]
-        return model
+        return cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
 
 
 def _create(
     name: str, num_classes: int, img_size: int | tuple[int, int] | None, pretrained: bool, drop_path: float
 ) -> Any:
     """The timm model, or a sentence on why this backbone cannot be used."""
-    check_name(name, _ADVICE)
     options: dict[str, Any] = {"num_classes": num_classes, "drop_path_rate": drop_path, "pretrained": pretrained}
     if img_size is not None:
         options["img_size"] = img_size

@@ -6,6 +6,7 @@ learning rate of the biases of new layers; here all new weights have the same.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
-from tagmask.models.backbones import Normalized, check_name, fetching, freeze_norms, move_strides
+from tagmask.models.backbones import Normalized, check_start, fetching, freeze_norms, move_strides
 from tagmask.models.weights import fit_weights
 
 STRIDE = 8
@@ -70,14 +71,17 @@ class DeepLabV2(Normalized):
         caffe: bool = False,
     ) -> None:
         super().__init__()
-        _check_arguments(num_classes, classes, pretrained, weights, caffe)
+        _check_classes(num_classes, classes)
+        check_start(backbone, pretrained, weights, _ADVICE)
+        if pretrained and caffe:
+            raise TagmaskError("timm's published weights do not stride as Caffe's do; leave out caffe or pretrained.")
         self.backbone, self.multi_scale, self.freeze_norm, self.caffe = backbone, multi_scale, freeze_norm, caffe
         self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes - 1))
         self.encoder: Any = _create(backbone, pretrained)
         if caffe:
             move_strides(self.encoder, backbone)
         if weights is not None:
-            fit_weights(self.encoder, Path(weights), _adapt_from(Path(weights)), optional=_HEADS)
+            fit_weights(self.encoder, Path(weights), partial(_check_tags_only, Path(weights)), optional=_HEADS)
         self.stride, self.aligned = _probe(self.encoder, backbone)
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)
@@ -100,15 +104,14 @@ class DeepLabV2(Normalized):
 
         The original trains each of them, so that the smaller scales learn too.
         """
-        full = self._one_scale(images)
+        scaled = [self._one_scale(images)]
         if not self.multi_scale:
-            return [full]
-        scaled = [full]
+            return scaled
         for scale in SCALES[1:]:
             size = [(side * round(8 * scale) + 4) // 8 for side in images.shape[-2:]]  # whole numbers: ONNX can follow
             small = F.interpolate(images, size, mode="bilinear", align_corners=self.aligned)
             logits = self._one_scale(small)
-            scaled.append(F.interpolate(logits, full.shape[-2:], mode="bilinear", align_corners=self.aligned))
+            scaled.append(F.interpolate(logits, scaled[0].shape[-2:], mode="bilinear", align_corners=self.aligned))
         return [*scaled, torch.stack(scaled).amax(0)]
 
     def _one_scale(self, images: Tensor) -> Tensor:
@@ -128,12 +131,6 @@ class DeepLabV2(Normalized):
         pixels = F.interpolate(further, whole, mode="bilinear", align_corners=self.aligned)
         return pixels[..., : size[0], : size[1]]
 
-    def train(self, mode: bool = True) -> Self:
-        super().train(mode)
-        if self.freeze_norm:
-            freeze_norms(self.encoder)
-        return self
-
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
         names, switches = config["classes"], {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")}
@@ -142,9 +139,7 @@ class DeepLabV2(Normalized):
         return model
 
 
-def _check_arguments(
-    num_classes: int, classes: Sequence[str] | None, pretrained: bool, weights: Path | str | None, caffe: bool
-) -> None:
+def _check_classes(num_classes: int, classes: Sequence[str] | None) -> None:
     if not 2 <= num_classes <= 255:
         raise TagmaskError(f"num_classes is {num_classes}; it counts the background too: give 2 to 255.")
     if classes is not None and len(classes) != num_classes - 1:
@@ -152,15 +147,10 @@ def _check_arguments(
             f"{len(classes)} class names were given for {num_classes} classes; "
             f"give {num_classes - 1}, all but the background."
         )
-    if pretrained and weights is not None:
-        raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
-    if pretrained and caffe:
-        raise TagmaskError("timm's published weights do not stride as Caffe's do; leave out caffe or pretrained.")
 
 
 def _create(name: str, pretrained: bool) -> Any:
     """The timm encoder at stride 8, or at its own stride if it cannot be dilated."""
-    check_name(name, _ADVICE)
     with fetching(name, pretrained):
         try:
             return timm.create_model(name, pretrained=pretrained, num_classes=0, output_stride=STRIDE)
@@ -195,17 +185,13 @@ def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _adapt_from(path: Path) -> Any:
-    """An adapter that refuses weights trained on masks."""
-
-    def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
-        for name, value in tensors.items():
-            dense = name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
-            if dense or any(part in name for part in _SEGMENTERS):
-                raise TagmaskError(
-                    f"weights file {path} is a segmentation network's (it holds {name}), trained on masks; "
-                    "give the weights of an image classifier, or results are no longer from tags alone."
-                )
-        return tensors
-
-    return adapt
+def _check_tags_only(path: Path, tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
+    """Refuse weights trained on masks."""
+    for name, value in tensors.items():
+        dense = name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
+        if dense or any(part in name for part in _SEGMENTERS):
+            raise TagmaskError(
+                f"weights file {path} is a segmentation network's (it holds {name}), trained on masks; "
+                "give the weights of an image classifier, or results are no longer from tags alone."
+            )
+    return tensors

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
+from tagmask.models.backbones import Normalized
 from tagmask.models.classifier import Classifier
-from tagmask.models.storage import StoredNetwork
 
 
-class HeadSegmenter(StoredNetwork):
+class HeadSegmenter(Normalized):
     """A segmentation network with logits per patch of a classifier's grid, background (label 0) included.
 
     ``blocks`` are the blocks, counted from 0, whose tokens are read; ``size`` is the long side in pixels at which
@@ -50,34 +50,18 @@ class HeadSegmenter(StoredNetwork):
         self.linear = nn.Linear(width, self.num_classes)
         nn.init.normal_(self.linear.weight, std=0.01)
         nn.init.zeros_(self.linear.bias)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.classifier.mean
-
-    def normalize(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] (B, 3, H, W) to the colours that the backbone was trained with."""
-        return self.classifier.normalize(images)
+        self.use_statistics(classifier.vit)
 
     @torch.no_grad()
     def features(self, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Tokens (B, n, F) of normalised images (B, 3, H, W), padded to whole patches, and their grid."""
-        patch, vit = self.stride, self.classifier.vit
+        patch, wanted = self.stride, sorted(set(self.blocks))
         height, width = (int(side) for side in images.shape[-2:])
         images = F.pad(images, (0, -width % patch, 0, -height % patch))
+        how = {"norm": True, "stop_early": True, "output_fmt": "NLC", "intermediates_only": True}
+        tokens = self.classifier.vit.forward_intermediates(images, wanted, **how)  # of each block (B, n, D)
         grid = (-(-height // patch), -(-width // patch))
-        kept: dict[int, Tensor] = {}
-        hooks = [
-            vit.blocks[i].register_forward_hook(lambda _m, _i, output, i=i: kept.__setitem__(i, output))
-            for i in self.blocks
-        ]
-        try:
-            vit.forward_features(images)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        tokens = [vit.norm(kept[i])[:, self.classifier.prefix :] for i in self.blocks]  # each (B, n, D)
-        return torch.cat(tokens, dim=-1), grid
+        return torch.cat([tokens[wanted.index(i)] for i in self.blocks], dim=-1), grid
 
     def logits_of(self, features: Tensor) -> Tensor:
         """Logits (…, K) of tokens (…, F)."""
@@ -101,6 +85,4 @@ class HeadSegmenter(StoredNetwork):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names = config["classes"]
-        classifier = Classifier(config["backbone"], len(names), img_size=config["img_size"], classes=names)
-        return cls(classifier, config["blocks"], config["size"])
+        return cls(Classifier.build(config), config["blocks"], config["size"])

@@ -60,7 +60,7 @@ class StoredNetwork(nn.Module):
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
         """The network of a config.json, its weights not yet loaded."""
-        raise NotImplementedError
+        return cls(**{name: config[name] for name in cls.saved})
 
     def stored(self) -> nn.Module:
         """The part whose weights are written."""
@@ -87,8 +87,8 @@ class StoredNetwork(nn.Module):
             raise TagmaskError(
                 f"{folder / MODEL_CONFIG} describes no network that can be built ({error}); correct it or train again."
             ) from None
-        if "crop_size" in config:
-            model.crop_size = config["crop_size"]
+        for name in {"crop_size", "fixed_views"}.intersection(cls.saved):
+            setattr(model, name, config[name])
         file = folder / MODEL
         if not file.is_file():
             raise TagmaskError(f"{file} does not exist; train {cls.what} into {folder} first.")
@@ -103,10 +103,10 @@ class StoredNetwork(nn.Module):
 
     @classmethod
     def _read_config(cls, folder: Path) -> dict[str, Any]:
-        config = read_json(folder / MODEL_CONFIG)
-        if isinstance(config, dict):
-            config = _ADDED | {_RENAMED.get(name, name): value for name, value in config.items()}
-        if not isinstance(config, dict) or config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
+        read = read_json(folder / MODEL_CONFIG)
+        known: dict[str, Any] = read if isinstance(read, dict) else {}
+        config: dict[str, Any] = _ADDED | {_RENAMED.get(name, name): value for name, value in known.items()}
+        if config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
         wrong = [name for name, form in _FORMS.items() if name in config and not _has_form(config[name], form)]
         if wrong:
@@ -114,7 +114,5 @@ class StoredNetwork(nn.Module):
                 f"{folder / MODEL_CONFIG} is not as tagmask writes it ({wrong[0]} is {config[wrong[0]]!r}); correct it "
                 "or train again."
             )
-        pairs = {
-            name: tuple(config[name]) for name in ("img_size", "fixed_views") if isinstance(config.get(name), list)
-        }
-        return config | pairs
+        pairs = [name for name in ("img_size", "fixed_views") if isinstance(config.get(name), list)]
+        return config | {name: tuple(config[name]) for name in pairs}

@@ -22,8 +22,8 @@ from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, def
 from tagmask.show.overlay import legend
 from tagmask.show.seeds import shown_heat, shown_mask
 from tagmask.show.sheet import Picture, resize, sheet, shown_size
-from tagmask.stages.images import match_classes
-from tagmask.stages.maps import Image, Maps, make_maps
+from tagmask.stages.images import Image, match_classes
+from tagmask.stages.maps import Maps, make_maps
 from tagmask.stages.seeds import patch_affinity
 
 REGULARISED = {"none": "baseline", "act": "SEAM*", "both": "ACR"}

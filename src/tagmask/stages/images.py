@@ -61,11 +61,9 @@ def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[i
     numbers = {name: number for number, name in enumerate(model.classes)}
     unknown = [name for name in names if name not in numbers]
     if unknown:
-        raise TagmaskError(
-            f"the model does not know the class {unknown[0]!r}"
-            + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-            + f"; it was trained on: {', '.join(model.classes)}."
-        )
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        known = ", ".join(model.classes)
+        raise TagmaskError(f"the model does not know the class {unknown[0]!r}{more}; it was trained on: {known}.")
     return [numbers[name] for name in names]
 
 

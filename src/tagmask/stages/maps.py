@@ -21,8 +21,8 @@ from tagmask.data.tokens import Tokens, photo_tokens
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
+from tagmask.stages.images import Image
 
-Image = np.ndarray[Any, np.dtype[np.uint8]]
 SIZE_PER_CROP = 1.25  # training crops cover 60–100 % of an image's area, so its sides are about this much longer
 
 

@@ -41,13 +41,13 @@ _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 def made_from(settings: PredictSettings) -> record.Parts:
     """What the masks are made from."""
-    return record.made_from(settings, {"segmenter": _segmenter(settings)})
+    return record.made_from(settings, {"segmenter": settings.model or settings.out / layout.SEGMENTER})
 
 
 def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -> Made:
     """Predict the mask of every image that has none yet."""
     check(settings)
-    model = _load(_segmenter(settings), settings)
+    model = _load(settings.model or settings.out / layout.SEGMENTER, settings)
     if settings.photos is not None:
         catalog = open_photos(settings.photos, model.classes)
     elif catalog is None:
@@ -142,10 +142,6 @@ def _load(folder: Path, settings: MaskSettings) -> Segmenter:
     if isinstance(model, HeadSegmenter) and settings.tile is not None:
         raise TagmaskError("--tile is for DeepLabV2; a head sees every photo at the same size, leave it out.")
     return model
-
-
-def _segmenter(settings: PredictSettings) -> Path:
-    return settings.model or settings.out / layout.SEGMENTER
 
 
 def _chances(

@@ -17,8 +17,8 @@ from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import chosen_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter
+from tagmask.stages.images import Image
 
-Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
 POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at every pixel
 
@@ -137,8 +137,7 @@ def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, s
 
 def _allowed(model: Segmenter, tags: Sequence[int] | None) -> Tensor:
     """Which labels may occur, shape (K,); the background always may."""
-    if tags is None:
-        return torch.ones(model.num_classes, dtype=torch.bool)
+    tags = range(len(model.classes)) if tags is None else tags
     wrong = [tag for tag in tags if not 0 <= tag < len(model.classes)]
     if wrong:
         raise TagmaskError(

@@ -110,9 +110,7 @@ def _all_scores(labels: RunLabels, scored: list[StageScores], stages: Stages) ->
     rows = list(scored)
     for stage, title in records.LABELS.items():
         if stage in stages and labels.catalog.has_masks and all(row.stage != title for row in scored):
-            counted = score_labels(
-                labels.catalog.subset(stages[stage]), labels.run / records.FOLDERS[stage], processes=1
-            )
+            counted = score_labels(labels.catalog.subset(stages[stage]), labels.run / records.FOLDERS[stage])
             labels.problems |= counted.missing
             rows.append(records.stage_scores(title, counted.to_json()))
     order = [*records.MAPS.values(), *records.LABELS.values()]

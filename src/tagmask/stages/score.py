@@ -43,7 +43,7 @@ class SeedScores:
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes  # without the background
         self.sweeps = {kind: Sweep(len(classes) + 1) for kind in KINDS}
-        self.choosers: dict[str, dict[str, Any]] = {kind: choosers() for kind in KINDS}  # kind: rule: Chooser
+        self.tops: dict[str, Any] = dict.fromkeys(KINDS, 0)  # histograms of the top scores, for the rules
         self.missing: dict[str, str] = {}  # name: why it was left out
         self.images = 0
 
@@ -60,15 +60,12 @@ class SeedScores:
             )
         for kind in KINDS:
             self.sweeps[kind].add(seeds["classes"].tolist(), seeds[kind], mask)
-            histogram = top_histogram(seeds[kind])  # once for all rules
-            for chooser in self.choosers[kind].values():
-                chooser.counts += histogram
+            self.tops[kind] += top_histogram(seeds[kind])
 
     def merge(self, other: Self) -> None:
         for kind in KINDS:
             self.sweeps[kind].merge(other.sweeps[kind])
-            for name, chooser in self.choosers[kind].items():
-                chooser.merge(other.choosers[kind][name])
+            self.tops[kind] += other.tops[kind]
 
     @cached_property
     def curves(self) -> dict[str, Curve]:
@@ -78,8 +75,9 @@ class SeedScores:
     def chosen(self) -> dict[str, dict[str, float]]:
         """For each kind of maps the threshold of every rule that can choose one."""
         chosen: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
-        for kind, rules in self.choosers.items():
-            for name, rule in rules.items():
+        for kind, histogram in self.tops.items():
+            for name, rule in choosers().items():
+                rule.counts += histogram
                 with suppress(TagmaskError):
                     chosen[kind][name] = rule.result()
         return chosen
@@ -155,13 +153,10 @@ class LabelScores:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for scores.json; nan is written as null."""
-        values = _values(self.scores, self.classes)
+        values = {"images": self.images, **_values(self.scores, self.classes)}
         ious = values.pop("iou")
-        names = ["background", *self.classes]
-        shares = {"unsure": round(self.unsure, 6), "iou": ious}
-        return {
-            "images": self.images, **values, **shares, "class_names": names, "confusion": self.counts.tolist()
-        }  # fmt: skip
+        values |= {"unsure": round(self.unsure, 6), "iou": ious}
+        return values | {"class_names": ["background", *self.classes], "confusion": self.counts.tolist()}
 
 
 @dataclass
@@ -182,12 +177,6 @@ class RunScores:
             lines += [scores.row(MADE[kind][0]), *list_missing(scores.missing)]
         lines += [f"{title}: none of these images, left out." for title in self.left_out]
         return "\n".join([*lines, *([] if self.seeds else [f"scores: {self.out / layout.SCORES}"])])
-
-
-def made_from(settings: ScoreSettings) -> record.Parts:
-    """No settings: the run records what is scored."""
-    del settings
-    return {}
 
 
 def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunScores:
@@ -233,9 +222,9 @@ def _write_seeds(settings: ScoreSettings, scores: SeedScores) -> SeedScores:
     return scores
 
 
-def score_labels(catalog: Catalog, folder: Path, processes: int | None = 1) -> LabelScores:
-    """Compare every mask of a folder with the truth."""
-    scores: LabelScores = _count({"labels": folder}, catalog, processes)["labels"]
+def score_labels(catalog: Catalog, folder: Path) -> LabelScores:
+    """Compare every mask of a folder with the truth, in this process."""
+    scores: LabelScores = _count({"labels": folder}, catalog, 1)["labels"]
     return scores
 
 

@@ -4,24 +4,23 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 (H, W); no pickle. At the end: the maps of one photo.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image as Pillow
 from tqdm import tqdm
 
 from tagmask.acr.localize import affinity as sum_affinity
 from tagmask.config import MapSettings, PhotoSettings, SeedSettings, check, write_section
 from tagmask.data.catalog import Catalog
-from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
-from tagmask.data.tokens import TokenStore, photo_tokens
+from tagmask.data.tokens import TokenStore, photo_tokens, whole_patches
 from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
@@ -35,20 +34,21 @@ from tagmask.stages.maps import Maps, block_range, make_maps, photo_maps, predic
 from tagmask.stages.pool import count_processes, each, launched_shard
 from tagmask.stages.timing import Probe, timed
 
-_UNTAGGED = "it has no tags; add tags to make maps."
+Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
 def made_from(settings: SeedSettings) -> record.Parts:
     """What the maps are made from; ``batch`` changes only their last digits."""
-    return record.made_from(settings, {"classifier": _classifier(settings)}, unused=["batch"])
+    classifier = settings.model or settings.out / layout.CLASSIFIER
+    return record.made_from(settings, {"classifier": classifier}, unused=["batch"])
 
 
 def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made:
     """Make the maps of every tagged image that has none yet."""
     check(settings)
-    model = on_device(load_classifier(_classifier(settings)))
+    model = on_device(load_classifier(settings.model or settings.out / layout.CLASSIFIER))
     catalog = open_catalog(settings) if catalog is None else catalog
     numbers = match_classes(catalog.classes, model)
     shard, indices = share_of(settings, catalog)
@@ -80,9 +80,8 @@ class _Work:
 
     def __init__(self, model: Classifier, numbers: list[int], catalog: Catalog, settings: SeedSettings) -> None:
         self.model, self.numbers, self.catalog, self.settings = model, numbers, catalog, settings
-        self.store = None
-        if takes_tokens(model, settings):
-            self.store = TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens)
+        keeps = takes_tokens(model, settings)
+        self.store = TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens) if keeps else None
         self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
 
     def processes(self, images: int) -> int:
@@ -122,14 +121,7 @@ def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterato
                 continue
             yield from zip([i for i, _ in group], made, strict=True)
         return
-    for i in sorted(todo):
-        try:
-            if not catalog.tags(i):
-                raise ImageError(_UNTAGGED)
-            tokens = store.get(catalog, i)
-        except ImageError as error:
-            done.skipped[catalog.name(i)] = str(error)
-            continue
+    for i, tokens in _tagged(catalog, sorted(todo), partial(store.get, catalog), done.skipped):
         yield i, token_maps(model, tokens, [numbers[c] for c in catalog.tags(i)], settings)
     done.notes += tuple(store.notes)
 
@@ -179,10 +171,6 @@ def estimate(probe: Probe) -> float:
     return timed(lambda: make_maps(model, [probe.image], [probe.classes], settings))
 
 
-def _classifier(settings: SeedSettings) -> Path:
-    return settings.model or settings.out / layout.CLASSIFIER
-
-
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:
     """Whether the maps of exactly these classes are there."""
     with suppress(TagmaskError):
@@ -199,18 +187,26 @@ def _groups(
     stage that was stopped must end with the same files. If any image of a group is left, the whole group is made.
     """
     shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
-    for i in window:
-        try:
-            if not catalog.tags(i):
-                raise ImageError(_UNTAGGED)
-            image = catalog.load_image(i)
-        except ImageError as error:
-            skipped[catalog.name(i)] = str(error)
-            continue
+    for i, image in _tagged(catalog, window, catalog.load_image, skipped):
         shapes.setdefault(image.shape, []).append((i, image))
     for same in shapes.values():
         groups = (same[first : first + batch] for first in range(0, len(same), batch))
         yield from (group for group in groups if not todo.isdisjoint(i for i, _ in group))
+
+
+def _tagged(
+    catalog: Catalog, indices: Iterable[int], load: Callable[[int], Loaded], skipped: dict[str, str]
+) -> Iterator[tuple[int, Loaded]]:
+    """Items with tags and what ``load`` gives for them; the others are put into ``skipped``."""
+    for i in indices:
+        try:
+            if not catalog.tags(i):
+                raise ImageError("it has no tags; add tags to make maps.")
+            loaded = load(i)
+        except ImageError as error:
+            skipped[catalog.name(i)] = str(error)
+        else:
+            yield i, loaded
 
 
 def localize(
@@ -280,15 +276,10 @@ def patch_affinity(
     model: Classifier, image: Image, settings: MapSettings
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int]]:
     """The affinity (n, n) that refines maps, and its grid; the image is squeezed to whole patches."""
-    patch = model.patch_size
-    factor = (settings.size or model.crop_size) / max(image.shape[:2])
-    size = [max(1, round(side * factor / patch)) * patch for side in image.shape[:2]]
-    picture = F.interpolate(to_tensor(image).float()[None] / 255, size, mode="bilinear", antialias=True)
+    picture, grid = whole_patches(model, settings.size or model.crop_size, image)
     with torch.no_grad():
-        _, attention = model.attend(
-            model.normalize(picture.to(model.mean.device)), block_range(settings.affinity_blocks)
-        )
-    return sum_affinity(attention, model.class_tokens)[0].cpu().numpy(), model.grid(size[0], size[1])
+        _, attention = model.attend(picture, block_range(settings.affinity_blocks))
+    return sum_affinity(attention, model.class_tokens)[0].cpu().numpy(), grid
 
 
 def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings) -> None:

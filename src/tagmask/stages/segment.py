@@ -46,7 +46,7 @@ def made_from(settings: SegmentSettings) -> Parts:
     """What the segmenter is made from, besides the pseudo labels."""
     if settings.net == "deeplab":
         return record.made_from(settings, unused=_HEAD_ONLY)
-    parts = record.made_from(settings, {"classifier": _classifier(settings)})
+    parts = record.made_from(settings, {"classifier": settings.model or settings.out / layout.CLASSIFIER})
     return {name: value for name, value in parts.items() if name in _OF_A_HEAD or name.startswith(INPUT)}
 
 
@@ -56,13 +56,13 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     labels = settings.pseudo or settings.out / layout.PSEUDO
     whole = open_catalog(settings) if catalog is None else catalog
     check_classes(labels, whole.classes, "pseudo labels")
-    labelled, notes, sizes = labelled_part(whole, labels)
+    labelled, notes, files = labelled_part(whole, labels)
     if settings.net == "head":
         return _train_head(settings, labelled, labels, (*whole.notes, *notes))
-    files = [layout.label_file(labels, labelled.name(i)) for i in range(len(labelled))]
     training, val = labelled.split(settings.val_fraction, settings.seed)
     identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
     task = SegmenterTask(training, val, labels, settings)
+    sizes = hashlib.sha256(str([file.stat().st_size for file in files]).encode()).hexdigest()[:16]
     hashes: Parts = {f"{INPUT}labels": sizes, f"{CONTENTS}labels": record.contents_of(files)}
     loop = Loop(task, settings, settings.out / layout.SEGMENTER, {**identity, **hashes})
     if loop.is_main:
@@ -74,7 +74,8 @@ def _train_head(settings: SegmentSettings, catalog: Catalog, labels: Path, notes
     """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
     folder = settings.out / layout.SEGMENTER
     torch.manual_seed(settings.seed)
-    model = HeadSegmenter(on_device(load_classifier(_classifier(settings))), settings.head_blocks, settings.size)
+    classifier = on_device(load_classifier(settings.model or settings.out / layout.CLASSIFIER))
+    model = HeadSegmenter(classifier, settings.head_blocks, settings.size)
     if catalog.classes != model.classes:
         raise TagmaskError("the classifier has other classes than the images; train it on these images first.")
     write_section(settings.out / layout.CONFIG, "segment", settings)
@@ -85,26 +86,18 @@ def _train_head(settings: SegmentSettings, catalog: Catalog, labels: Path, notes
     return HeadTrained(folder, broken, (*notes, *store.notes), metrics)
 
 
-def _classifier(settings: SegmentSettings) -> Path:
-    return settings.model or settings.out / layout.CLASSIFIER
-
-
-def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, ...], str]:
-    """The images that have a pseudo label, a sentence about the others, and a hash of the label files."""
-    sizes = {}
-    for i in range(len(catalog)):
-        file = layout.label_file(folder, catalog.name(i))
-        if file.is_file():
-            sizes[i] = file.stat().st_size
-    if not sizes:
+def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, ...], list[Path]]:
+    """The images that have a pseudo label, a sentence about the others, and the label files."""
+    files = {i: layout.label_file(folder, catalog.name(i)) for i in range(len(catalog))}
+    there = {i: file for i, file in files.items() if file.is_file()}
+    if not there:
         raise TagmaskError(
             f"{folder} contains no pseudo labels of these images; make them with `tagmask pseudo` first."
         )
-    missing = [catalog.name(i) for i in range(len(catalog)) if i not in sizes]
+    missing = [catalog.name(i) for i in files if i not in there]
     counts = f"{len(missing)} of {len(catalog)} images"
     note = f"{counts} have no pseudo label in {folder} and are left out: {first_of(missing)}"
-    fingerprint = hashlib.sha256(str(list(sizes.values())).encode()).hexdigest()[:16]
-    return catalog.subset(list(sizes)), (note,) if missing else (), fingerprint
+    return catalog.subset(list(there)), (note,) if missing else (), list(there.values())
 
 
 def estimate(probe: Probe) -> float:

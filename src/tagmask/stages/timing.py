@@ -75,9 +75,7 @@ def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
 
 def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
     """Seconds of one forward and backward pass; of a slow one on a CPU, projected from a few images of the batch."""
-    module.train()
-    if torch.accelerator.is_available():
-        module.to(torch.accelerator.current_accelerator())
+    on_device(module).train()
     device, images = next(module.parameters()).device, len(next(iter(batch.values())))
 
     def step(count: int) -> None:

@@ -17,8 +17,6 @@ from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.start import fit_heads, read_heads
 
-__all__ = ["estimate", "made_from", "train"]
-
 
 def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
     """Train a classifier, or resume a training that was stopped."""

@@ -6,24 +6,21 @@ here labels are read at the centre of each cell. docs/paper-settings.md lists al
 """
 
 import hashlib
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from tagmask.config import AffinitySettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import RegionDataset
 from tagmask.errors import TagmaskError
+from tagmask.files import file_size
 from tagmask.masks.pairs import affinity_losses
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.pipeline.layout import label_file
 from tagmask.pipeline.record import IMAGES, INPUT, Parts, made_from, places
-from tagmask.training.loop import Loop, Trained
+from tagmask.training.loop import Loop, Task, Trained
 
 
 class PairLoss(nn.Module):
@@ -39,23 +36,16 @@ class PairLoss(nn.Module):
         return {"loss": losses.total, **losses._asdict()}
 
 
-class AffinityTask:
-    """What the training loop needs to know about AffinityNet."""
+class AffinityTask(Task):
+    """What the training loop needs to know about AffinityNet; there are no true affinities to validate with."""
 
     name, what, unusable = "affinity", "affinity network", "could not be used"
-    new_layers: tuple[str, ...] = ("net.narrow.", "net.join.")
-    metric = metric_title = ""
+    new_layers = ("net.narrow.", "net.join.")
 
     def __init__(self, catalog: Catalog, regions: Path, settings: AffinitySettings) -> None:
-        self.network = build_net(settings)
-        self.module: nn.Module = PairLoss(self.network, settings.radius)
-        self.dataset: Dataset[Any] = RegionDataset(catalog, regions, settings, self.network.mean.flatten().tolist())
-        self.images = len(catalog)
-
-    def validate(self, accelerator: Accelerator) -> dict[str, float]:
-        """Nothing: there are no true affinities to compare with."""
-        del accelerator
-        return {}
+        self.network = net = build_net(settings)
+        self.module = PairLoss(net, settings.radius)
+        self.dataset = RegionDataset(catalog, regions, settings, net.mean.flatten().tolist())
 
 
 def build_net(settings: AffinitySettings) -> AffinityNet:
@@ -88,10 +78,8 @@ def train_affinity(catalog: Catalog, regions: Path, settings: AffinitySettings, 
 
 def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
     """The images that have regions, and a hash of the files' sizes that tells one set of regions from another."""
-    sizes = {}
-    for i in range(len(catalog)):
-        with suppress(OSError):
-            sizes[i] = label_file(regions, catalog.name(i)).stat().st_size
+    every = {i: file_size(label_file(regions, catalog.name(i))) for i in range(len(catalog))}
+    sizes = {i: size for i, size in every.items() if size >= 0}
     if not sizes:
         raise TagmaskError(f"{regions} holds no regions of these images, named <image>.png; make them first.")
     joined = b"".join(size.to_bytes(8, "little") for size in sizes.values())

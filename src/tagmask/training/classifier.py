@@ -3,6 +3,8 @@
 Deviations from the paper: α and β are scaled to the grid unless ``alpha_absolute`` is set, and the default recipe is
 ours where docs/paper-settings.md says so; the presets `*-paper` restore the paper's."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Subset
 
 from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
@@ -25,6 +27,9 @@ from tagmask.models.kinds import KINDS
 from tagmask.models.tail import tail
 from tagmask.scoring.average_precision import mean_average_precision
 from tagmask.training.loading import loader
+from tagmask.training.loop import Task
+
+Scored = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # logits and targets, both (N, C)
 
 
 class TwoViews(nn.Module):
@@ -117,11 +122,11 @@ def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
     return range(first, last + 1)
 
 
-class ClassifierTask:
+class ClassifierTask(Task):
     """What the training loop needs to know about the classifier."""
 
     name, what, unusable = "train", "classifier", "could not be read"
-    new_layers: tuple[str, ...] = ("head",)
+    new_layers = ("head",)
     metric, metric_title = "map", "validation mAP"
 
     def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings) -> None:
@@ -130,8 +135,6 @@ class ClassifierTask:
         self.classifier.grid(self.size, self.size)
         self.classifier.crop_size = self.size
         view = parse_view(settings.view, self.classifier.patch_size)
-        self.module: nn.Module
-        self.dataset: Dataset[Any]
         if settings.fixed_views:
             self.classifier.fixed_views = (self.size, settings.freeze)
             self.store = TokenStore.of(self.classifier, settings.out, settings.tokens_limit, settings.tokens)
@@ -142,7 +145,6 @@ class ClassifierTask:
             crops = settings.crop_scale if settings.long_side is None else settings.long_side
             fill = self.classifier.mean.flatten().tolist()
             self.dataset = TagDataset(train, self.size, crops, settings.seed, settings.augment is not None, fill)
-        self.images = len(train)
         self.val, self.settings = val, settings
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
@@ -150,11 +152,11 @@ class ClassifierTask:
         if not len(self.val):
             return {}
         share = range(accelerator.process_index, len(self.val), accelerator.num_processes)
-        if self.settings.fixed_views:
-            logits, targets = _predict_tokens(self.classifier, self.settings.freeze, self.store, self.val, share)
-        else:
-            images = Subset(SquareDataset(self.val, self.size), share)
-            logits, targets = _predict(self.classifier, images, accelerator, self.settings)
+        none = np.zeros((0, self.classifier.num_classes), np.float32)
+        self.classifier.eval()
+        with torch.inference_mode():
+            seen = self._see_tokens(share) if self.settings.fixed_views else self._see_images(share, accelerator)
+            logits, targets = (np.concatenate(parts) for parts in zip((none, none), *seen, strict=True))
         if accelerator.num_processes > 1:
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
         if not len(logits):  # none could be read
@@ -162,41 +164,24 @@ class ClassifierTask:
         loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
         return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
 
+    def _see_images(self, share: range, accelerator: Accelerator) -> Iterator[Scored]:
+        """The readable images, in batches."""
+        data = Subset(SquareDataset(self.val, self.size), share)
+        for batch in loader(data, self.settings.workers, batch_size=max(self.settings.batch, 8)):
+            good = batch["broken"] < 0
+            images = batch["images"][good].to(accelerator.device)
+            if len(images):
+                with accelerator.autocast():
+                    logits = self.classifier(self.classifier.normalize(images)).float()
+                yield logits.cpu().numpy(), batch["targets"][good].numpy()
 
-@torch.inference_mode()
-def _predict(
-    classifier: Classifier, data: Any, accelerator: Accelerator, settings: TrainSettings
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Logits and targets (N, C) of the readable images."""
-    classifier.eval()
-    classes = classifier.num_classes
-    logits, targets = [np.zeros((0, classes), np.float32)], [np.zeros((0, classes), np.float32)]
-    for batch in loader(data, settings.workers, batch_size=max(settings.batch, 8)):
-        good = batch["broken"] < 0
-        images = batch["images"][good].to(accelerator.device)
-        if len(images):
-            with accelerator.autocast():
-                logits.append(classifier(classifier.normalize(images)).float().cpu().numpy())
-            targets.append(batch["targets"][good].numpy())
-    return np.concatenate(logits), np.concatenate(targets)
-
-
-@torch.inference_mode()
-def _predict_tokens(
-    classifier: Classifier, first: int, store: TokenStore, catalog: Catalog, indices: range
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Logits and targets (N, C) of the readable images, from kept tokens."""
-    classifier.eval()
-    readable, logits = list[int](), [np.zeros((0, classifier.num_classes), np.float32)]
-    for i in indices:
-        try:
-            tokens = store.get(catalog, i)
-        except ImageError:
-            continue
-        rest = tail(classifier, first, tokens.grid)
-        logits.append(rest(tokens.values[:1]).float().cpu().numpy())
-        readable.append(i)
-    return np.concatenate(logits), catalog.targets(readable)
+    def _see_tokens(self, share: range) -> Iterator[Scored]:
+        """The readable images, from kept tokens."""
+        for i in share:
+            with suppress(ImageError):
+                tokens = self.store.get(self.val, i)
+                rest = tail(self.classifier, self.settings.freeze, tokens.grid)
+                yield rest(tokens.values[:1]).float().cpu().numpy(), self.val.targets([i])
 
 
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:

@@ -32,8 +32,6 @@ from tagmask.training.loop import total_steps
 MOST_BYTES = 3e9  # of tokens held in memory; of more photos a random part of the cells is taken
 TOUCHED = 0.25  # cells of which a person has labelled so much are taken as labelled by them
 UNKNOWN = 0.5  # cells with a larger share of unsure pixels are left out
-
-
 PART = 0.25  # of the cells drawn in a step that are corrected ones, as far as there are enough
 OFTEN = 100.0  # times that a corrected cell is drawn as often as another, at most
 Odds = np.ndarray[Any, np.dtype[np.float64]]
@@ -81,9 +79,8 @@ def gather_cells(
     tokens_of: Callable[[int], Tokens], catalog: Catalog, labels: Path, model: HeadSegmenter, seed: int
 ) -> tuple[Cells, dict[str, str]]:
     """Tokens and soft labels of every photo; photos that cannot be used are returned with the reason."""
-    features, targets, allowed, broken = list[Tensor](), list[Tensor](), list[Tensor](), dict[str, str]()
-    corrected = list[Tensor]()
-    most = None
+    parts, broken = list[tuple[Tensor, ...]](), dict[str, str]()  # features, labels, allowed, corrected
+    most = max(16, int(MOST_BYTES / (2 * len(model.shift) * max(1, len(catalog)))))
     for i in tqdm(range(len(catalog)), desc="tokens", unit="image"):
         try:
             _, mask = read_pair(catalog, i, labels)
@@ -96,19 +93,16 @@ def gather_cells(
         told, touched = person_labels(person, tokens.grid, model.num_classes)
         shares, known = torch.where(touched[:, None], told, shares), torch.where(touched, 1.0, known)
         cells = torch.nonzero(known >= UNKNOWN).flatten()
-        most = most or max(16, int(MOST_BYTES / (2 * tokens.values.shape[-1] * len(catalog))))
         if len(cells) > most:
             order = torch.from_numpy(np.random.default_rng([seed, i]).permutation(len(cells))[:most])
             cells = torch.cat([cells[order], torch.nonzero(touched).flatten()]).unique()
         tags = torch.zeros(model.num_classes, dtype=torch.bool)
         tags[[0, *(tag + 1 for tag in catalog.tags(i))]] = True
-        features.append(tokens.values[0, cells].half().cpu())
-        targets.append(shares[cells].half())
-        allowed.append(tags.expand(len(cells), -1))
-        corrected.append(touched[cells])
-    if not features:
+        features = tokens.values[0, cells].half().cpu()
+        parts.append((features, shares[cells].half(), tags.expand(len(cells), -1), touched[cells]))
+    if not parts:
         raise TagmaskError(f"no photo can be learnt from; the first because: {next(iter(broken.values()), 'none')}")
-    return Cells(torch.cat(features), torch.cat(targets), torch.cat(allowed), torch.cat(corrected)), broken
+    return Cells(*map(torch.cat, zip(*parts, strict=True))), broken
 
 
 def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path) -> dict[str, float]:
@@ -158,11 +152,9 @@ def fit(
 def answers(model: HeadSegmenter, cells: Cells) -> Tensor:
     """Soft labels (M, K) of the head itself, told the tags of each photo."""
     parts = []
-    for start in range(0, len(cells.features), 65_536):
-        part = slice(start, start + 65_536)
-        logits = model.logits_of(cells.features[part].to(model.shift.device).float())
-        told = logits.masked_fill(~cells.allowed[part].to(logits.device), -torch.inf).softmax(-1)
-        parts.append(told.half().cpu())
+    for features, allowed in zip(cells.features.split(65_536), cells.allowed.split(65_536), strict=True):
+        logits = model.logits_of(features.to(model.shift.device).float())
+        parts.append(logits.masked_fill(~allowed.to(logits.device), -torch.inf).softmax(-1).half().cpu())
     return torch.cat(parts)
 
 

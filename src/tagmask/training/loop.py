@@ -9,11 +9,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
-from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from tagmask.config import LoopSettings
@@ -37,25 +36,23 @@ from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, decay, set_lr
 from tagmask.training.stream import Stream
 
-Batch = dict[str, Tensor]
 
-
-class Task(Protocol):
+class Task:
     """What differs between the networks that are trained."""
 
     name: str
-    module: nn.Module  # forward(**batch) -> {"loss": …, other parts to log}
-    dataset: Dataset[Any]  # indexed by (position, image index) -> sample; its "broken" entry lists bad images
-    images: int
-    new_layers: tuple[str, ...]
     what: str  # the network
     unusable: str  # why an image may not be used: "could not be read"
-    metric: str  # the validation value of which more is better
-    metric_title: str
+    new_layers: tuple[str, ...]
+    metric = metric_title = ""  # the validation value of which more is better
+    network: StoredNetwork  # what is saved
+    module: nn.Module  # forward(**batch) -> {"loss": …, other parts to log}
+    dataset: Any  # of images, by (position, image index) -> sample; its "broken" entry lists bad images
 
-    @property
-    def network(self) -> StoredNetwork: ...  # what is saved
-    def validate(self, accelerator: Accelerator) -> dict[str, float]: ...
+    def validate(self, accelerator: Accelerator) -> dict[str, float]:
+        """Values of the network as it is; none where there is nothing to compare with."""
+        del accelerator
+        return {}
 
 
 @dataclass
@@ -95,7 +92,7 @@ class Loop:
         self.task, self.settings, self.folder, self.identity = task, settings, folder, dict(identity)
         self.accelerator = make_accelerator(settings, folder)
         _leave_cores_to_workers(settings.workers)
-        self.total = total_steps(settings, task.images)
+        self.total = total_steps(settings, len(task.dataset))
         world = self.accelerator.num_processes
         if settings.batch % (settings.accumulate * world):
             raise TagmaskError(
@@ -118,16 +115,12 @@ class Loop:
         """Continue from the resume point in the folder, if there is one of the same training."""
         state = None if self.settings.restart else read_state(self.folder)
         self.accelerator.wait_for_everyone()
-        if state is None:
-            if self.is_main:
-                # a restart that is killed must not resume from the old point
-                (self.folder / layout.RESUME).unlink(missing_ok=True)
-                _keep_log_until(self.folder / layout.LOG, 0)
-            return
-        refuse_changes(state["identity"], self.identity, self.folder, "a training")
-        load_resume(self.folder, self.task.module, _bare(self.optimizer), self.average)
-        self.step, self.best = state["step"], state["best"]
-        self.broken = set(state["broken"])
+        if state is not None:
+            refuse_changes(state["identity"], self.identity, self.folder, "a training")
+            load_resume(self.folder, self.task.module, self.optimizer, self.average)
+            self.step, self.best, self.broken = state["step"], state["best"], set(state["broken"])
+        elif self.is_main:  # a restart that is killed must not resume from the old point
+            (self.folder / layout.RESUME).unlink(missing_ok=True)
         if self.is_main:
             _keep_log_until(self.folder / layout.LOG, self.step)
 
@@ -158,7 +151,7 @@ class Loop:
 
     def _train(self) -> dict[str, float]:
         settings, metrics = self.settings, {}
-        every = max(1, round(settings.val_every * self.task.images / settings.batch))
+        every = max(1, round(settings.val_every * len(self.task.dataset) / settings.batch))
         recent: list[dict[str, float]] = []
         began = time.monotonic()
         bar = tqdm(total=self.total, initial=self.step, desc=self.task.name, unit="step", disable=not self.is_main)
@@ -183,10 +176,10 @@ class Loop:
         bar.close()
         return metrics
 
-    def _loader(self) -> Iterable[Batch]:
+    def _loader(self) -> Any:
         settings, accelerator = self.settings, self.accelerator
         steps, process = (self.step, self.total), (accelerator.process_index, accelerator.num_processes)
-        stream = Stream(self.task.images, settings.seed, settings.batch, *steps, settings.accumulate, *process)
+        stream = Stream(len(self.task.dataset), settings.seed, settings.batch, *steps, settings.accumulate, *process)
         collate = getattr(self.task.dataset, "collate", None)  # of kept tokens, which need no processes to load them
         return loader(
             self.task.dataset, settings.workers if collate is None else 0, batch_sampler=stream, collate_fn=collate
@@ -196,7 +189,7 @@ class Loop:
         """Forward and backward of every part of the batch, then one update."""
         settings, accelerator = self.settings, self.accelerator
         factor = decay(step, self.total, settings)
-        set_lr(_bare(self.optimizer), factor)
+        set_lr(self.optimizer, factor)
         self.module.train()
         values: dict[str, float] = {}
         for part in range(settings.accumulate):
@@ -266,7 +259,7 @@ class Loop:
         if last:
             self._averaged(lambda: self.task.network.save(self.folder))
         state = {"step": self.step, "best": self.best, "broken": sorted(self.broken), "identity": self.identity}
-        save_resume(self.folder, self.task.module, _bare(self.optimizer), self.average, state)
+        save_resume(self.folder, self.task.module, self.optimizer, self.average, state)
 
     def _log(self, row: Mapping[str, float]) -> None:
         if not self.is_main:
@@ -309,12 +302,6 @@ def _leave_cores_to_workers(workers: int) -> None:
 def to_device(value: Any, device: torch.device) -> Any:
     """A tensor, or each of a list of tensors, on a device."""
     return [tensor.to(device) for tensor in value] if isinstance(value, list) else value.to(device)
-
-
-def _bare(optimizer: Any) -> torch.optim.Optimizer:
-    """The torch optimiser inside accelerate's."""
-    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
-    return inner
 
 
 def _keep_log_until(path: Path, step: int) -> None:

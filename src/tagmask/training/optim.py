@@ -23,22 +23,16 @@ def build_optimizer(module: nn.Module, settings: LoopSettings, new_layers: Seque
     Parameters whose name contains one of ``new_layers`` learn ``head_lr`` times faster. Biases, norms and
     one-dimensional tokens are not decayed under AdamW; SGD decays everything.
     """
-    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            new = any(part in name for part in new_layers)
+            lr = settings.lr * (settings.head_lr if any(part in name for part in new_layers) else 1.0)
             plain = settings.optimizer == "adamw" and (parameter.ndim < 2 or "token" in name or "pos_embed" in name)
-            groups.setdefault((new, plain), []).append(parameter)
+            groups.setdefault((lr, 0.0 if plain else settings.weight_decay), []).append(parameter)
     described = [
-        {
-            "params": parameters,
-            "lr": settings.lr * (settings.head_lr if new else 1.0),
-            "weight_decay": 0.0 if plain else settings.weight_decay,
-        }
-        for (new, plain), parameters in groups.items()
+        {"params": parameters, "lr": lr, "peak_lr": lr, "weight_decay": weight_decay}
+        for (lr, weight_decay), parameters in groups.items()
     ]
-    for group in described:
-        group["peak_lr"] = group["lr"]
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(described, lr=settings.lr)
     return torch.optim.SGD(described, lr=settings.lr, momentum=settings.momentum)

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from tagmask.config import SegmentSettings
 from tagmask.data.catalog import Catalog
@@ -19,6 +18,7 @@ from tagmask.errors import ImageError
 from tagmask.labels import UNSURE
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scoring.confusion import confusion, iou
+from tagmask.training.loop import Task
 
 
 class PixelLoss(nn.Module):
@@ -40,20 +40,20 @@ class PixelLoss(nn.Module):
         return {"loss": torch.stack(losses).sum() / labelled}
 
 
-class SegmenterTask:
+class SegmenterTask(Task):
     """What the training loop needs to know about the segmenter."""
 
     name, what, unusable = "segment", "segmenter", "could not be read or are unsure (255) everywhere"
-    new_layers: tuple[str, ...] = ("aspp",)
+    new_layers = ("aspp",)
     metric, metric_title = "miou", "mIoU against held-out pseudo labels"
+    network: DeepLabV2
 
     def __init__(self, train: Catalog, val: Catalog, folder: Path, settings: SegmentSettings) -> None:
         self.network = build_segmenter(settings, train.classes)
         self.network.crop_size = settings.size
-        self.module: nn.Module = PixelLoss(self.network)
+        self.module = PixelLoss(self.network)
         mean = self.network.mean.flatten().tolist()
-        self.dataset: Dataset[Any] = PseudoDataset(train, folder, settings.size, settings.scales, mean, settings.seed)
-        self.images = len(train)
+        self.dataset = PseudoDataset(train, folder, settings.size, settings.scales, mean, settings.seed)
         self.val, self.folder = val, folder
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:

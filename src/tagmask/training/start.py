@@ -6,6 +6,7 @@ problem with one solution, found in seconds once every photo has been seen.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import torch
 import torch.nn.functional as F
@@ -63,12 +64,10 @@ def read_heads(
     ]
     classifier.eval()
     for i in indices:
-        try:
+        with suppress(ImageError):  # named by the training
             tokens = store.get(catalog, i)
-        except ImageError:  # named by the training
-            continue
-        tail(classifier, first, tokens.grid)(tokens.values.to(classifier.mean.device))
-        readable.append(i)
+            tail(classifier, first, tokens.grid)(tokens.values.to(classifier.mean.device))
+            readable.append(i)
     for hook in hooks:
         hook.remove()
     if not readable:
