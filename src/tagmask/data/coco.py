@@ -40,7 +40,7 @@ class CocoCatalog(Catalog):
         self,
         classes: Sequence[str],
         names: Sequence[str],
-        tags: Sequence[Iterable[int]],
+        tags: Sequence[Sequence[int]],
         *,
         images: Sequence[str],
         notes: Sequence[str],
@@ -158,13 +158,16 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     _check_ids(raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
     counted = ~crowd & (owners >= 0)
-    tags: list[set[int]] = [set() for _ in raw.files]
+    tags: list[list[int]] = [[] for _ in raw.files]
     for place, label in zip(owners[counted].tolist(), labels[counted].tolist(), strict=True):
-        tags[place].add(label)
+        tags[place].append(label)
     kept = [place for place, file in enumerate(raw.files) if tags[place] and file in present]
     missing = [file for file in raw.files if file not in present]
+    if len(missing) == len(raw.files):
+        first, count = images / missing[0], f"{len(missing):,}"
+        raise TagmaskError(f"none of the {count} images of {annotations} exists; the first was looked for at {first}.")
     if not kept:
-        raise TagmaskError(_nothing(images, annotations, missing, len(raw.files)))
+        raise TagmaskError(f"no image of {annotations} in {images} has an object; give another file.")
     rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry is for owner -1
     rows[kept] = np.arange(len(kept))
     unsure = crowd | np.array(raw.boxed, dtype=bool)
@@ -226,10 +229,3 @@ def _object_notes(
         f"{boxed:,} of {len(owners):,} objects have no outline: their boxes are 255 in masks.": boxed,
     }
     return [note for note, count in notes.items() if count]
-
-
-def _nothing(images: Path, annotations: Path, missing: list[str], count: int) -> str:
-    if len(missing) == count:
-        first = images / missing[0]
-        return f"none of the {count:,} images of {annotations} exists; the first was looked for at {first}."
-    return f"no image of {annotations} in {images} has an object; give another file."

@@ -42,7 +42,13 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     if not classes:
         raise TagmaskError(f"{images if tags in (None, EMBEDDED) else tags} contains no tags; {_LAYOUTS}.")
     tagged = [photo for photo in photos if photo.tags]
-    _refuse_nothing(tagged, missing, images, tags)
+    if missing and not tagged:
+        raise TagmaskError(
+            f"none of the {len(missing):,} images in {tags} exists; the first was looked for at "
+            f"{images / missing[0]}. Paths in the table are relative to the images folder."
+        )
+    if not tagged:
+        raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
     names = [strip_suffix(photo.file) for photo in tagged]
     mask_paths, mask_notes = _find_masks(names, masks)
     numbers = {name: number for number, name in enumerate(classes)}
@@ -163,17 +169,6 @@ class Tails:
             if longer := [file for file in files if file.endswith(f"/{known}")]:
                 return longer
         return []
-
-
-def _refuse_nothing(tagged: list[Row], missing: list[str], images: Path, tags: Path | None) -> None:
-    if tagged:
-        return
-    if missing:
-        raise TagmaskError(
-            f"none of the {len(missing):,} images in {tags} exists; the first was looked for at "
-            f"{images / missing[0]}. Paths in the table are relative to the images folder."
-        )
-    raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
 
 
 def _find_masks(names: list[str], masks: Path | None) -> tuple[list[Path | None], list[str]]:

@@ -24,6 +24,7 @@ CLASSES = (
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 _MASK_FOLDERS = ("SegmentationClassAug", "SegmentationClass")
+_LABEL_FOLDERS = (*_MASK_FOLDERS, "Annotations")
 _Entry = tuple[str, Path | None, Path | None]  # name, and mask and annotation, if any
 
 
@@ -43,7 +44,12 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
     if not entries:
         what = f"none of the {len(missing):,} images of {source} exists" if missing else f"{source} lists no image"
         raise TagmaskError(f"{what}; the images belong in {root / 'JPEGImages'}, as ID.jpg.")
-    _refuse_unlabelled(entries, root, source)
+    if unlabelled := [name for name, mask, xml in entries if mask is None and xml is None]:
+        raise TagmaskError(
+            f"{len(unlabelled):,} images of {source} have neither mask nor annotation, for example {unlabelled[0]}; "
+            f"put them into one of {', '.join(_LABEL_FOLDERS)} of {root}, or read JPEGImages as a folder with a table "
+            "of tags."
+        )
     tags, broken = _read_tags(entries, source)
     kept = [(name, mask) for name, mask, _ in entries if tags.get(name)]
     if not kept:
@@ -87,7 +93,7 @@ def _read_list(source: Path) -> dict[str, str]:
 
 def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
     """Find masks and annotations; each folder is listed once."""
-    files = {folder: set(walk(root / folder)) for folder in (*_MASK_FOLDERS, "Annotations")}
+    files = {folder: set(walk(root / folder)) for folder in _LABEL_FOLDERS}
     entries: list[_Entry] = []
     for name, given in listed.items():
         masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in files[folder]]
@@ -96,15 +102,6 @@ def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
         xml = root / "Annotations" / f"{name}.xml" if f"{name}.xml" in files["Annotations"] else None
         entries.append((name, masks[0] if masks else None, xml))
     return entries
-
-
-def _refuse_unlabelled(entries: list[_Entry], root: Path, source: Path) -> None:
-    if unlabelled := [name for name, mask, xml in entries if mask is None and xml is None]:
-        folders = ", ".join((*_MASK_FOLDERS, "Annotations"))
-        raise TagmaskError(
-            f"{len(unlabelled):,} images of {source} have neither mask nor annotation, for example {unlabelled[0]}; "
-            f"put them into one of {folders} of {root}, or read JPEGImages as a folder with a table of tags."
-        )
 
 
 def _read_tags(entries: list[_Entry], source: Path) -> tuple[dict[str, list[int]], list[str]]:
