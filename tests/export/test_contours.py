@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from matplotlib.path import Path as Curve
 from pycocotools import mask as coco_mask
 
-from tagmask.export.contours import centre_outlines, doubled_area, outlines, trace
+from tagmask.export.contours import Point, centre_outlines, outlines, trace
 
 
 def region(*rows: str) -> np.ndarray:
@@ -20,6 +20,12 @@ def filled(outlines: list[list[int]], shape: tuple[int, int]) -> np.ndarray:
         return np.zeros(shape, bool)
     runs = coco_mask.merge(coco_mask.frPyObjects(outlines, *shape))
     return np.asarray(coco_mask.decode(runs)).astype(bool)
+
+
+def doubled_area(loop: list[Point]) -> int:
+    """Twice the area inside, positive if clockwise on the screen."""
+    corners = zip(loop, [*loop[1:], loop[0]], strict=True)
+    return sum(x * next_y - next_x * y for (x, y), (next_x, next_y) in corners)
 
 
 def test_one_pixel() -> None:

@@ -9,7 +9,8 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from posixpath import dirname, splitext
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,7 +23,8 @@ from tagmask.files import file_size
 from tagmask.labels import MAX_CLASSES, Mask
 from tagmask.pipeline import layout
 
-_NOTES = {name.encode() for name in (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)}
+_NOTES = (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)
+_OUTPUTS = (".png", ".npz", ".safetensors")
 _UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # kinds of characters that lists of classes cannot hold
 Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -39,10 +41,13 @@ class Item:
 
 
 class Strings:
-    """An immutable list of strings, kept as one bytes object and an array of offsets."""
+    """An immutable list of strings, or of their bytes, kept as one bytes object and an array of offsets."""
 
-    def __init__(self, values: Iterable[str]) -> None:
-        encoded = [value.encode("utf-8", "surrogateescape") for value in values]
+    def __init__(self, values: Iterable[str | bytes | Path | None]) -> None:
+        encoded = [
+            value if isinstance(value, bytes) else str(value or "").encode("utf-8", "surrogateescape")
+            for value in values
+        ]
         self._bytes = b"".join(encoded)
         self._starts = np.zeros(len(encoded) + 1, dtype=np.int64)
         np.cumsum([len(code) for code in encoded], out=self._starts[1:])
@@ -56,15 +61,12 @@ class Strings:
     def raw(self, row: int) -> bytes:
         return self._bytes[self._starts[row] : self._starts[row + 1]]
 
-    def lengths(self) -> npt.NDArray[np.int64]:
-        return np.diff(self._starts)
-
 
 class Catalog:
     """Images with their tags and, where known, masks. Items are numbered 0 … len-1.
 
-    A subclass whose pictures do not come from files overrides ``_image_at``, ``_mask_at`` and ``has_masks``. The
-    first two receive the *row* of the full table, which is the same in every subset and split.
+    A subclass whose pictures or masks do not come from files overrides ``load_image``, or ``load_mask`` and
+    ``has_masks``. It knows an item by its ``row``, which is the same in every subset and split.
     """
 
     def __init__(
@@ -79,33 +81,23 @@ class Catalog:
     ) -> None:
         """Store the columns; ``images`` and ``masks`` are files, or None for items without.
 
-        Args:
-            classes: names of the classes, without background; at most 254, all different.
-            names: relative paths without suffix, all different; outputs are stored under them.
-            tags: the classes of each item, 0-based; order and repetition do not matter.
-            notes: sentences for the user about what the reader counted or left out.
+        Outputs are stored under ``names``, relative paths without suffix. ``tags`` are 0-based; their order does not
+        matter. ``notes`` are sentences for the user about what the reader counted or left out.
         """
         self.classes = tuple(classes)
+        _check_classes(self.classes)
         self.notes = tuple(notes)
         self._names = Strings(names)
         count = len(self._names)
-        self._images = Strings(_text(path) for path in (images if images is not None else [None] * count))
-        self._masks = Strings(_text(path) for path in (masks if masks is not None else [None] * count))
-        self._tag_starts, self._tag_values = _compress(tags)
+        self._images = Strings([None] * count if images is None else images)
+        self._masks = Strings([None] * count if masks is None else masks)
+        self._tags = Strings(_tag_codes(tags, len(self.classes)))
         self._rows = np.arange(count, dtype=np.int64)
         self.corrections: Path | None = None  # folder of what a person has corrected
-        self._check()
-
-    def _check(self) -> None:
-        lengths = {len(self._names), len(self._images), len(self._masks), len(self._tag_starts) - 1}
+        lengths = {count, len(self._images), len(self._masks), len(self._tags)}
         if len(lengths) > 1:
             raise TagmaskError(f"names, tags, images and masks differ in length {sorted(lengths)}; give one per item.")
-        _check_classes(self.classes)
-        _check_names(self._names)
-        values = self._tag_values
-        if values.size and not (values.min() >= 0 and values.max() < len(self.classes)):
-            limit = len(self.classes) - 1
-            raise TagmaskError(f"tags span {values.min()} to {values.max()}; they must lie in 0 to {limit}.")
+        _check_names([self._names[row] for row in range(count)])
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -125,16 +117,12 @@ class Catalog:
 
     def tags(self, i: int) -> tuple[int, ...]:
         """The classes of item ``i``, 0-based and ascending."""
-        return self._tags_at(self.row(i))
+        return tuple(self._tags.raw(self.row(i)))
 
     def item(self, i: int) -> Item:
         row = self.row(i)
         image, mask = self._images[row], self._masks[row]
         return Item(i, self._names[row], self.tags(i), Path(image) if image else None, Path(mask) if mask else None)
-
-    def image_file(self, i: int) -> str:
-        """The path of item ``i``'s image; empty for items without."""
-        return self._images[self.row(i)]
 
     def file_sizes(self, column: Literal["images", "masks"]) -> list[int]:
         """Bytes of each item's image or mask file; -1 for those without."""
@@ -150,15 +138,20 @@ class Catalog:
 
     def class_counts(self) -> npt.NDArray[np.int64]:
         """How many items carry each class, shape (C,)."""
-        return np.bincount(self._gather_tags(), minlength=len(self.classes)).astype(np.int64)
+        tags = b"".join(self._tags.raw(row) for row in self._rows.tolist())
+        return np.bincount(np.frombuffer(tags, np.uint8), minlength=len(self.classes)).astype(np.int64)
 
     def load_image(self, i: int) -> Picture:
         """Item ``i`` as RGB, shape (H, W, 3), upright; ImageError if the file cannot be used."""
-        return self._image_at(self.row(i))
+        path = self._images[self.row(i)]
+        if not path:
+            raise ImageError(f'"{self.name(i)}" has no image file; leave it out.')
+        return read_image(Path(path))
 
     def load_mask(self, i: int) -> Mask | None:
         """The mask of item ``i``, shape (H, W): 0 background, c + 1 for class c, 255 unsure; or None."""
-        return self._mask_at(self.row(i))
+        path = self._masks[self.row(i)]
+        return read_mask(Path(path), len(self.classes)) if path else None
 
     def load_pair(self, i: int) -> tuple[Picture, Mask | None]:
         """Image and mask of item ``i``; ImageError if their sizes differ."""
@@ -184,15 +177,15 @@ class Catalog:
         view = copy.copy(self)
         view.corrections = folder
         if changes:
-            items = ((self._names[row], self._tags_at(row)) for row in range(len(self._names)))
+            items = ((self._names[row], self._tags.raw(row)) for row in range(len(self._names)))
             changed = (changes[name].apply(tags, self.classes) if name in changes else tags for name, tags in items)
-            view._tag_starts, view._tag_values = _compress(changed)
+            view._tags = Strings(_tag_codes(changed, len(self.classes)))
         return view
 
     @property
     def has_masks(self) -> bool:
         """Whether at least one item has a mask."""
-        return bool((self._masks.lengths()[self._rows] > 0).any())
+        return any(self._masks.raw(row) for row in self._rows.tolist())
 
     @property
     def identity(self) -> dict[str, int]:
@@ -232,41 +225,19 @@ class Catalog:
         digest = hashlib.sha256()
         digest.update("\0".join(self.classes).encode() + b"\0\0")
         digest.update(b"\0".join(self._names.raw(row) for row in self._rows.tolist()) + b"\0\0")
-        digest.update(np.diff(self._tag_starts)[self._rows].astype("<i4").tobytes())
-        digest.update(self._gather_tags().astype("<i4").tobytes())
+        tags = [self._tags.raw(row) for row in self._rows.tolist()]
+        digest.update(np.array([len(codes) for codes in tags], "<i4").tobytes())
+        digest.update(np.frombuffer(b"".join(tags), np.uint8).astype("<i4").tobytes())
         return digest.hexdigest()[:32]
 
-    def _tags_at(self, row: int) -> tuple[int, ...]:
-        return tuple(self._tag_values[self._tag_starts[row] : self._tag_starts[row + 1]].tolist())
 
-    def _image_at(self, row: int) -> Picture:
-        path = self._images[row]
-        if not path:
-            raise ImageError(f'"{self._names[row]}" has no image file; leave it out.')
-        return read_image(Path(path))
-
-    def _mask_at(self, row: int) -> Mask | None:
-        path = self._masks[row]
-        return read_mask(Path(path), len(self.classes)) if path else None
-
-    def _gather_tags(self) -> npt.NDArray[np.int32]:
-        """The tags of all items of this view, concatenated."""
-        counts: npt.NDArray[np.int64] = np.diff(self._tag_starts)[self._rows]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        places: npt.NDArray[np.int64] = np.repeat(self._tag_starts[self._rows], counts) + within
-        return self._tag_values[places]
-
-
-def _text(path: str | Path | None) -> str:
-    return "" if path is None else str(path)
-
-
-def _compress(tags: Iterable[Iterable[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Lists of tags as (starts, values), each list ascending and without repetition."""
-    lists = [sorted(set(classes)) for classes in tags]
-    starts = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(classes) for classes in lists], out=starts[1:])
-    return starts, np.fromiter((tag for classes in lists for tag in classes), np.int32, int(starts[-1]))
+def _tag_codes(tags: Iterable[Iterable[int]], count: int) -> Iterator[bytes]:
+    """The tags of each item as bytes, ascending and without repetition; ``count`` is the number of classes."""
+    for classes in tags:
+        values = sorted(set(classes))
+        if values and not 0 <= values[0] <= values[-1] < count:
+            raise TagmaskError(f"tags span {values[0]} to {values[-1]}; they must lie in 0 to {count - 1}.")
+        yield bytes(values)
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:
@@ -283,26 +254,18 @@ def _check_classes(classes: tuple[str, ...]) -> None:
             raise TagmaskError(f"the class {name!r} contains a line break or control character; rename it.")
 
 
-def _check_names(names: Strings) -> None:
-    seen: set[bytes] = set()
-    for row in range(len(names)):
-        code = names.raw(row)
-        if code in seen:
-            raise TagmaskError(f'two images are called "{names[row]}"; rename one, since outputs are named after it.')
-        if b"\0" in code or {b"", b".", b".."} & set(code.split(b"/")):
-            raise TagmaskError(f'"{names[row]}" cannot name an output; use a relative path without "." and "..".')
-        seen.add(code)
-    for parts in {tuple(code.split(b"/")[:-1]) for code in seen}:
-        for depth in range(1, len(parts) + 1):
-            folder = b"/".join(parts[:depth])
-            if _output_of(folder) in seen or folder in _NOTES:
-                shown = folder.decode("utf-8", "surrogateescape")
+def _check_names(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise TagmaskError(f'two images are called "{name}"; rename one, since outputs are named after it.')
+        if "\0" in name or {"", ".", ".."} & set(name.split("/")):
+            raise TagmaskError(f'"{name}" cannot name an output; use a relative path without "." and "..".')
+        seen.add(name)
+    for place in {dirname(name) for name in names}:
+        for folder in (place, *map(str, PurePosixPath(place).parents)):
+            stem, suffix = splitext(folder)
+            if folder in _NOTES or (suffix in _OUTPUTS and stem in seen):
                 raise TagmaskError(
-                    f'images in a folder called "{shown}" would clash with files of a run; rename the folder.'
+                    f'images in a folder called "{folder}" would clash with files of a run; rename the folder.'
                 )
-
-
-def _output_of(folder: bytes) -> bytes | None:
-    """The name of the image whose mask or maps a folder's name would be that of."""
-    stem, dot, suffix = folder.rpartition(b".")
-    return stem if dot and suffix in (b"png", b"npz", b"safetensors") else None

@@ -12,25 +12,25 @@ Decisions:
 import os
 import struct
 from array import array
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import opened, strip_suffix, walk
+from tagmask.data.images import list_files, opened, strip_suffix
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
-from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
+from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import UNSURE, Mask
 
 _LARGE = 50_000_000  # pixels
 MAX_SIDE = 65_535  # pixels; JPEG's own limit
+_T = TypeVar("_T")
 
 
 class CocoCatalog(Catalog):
@@ -46,38 +46,31 @@ class CocoCatalog(Catalog):
         notes: Sequence[str],
         sizes: npt.NDArray[np.int32],  # (items, 2) height, width
         owners: npt.NDArray[np.int64],  # (objects,) row of each object's image, -1 if it was left out
-        labels: npt.NDArray[np.int64],  # (objects,) class
-        unsure: npt.NDArray[np.bool_],  # (objects,) drawn as 255
+        labels: Mask,  # (objects,) what each object is drawn as
         outlines: Outlines,
     ) -> None:
         super().__init__(classes, names, tags, images=images, notes=notes)
-        self._sizes, self._labels, self._unsure, self._outlines = sizes, labels.astype(np.uint8), unsure, outlines
+        self._sizes, self._labels, self._outlines = sizes, labels, outlines
         self._order = np.argsort(owners, kind="stable").astype(np.int32)  # objects, grouped by row
         self._starts = np.searchsorted(owners[self._order], np.arange(len(sizes) + 1))
-        self._outlined = not bool(unsure.all())
+        self._outlined = bool((labels != UNSURE).any())
 
     @property
     def has_masks(self) -> bool:
         return len(self) > 0 and self._outlined
 
-    def _mask_at(self, row: int) -> Mask | None:
+    def load_mask(self, i: int) -> Mask | None:
         if not self._outlined:
             return None
+        row = self.row(i)
+        height, width = self._sizes[row].tolist()
         try:
-            height, width = self._sizes[row].tolist()
             if height * width > _LARGE:
-                self._check_size(row, height, width)
+                _check_size(self._images[row], height, width)
             return self._draw(row, height, width)
         except (ValueError, MemoryError) as error:
             text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); correct them or leave it out.'
             raise ImageError(text) from None
-
-    def _check_size(self, row: int, height: int, width: int) -> None:
-        """A size in the file costs nothing; before much memory is taken for it, the image must have it."""
-        with opened(Path(self._images[row])) as image:
-            real = (image.height, image.width)
-        if real != (height, width):
-            raise ValueError(f"the file says {width}×{height} pixels, the image has {real[1]}×{real[0]}")
 
     def _draw(self, row: int, height: int, width: int) -> Mask:
         mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools stores columns
@@ -86,12 +79,17 @@ class CocoCatalog(Catalog):
         drawable = [(number, runs) for number, runs in outlined if runs is not None]
         drawable.sort(key=lambda pair: -int(coco_mask.area(pair[1])))  # the largest first
         for number, runs in drawable:
-            if not self._unsure[number]:
-                mask[coco_mask.decode(runs) > 0] = self._labels[number] + 1
-        for number, runs in drawable:
-            if self._unsure[number]:
-                mask[(coco_mask.decode(runs) > 0) & (mask == 0)] = UNSURE
+            label, inside = self._labels[number], coco_mask.decode(runs) > 0
+            mask[inside & (mask == 0) if label == UNSURE else inside] = label
         return np.ascontiguousarray(mask)
+
+
+def _check_size(path: str, height: int, width: int) -> None:
+    """A size in the file costs nothing; before much memory is taken for it, the image must have it."""
+    with opened(Path(path)) as image:
+        real = image.size
+    if real != (width, height):
+        raise ValueError(f"the file says {width}×{height} pixels, the image has {real[0]}×{real[1]}")
 
 
 class _Raw:
@@ -105,8 +103,9 @@ class _Raw:
         self.object_images, self.object_categories = array("q"), array("q")
         self.crowd, self.boxed = bytearray(), bytearray()
         self.outlines = OutlineBuilder()
+        self._read(source)
 
-    def read(self, source: Path) -> None:
+    def _read(self, source: Path) -> None:
         add = {"images": self.add_image, "categories": self.add_category, "annotations": self.add_object}
         numbers = dict.fromkeys(add, 0)
         for key, entry in stream_lists(source, add):
@@ -116,14 +115,13 @@ class _Raw:
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
                 fault = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 self.mistakes.add(key, f"{key}, entry {numbers[key]}", fault)
-        absent = [key for key, number in numbers.items() if not number]
-        if absent:
+        if absent := [key for key, number in numbers.items() if not number]:
             raise TagmaskError(f"{source} has no {' and no '.join(absent)}; give a COCO instances file.")
         self.mistakes.raise_if_any()
 
     def add_image(self, entry: dict[str, Any]) -> None:
-        identity, file = _whole(entry, "id"), _text(entry, "file_name")
-        height, width = _whole(entry, "height"), _whole(entry, "width")
+        identity, file = _typed(entry, "id", int), _typed(entry, "file_name", str)
+        height, width = _typed(entry, "height", int), _typed(entry, "width", int)
         if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
             raise ValueError(f"the size {width}×{height} is not within 1 to {MAX_SIDE}")
         self.image_ids.append(identity)
@@ -131,14 +129,15 @@ class _Raw:
         self.sizes.extend((height, width))
 
     def add_category(self, entry: dict[str, Any]) -> None:
-        number = array("q", [_whole(entry, "id")])[0]  # OverflowError if it does not fit 64 bits
+        number = array("q", [_typed(entry, "id", int)])[0]  # OverflowError if it does not fit 64 bits
         if number in self.categories:
             raise ValueError(f"the id {number} is given twice")
-        self.categories[number] = _text(entry, "name").strip()
+        self.categories[number] = _typed(entry, "name", str).strip()
 
     def add_object(self, entry: dict[str, Any]) -> None:
         outline = entry.get("segmentation")
-        image, category, crowd = _whole(entry, "image_id"), _whole(entry, "category_id"), entry.get("iscrowd", 0)
+        image, category = _typed(entry, "image_id", int), _typed(entry, "category_id", int)
+        crowd = entry.get("iscrowd", 0)
         if not isinstance(crowd, int) or crowd not in (0, 1):  # false and true are 0 and 1
             raise ValueError(f"iscrowd is {crowd!r}; it must be 0 or 1")
         self.outlines.add(outline or _box(entry.get("bbox")))
@@ -149,28 +148,26 @@ class _Raw:
 
 
 def read_coco(images: Path, annotations: Path) -> Catalog:
-    """Read an instances file.
-
-    Args:
-        images: the folder to which the file's ``file_name`` entries are relative.
-        annotations: ``instances_train2014.json`` or any file of the same format.
-    """
-    if not images.is_dir():
-        raise TagmaskError(f"{images} is not a folder; check the path of the images.")
+    """Read an instances file, whose ``file_name`` entries are relative to the folder ``images``."""
+    odd: list[str] = []
+    present = set(list_files(images, odd))
     raw = _Raw(annotations)
-    raw.read(annotations)
     category_ids = sorted(raw.categories)
     owners = _positions(raw.object_images, raw.image_ids)  # (objects,) image of each object, -1 unknown
     labels = _positions(raw.object_categories, category_ids)  # (objects,)
-    _check_ids(annotations, raw, labels)
+    _check_ids(raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
-    tags = _tags(owners, labels, ~crowd & (owners >= 0), len(raw.files), len(category_ids))
-    odd: list[str] = []
-    present = set(walk(images, odd))
+    counted = ~crowd & (owners >= 0)
+    tags: list[list[int]] = [[] for _ in raw.files]
+    for place, label in zip(owners[counted].tolist(), labels[counted].tolist(), strict=True):
+        tags[place].append(label)
     kept = [place for place, file in enumerate(raw.files) if tags[place] and file in present]
     missing = [file for file in raw.files if file not in present]
+    if len(missing) == len(raw.files):
+        first, count = images / missing[0], f"{len(missing):,}"
+        raise TagmaskError(f"none of the {count} images of {annotations} exists; the first was looked for at {first}.")
     if not kept:
-        raise TagmaskError(_nothing(images, annotations, missing, len(raw.files)))
+        raise TagmaskError(f"no image of {annotations} in {images} has an object; give another file.")
     rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry is for owner -1
     rows[kept] = np.arange(len(kept))
     unsure = crowd | np.array(raw.boxed, dtype=bool)
@@ -180,30 +177,22 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
         [tags[place] for place in kept],
         images=[os.path.join(images, raw.files[place]) for place in kept],
         notes=[
-            *missing_note([file for file in missing if file not in odd]),
-            *odd_note(odd),
-            *untagged_note(len(raw.files) - len(kept) - len(missing)),
+            *left_out_notes(missing, odd, len(raw.files) - len(kept) - len(missing)),
             *_object_notes(owners, crowd, unsure),
         ],
         sizes=np.array(raw.sizes, dtype=np.int32).reshape(-1, 2)[kept],
         owners=rows[owners],
-        labels=labels,
-        unsure=unsure,
+        labels=np.where(unsure, UNSURE, labels + 1).astype(np.uint8),
         outlines=raw.outlines.build(),
     )
 
 
-def _whole(entry: dict[str, Any], name: str) -> int:
-    """A whole number of an entry; JSON's 1.9, "1" and true are none."""
-    if type(entry[name]) is not int:
-        raise ValueError(f"{name} is {entry[name]!r}; it must be a whole number")
-    return int(entry[name])
-
-
-def _text(entry: dict[str, Any], name: str) -> str:
-    if not isinstance(entry[name], str):
-        raise ValueError(f"{name} is {entry[name]!r}; it must be a text")
-    return str(entry[name])
+def _typed(entry: dict[str, Any], name: str, form: type[_T]) -> _T:
+    """A text or a whole number of an entry; JSON's 1.9, "1" and true are no whole numbers."""
+    value: _T = entry[name]
+    if type(value) is not form:
+        raise ValueError(f"{name} is {value!r}; it must be {'a text' if form is str else 'a whole number'}")
+    return value
 
 
 def _box(box: Any) -> list[list[float]]:
@@ -214,38 +203,20 @@ def _box(box: Any) -> list[list[float]]:
     return [[x, y, x + width, y, x + width, y + height, x, y + height]]
 
 
-def _positions(values: Sequence[int], ids: Sequence[int]) -> npt.NDArray[np.int64]:
+def _positions(values: Iterable[int], ids: Iterable[int]) -> npt.NDArray[np.int64]:
     """For each value its index in ``ids``, or -1."""
-    wanted, known = np.array(values, dtype=np.int64), np.array(ids, dtype=np.int64)
-    order = np.argsort(known, kind="stable")
-    places = order[np.searchsorted(known, wanted, sorter=order).clip(max=len(known) - 1)]
-    return np.where(known[places] == wanted, places, -1)
+    places = {identity: place for place, identity in enumerate(ids)}
+    return np.array([places.get(value, -1) for value in values], dtype=np.int64)
 
 
-def _check_ids(source: Path, raw: _Raw, labels: npt.NDArray[np.int64]) -> None:
-    mistakes = Mistakes(source)
+def _check_ids(raw: _Raw, labels: npt.NDArray[np.int64]) -> None:
     for place in np.flatnonzero(labels < 0).tolist():
         text = f"the category {raw.object_categories[place]} is not among the categories"
-        mistakes.add("category", f"annotations, entry {place + 1}", text)
+        raw.mistakes.add("category", f"annotations, entry {place + 1}", text)
     ids, counts = np.unique(np.array(raw.image_ids), return_counts=True)
     for identity in ids[counts > 1].tolist():
-        mistakes.add("image", f"image {identity}", "the id is given twice")
-    mistakes.raise_if_any()
-
-
-def _tags(
-    owners: npt.NDArray[np.int64],
-    labels: npt.NDArray[np.int64],
-    counted: npt.NDArray[np.bool_],
-    images: int,
-    classes: int,
-) -> list[list[int]]:
-    """The classes of each image's counted objects."""
-    pairs = np.sort(owners[counted] * classes + labels[counted])  # image-major
-    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # without repetition
-    starts = np.searchsorted(pairs, np.arange(images + 1) * classes).tolist()
-    values = (pairs % classes).tolist()
-    return [values[start:stop] for start, stop in pairwise(starts)]
+        raw.mistakes.add("image", f"image {identity}", "the id is given twice")
+    raw.mistakes.raise_if_any()
 
 
 def _object_notes(
@@ -258,10 +229,3 @@ def _object_notes(
         f"{boxed:,} of {len(owners):,} objects have no outline: their boxes are 255 in masks.": boxed,
     }
     return [note for note, count in notes.items() if count]
-
-
-def _nothing(images: Path, annotations: Path, missing: list[str], count: int) -> str:
-    if len(missing) == count:
-        first = images / missing[0]
-        return f"none of the {count:,} images of {annotations} exists; the first was looked for at {first}."
-    return f"no image of {annotations} in {images} has an object; give another file."

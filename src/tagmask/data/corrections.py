@@ -9,6 +9,7 @@ mask that a stage writes carries the digest of the correction it was made with, 
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tagmask.data.images import palette_image, read_mask
+from tagmask.data.images import read_mask, write_mask
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import read_object, replacing, write_json
+from tagmask.files import read_object, write_json
 from tagmask.labels import UNSURE, Mask
 from tagmask.pipeline.layout import CORRECTED_TAGS, label_file
 
@@ -37,9 +38,8 @@ class TagChange:
 
     def apply(self, tags: Iterable[int], classes: Sequence[str]) -> set[int]:
         """The corrected tags; names that are not classes are ignored."""
-        numbers = {name: number for number, name in enumerate(classes)}
-        changed = {numbers[name] for name in self.added if name in numbers} | set(tags)
-        return changed - {numbers[name] for name in self.removed if name in numbers}
+        names = {classes[tag] for tag in tags}.union(self.added).difference(self.removed)
+        return {number for number, name in enumerate(classes) if name in names}
 
 
 def read_tags(folder: Path, classes: Sequence[str], identity: Mapping[str, int]) -> dict[str, TagChange] | None:
@@ -91,8 +91,7 @@ def write_labels(folder: Path, name: str, labels: Mask) -> None:
     if (labels == NOT_CORRECTED).all():
         file.unlink(missing_ok=True)
         return
-    with replacing(file) as partial:
-        palette_image(labels).save(partial, format="PNG")
+    write_mask(file, labels)
 
 
 def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -> Mask:
@@ -110,20 +109,17 @@ def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -
 
 def digest(folder: Path | None, name: str) -> str:
     """A short hash of the corrected labels of a photo; empty if there are none."""
-    try:
-        content = label_file(folder, name).read_bytes() if folder is not None else b""
-    except OSError:
-        content = b""
-    return hashlib.blake2b(content, digest_size=8).hexdigest() if content else ""
+    with suppress(OSError):
+        if folder is not None and (content := label_file(folder, name).read_bytes()):
+            return hashlib.blake2b(content, digest_size=8).hexdigest()
+    return ""
 
 
 def digest_in(mask: Path) -> str:
     """The digest of the correction that a mask was made with."""
-    try:
-        with Image.open(mask, formats=("PNG",)) as image:
-            return str(image.info.get(_KEY, ""))
-    except Exception:  # as in images.read_mask: what is wrong with it is said there
-        return ""
+    with suppress(Exception), Image.open(mask, formats=("PNG",)) as image:  # images.read_mask says what is wrong
+        return str(image.info.get(_KEY, ""))
+    return ""
 
 
 def _names(values: Any) -> tuple[str, ...]:

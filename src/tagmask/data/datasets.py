@@ -1,6 +1,7 @@
 """Images with tags or labels as tensors: what the networks train on and are validated on."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class TagDataset(_RandomSamples):
         super().__init__(catalog, seed)
         if isinstance(crops, tuple):
             colour = [round(255 * part) for part in fill]
-            cut = [_LongSide(crops), v2.RandomCrop(size, pad_if_needed=True, fill=colour)]
+            cut = [partial(_resize_long_side, *crops), v2.RandomCrop(size, pad_if_needed=True, fill=colour)]
         else:
             cut = [v2.RandomResizedCrop(size, scale=(crops, 1.0), ratio=(3 / 4, 4 / 3), antialias=True)]
         more = [v2.RandAugment()] if augment else []
@@ -118,17 +119,12 @@ class TokenDataset(_RandomSamples):
         return {"tokens": [sample["tokens"] for sample in samples], **stacked}
 
 
-class _LongSide:
-    """Resizes an image (3, H, W) so that its long side has a random length, in its proportions."""
-
-    def __init__(self, limits: tuple[int, int]) -> None:
-        self.limits = limits
-
-    def __call__(self, image: Tensor) -> Tensor:
-        length = int(torch.randint(self.limits[0], self.limits[1] + 1, ()))
-        size = [max(1, round(side * length / max(image.shape[-2:]))) for side in image.shape[-2:]]
-        resized: Tensor = v2.functional.resize(image, size, antialias=True)
-        return resized
+def _resize_long_side(shortest: int, longest: int, image: Tensor) -> Tensor:
+    """An image (3, H, W) resized in its proportions, so that its long side has a random length."""
+    length = int(torch.randint(shortest, longest + 1, ()))
+    size = [max(1, round(side * length / max(image.shape[-2:]))) for side in image.shape[-2:]]
+    resized: Tensor = v2.functional.resize(image, size, antialias=True)
+    return resized
 
 
 class SquareDataset(Dataset[dict[str, Tensor]]):

@@ -7,16 +7,17 @@ What only makes it smaller (an image that is missing or has no tags) is left out
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from posixpath import basename
 
 from tagmask.config.base import within
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import strip_suffix, walk
+from tagmask.data.images import list_files, strip_suffix, walk
 from tagmask.data.keywords import EMBEDDED, embedded_table
-from tagmask.data.report import Mistakes, missing_note, odd_note, untagged_note
+from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
 from tagmask.errors import TagmaskError, first_of
 
@@ -24,24 +25,12 @@ _UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")  # Label Studio puts th
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
 
 
-@dataclass(frozen=True)
-class _Photo:
-    """A row whose image exists."""
-
-    row: Row
-    path: str  # relative to the images folder
-
-
 def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -> Catalog:
-    """Read a folder of images; the classes are its tags in alphabetical order.
+    """Read a folder of images, at any depth; the classes are its tags in alphabetical order.
 
-    Args:
-        images: the folder; images may lie in sub-folders, at any depth.
-        tags: a table (see ``tagmask.data.table``) with paths relative to ``images``, with or without suffix; a file
-            or folder of another tool (see ``tagmask.data.tools``); ``embedded`` for the keywords in the photos; None
-            if ``images`` has one sub-folder per tag, named after it.
-        masks: a folder with a PNG for each image, at the same relative path; 0 is background, 255 unsure,
-            and k the k-th class.
+    ``tags`` is a table (see ``tagmask.data.table``) with paths relative to ``images``, with or without suffix; a file
+    or folder of another tool (see ``tagmask.data.tools``); ``embedded`` for the keywords in the photos; or None if
+    ``images`` has one sub-folder per tag. ``masks`` holds a PNG for each image, at the same relative path.
     """
     odd: list[str] = []
     files = list_files(images, odd)
@@ -52,15 +41,19 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     mistakes.raise_if_any()
     if not classes:
         raise TagmaskError(f"{images if tags in (None, EMBEDDED) else tags} contains no tags; {_LAYOUTS}.")
-    tagged = [photo for photo in photos if photo.row.tags]
-    _refuse_nothing(tagged, missing, images, tags)
-    names = [strip_suffix(photo.path) for photo in tagged]
+    tagged = [photo for photo in photos if photo.tags]
+    if missing and not tagged:
+        raise TagmaskError(
+            f"none of the {len(missing):,} images in {tags} exists; the first was looked for at "
+            f"{images / missing[0]}. Paths in the table are relative to the images folder."
+        )
+    if not tagged:
+        raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
+    names = [strip_suffix(photo.file) for photo in tagged]
     mask_paths, mask_notes = _find_masks(names, masks)
     numbers = {name: number for number, name in enumerate(classes)}
     notes = [
-        *missing_note([file for file in missing if file not in odd]),
-        *odd_note(odd),
-        *untagged_note(len(photos) - len(tagged)),
+        *left_out_notes(missing, odd, len(photos) - len(tagged)),
         *mask_notes,
         *_unused_note(classes, tagged),
         *_alike_note(classes),
@@ -68,30 +61,19 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     return Catalog(
         classes,
         names,
-        ([numbers[tag] for tag in photo.row.tags] for photo in tagged),
-        images=(images / photo.path for photo in tagged),
+        ([numbers[tag] for tag in photo.tags] for photo in tagged),
+        images=(images / photo.file for photo in tagged),
         masks=mask_paths,
         notes=notes,
     )
 
 
-def list_files(root: Path, odd: list[str]) -> dict[str, list[str]]:
-    """All files below ``root`` as {path without picture suffix: [paths]}, relative, with "/"."""
-    if not root.is_dir():
-        raise TagmaskError(f"{root} is not a folder; check the path of the images.")
-    files: dict[str, list[str]] = {}
-    for path in sorted(walk(root, odd)):
-        files.setdefault(strip_suffix(path), []).append(path)
-    return files
-
-
-def _read_tags(tags: Path | None, images: Path, files: dict[str, list[str]], mistakes: Mistakes) -> Table:
-    listed = [path for paths in files.values() for path in paths]
+def _read_tags(tags: Path | None, images: Path, files: list[str], mistakes: Mistakes) -> Table:
     if tags is None:  # the first folder of a picture's path is its only tag; pictures beside the folders have none
-        pictures = (path for path in listed if strip_suffix(path) != path)
+        pictures = (path for path in files if strip_suffix(path) != path)
         return Table([Row(path, path, (path.split("/")[0],) if "/" in path else ()) for path in pictures], ())
     if tags == EMBEDDED:
-        return embedded_table(images, listed)
+        return embedded_table(images, files)
     if not tags.is_dir():
         table = read_table(tags, mistakes)
         return Table(_below(tags, images, tags.parent, table), (), loose=True) if table.loose else table
@@ -123,14 +105,12 @@ def _below(path: Path, images: Path, root: Path, table: Table) -> list[Row]:
     return [Row(row.place, os.path.normpath(os.path.join(folder, row.file)), row.tags) for row in table.rows]
 
 
-def _locate(
-    table: Table, files: dict[str, list[str]], images: Path, mistakes: Mistakes
-) -> tuple[list[_Photo], list[str]]:
-    """The rows whose image exists, and the entries of those whose image is missing; names must be unique."""
-    photos: list[_Photo] = []
+def _locate(table: Table, files: list[str], images: Path, mistakes: Mistakes) -> tuple[list[Row], list[str]]:
+    """The rows whose image exists, with its path, and the entries whose image is missing; names must be unique."""
+    photos: list[Row] = []
     missing: list[str] = []
-    owners: dict[str, _Photo] = {}
-    find = Tails(files).find if table.loose else partial(_matches, files=files)
+    owners: dict[str, tuple[Row, str]] = {}
+    find = Tails(files).find if table.loose else partial(_matches, stems=_grouped(files, strip_suffix))
     for row in table.rows:
         paths = find(normal_path(row.file, images))
         if not paths:
@@ -139,14 +119,21 @@ def _locate(
             remedy = "rename one" if table.loose else "write the suffix"
             mistakes.add("ambiguous", row.place, f'"{row.file}" may be {" or ".join(paths)}; {remedy}')
         else:
-            photo = _Photo(row, paths[0])
-            first = owners.setdefault(strip_suffix(photo.path), photo)
-            if first is not photo and first.row.file != row.file:
-                repeated = f"{photo.path} is already listed at {first.row.place}; keep one of the two"
-                same_name = f"{photo.path} has the name of {first.path} ({first.row.place}); rename or remove one"
-                mistakes.add("duplicate", row.place, repeated if photo.path == first.path else same_name)
+            photo = replace(row, file=paths[0])
+            first, entry = owners.setdefault(strip_suffix(photo.file), (photo, row.file))
+            if first is not photo and entry != row.file:
+                repeated = f"{photo.file} is already listed at {first.place}; keep one of the two"
+                same_name = f"{photo.file} has the name of {first.file} ({first.place}); rename or remove one"
+                mistakes.add("duplicate", row.place, repeated if photo.file == first.file else same_name)
             photos.append(photo)
     return photos, missing
+
+
+def _grouped(values: Iterable[str], key: Callable[[str], str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def normal_path(entry: str, images: Path) -> str:
@@ -157,9 +144,9 @@ def normal_path(entry: str, images: Path) -> str:
     return path.replace(os.sep, "/")
 
 
-def _matches(path: str, files: dict[str, list[str]]) -> list[str]:
+def _matches(path: str, stems: dict[str, list[str]]) -> list[str]:
     """The files that a path may mean: the exact one, else ignoring case; without suffix, by stem."""
-    candidates = files.get(strip_suffix(path), [])
+    candidates = stems.get(strip_suffix(path), [])
     if strip_suffix(path) == path:
         return candidates
     exact = [file for file in candidates if file == path]
@@ -169,33 +156,19 @@ def _matches(path: str, files: dict[str, list[str]]) -> list[str]:
 class Tails:
     """Finds files of which a tool knows a longer path, from its own root, or a shorter one, without folders."""
 
-    def __init__(self, files: dict[str, list[str]]) -> None:
-        self._same_name: dict[str, list[str]] = {}
-        for path in (path for paths in files.values() for path in paths):
-            self._same_name.setdefault(path.rpartition("/")[2], []).append(path)
+    def __init__(self, files: Iterable[str]) -> None:
+        self._same_name = _grouped(files, basename)
 
     def find(self, path: str) -> list[str]:
         """The exact file, else the longest path that ``path`` ends with, else all that end with ``path``."""
-        uploaded = _UPLOAD.sub("", path)
-        for known in (path, uploaded) if uploaded != path else (path,):
-            files = self._same_name.get(known.rpartition("/")[2], [])
+        for known in (path, _UPLOAD.sub("", path)):
+            files = self._same_name.get(basename(known), [])
             shorter = [file for file in files if f"/{known}".endswith(f"/{file}")]
             if shorter:
                 return [max(shorter, key=len)]
             if longer := [file for file in files if file.endswith(f"/{known}")]:
                 return longer
         return []
-
-
-def _refuse_nothing(tagged: list[_Photo], missing: list[str], images: Path, tags: Path | None) -> None:
-    if tagged:
-        return
-    if missing:
-        raise TagmaskError(
-            f"none of the {len(missing):,} images in {tags} exists; the first was looked for at "
-            f"{images / missing[0]}. Paths in the table are relative to the images folder."
-        )
-    raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
 
 
 def _find_masks(names: list[str], masks: Path | None) -> tuple[list[Path | None], list[str]]:
@@ -214,14 +187,12 @@ def _find_masks(names: list[str], masks: Path | None) -> tuple[list[Path | None]
 
 def _alike_note(classes: Sequence[str]) -> list[str]:
     """A note on tags that may be meant to be the same."""
-    alike: dict[str, list[str]] = {}
-    for name in classes:
-        alike.setdefault(unicodedata.normalize("NFC", name).casefold(), []).append(f'"{name}"')
-    shown = [" and ".join(names) for names in alike.values() if len(names) > 1]
+    alike = _grouped(classes, lambda name: unicodedata.normalize("NFC", name).casefold()).values()
+    shown = [" and ".join(f'"{name}"' for name in names) for names in alike if len(names) > 1]
     return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."] if shown else []
 
 
-def _unused_note(classes: Sequence[str], tagged: list[_Photo]) -> list[str]:
-    used = {tag for photo in tagged for tag in photo.row.tags}
+def _unused_note(classes: Sequence[str], tagged: list[Row]) -> list[str]:
+    used = {tag for photo in tagged for tag in photo.tags}
     unused = [name for name in classes if name not in used]
     return [f"no image carries the tags {first_of(unused, 8)}."] if unused else []

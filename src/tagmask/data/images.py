@@ -8,7 +8,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
-from tagmask.errors import ImageError, first_of
+from tagmask.errors import ImageError, TagmaskError, first_of
 from tagmask.files import is_regular, replacing
 from tagmask.labels import UNSURE, Mask, voc_palette
 
@@ -38,44 +38,32 @@ def strip_suffix(path: str) -> str:
 
 
 def walk(root: Path, odd: list[str] | None = None) -> Iterator[str]:
-    """Relative paths of all files below ``root`` except hidden ones; links to folders are followed once.
+    """Relative paths, with "/", of all files below ``root`` except hidden ones; links to folders are followed once.
 
     Pipes, sockets, devices and broken links are left out, and added to ``odd``.
     """
     seen: set[str] = set()
-    waiting = [""]
-    while waiting:
-        prefix = waiting.pop()
-        real = os.path.realpath(os.path.join(root, prefix))
+    for folder, inside, names in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
         if real in seen:
+            inside.clear()
             continue
         seen.add(real)
-        folders = []
-        for entry in _entries(os.path.join(root, prefix)):
-            path = prefix + entry.name
-            if _is(entry.is_dir):
-                folders.append(f"{path}/")
-            elif _is(entry.is_file):
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+        place = os.path.relpath(folder, root).replace(os.sep, "/")
+        for name in (name for name in names if not name.startswith(".")):
+            path = f"{place}/{name}".removeprefix("./")
+            if os.path.isfile(os.path.join(folder, name)):
                 yield path
             elif odd is not None:
                 odd.append(path)
-        waiting += sorted(folders, reverse=True)
 
 
-def _entries(folder: str) -> list["os.DirEntry[str]"]:
-    """What a folder holds, hidden entries apart; nothing if it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry for entry in entries if not entry.name.startswith(".")]
-    except OSError:
-        return []
-
-
-def _is(test: Callable[[], bool]) -> bool:
-    try:
-        return test()
-    except OSError:  # a link to itself
-        return False
+def list_files(root: Path, odd: list[str]) -> list[str]:
+    """What ``walk`` finds in the folder of the images, sorted."""
+    if not root.is_dir():
+        raise TagmaskError(f"{root} is not a folder; check the path of the images.")
+    return sorted(walk(root, odd))
 
 
 def read_image(path: Path) -> Picture:
@@ -112,8 +100,7 @@ def read_mask(path: Path, num_classes: int) -> Mask:
             "as a palette or greyscale PNG."
         )
     labels = np.array(image)  # (H, W)
-    wrong = np.unique(labels[(labels > num_classes) & (labels != UNSURE)]).tolist()
-    if wrong:
+    if wrong := np.unique(labels[(labels > num_classes) & (labels != UNSURE)]).tolist():
         raise ImageError(
             f"{path} holds the labels {first_of([*map(str, wrong)])}; with {num_classes} classes they must be 0 to "
             f"{num_classes}, or {UNSURE} for ignore."
@@ -133,8 +120,8 @@ def write_mask(path: Path, mask: Mask, **notes: str) -> None:
         palette_image(mask).save(partial, format="PNG", pnginfo=texts)
 
 
-def write_index(path: Path, values: Mask) -> None:
-    """Write numbers, shape (H, W), as a grey PNG without a palette."""
+def write_png(path: Path, values: Mask | Picture) -> None:
+    """Write numbers, shape (H, W), as a grey PNG without a palette, or a picture, shape (H, W, 3)."""
     with replacing(path) as partial:
         Image.fromarray(values).save(partial, format="PNG")
 
@@ -187,7 +174,11 @@ def _usable(formats: tuple[str, ...]) -> tuple[str, ...]:
 
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode in ("I", "I;16", "I;16B", "I;16L", "I;16N"):
-        return _sixteen_bit(image, path)
+        grey = np.array(image).astype(np.int64)  # (H, W)
+        if grey.min() < 0 or grey.max() > 65535:
+            span = f"{grey.min()} to {grey.max()}"
+            raise ImageError(f"{path} holds {span}, more than 16 bits; save it with 8 or 16 bits.")
+        return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")  # 65535 = 255 · 257
     if image.mode == "F":
         raise ImageError(f"{path} holds floating-point numbers, whose range is unknown; save it with 8 or 16 bits.")
     if image.has_transparency_data:
@@ -195,10 +186,3 @@ def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
         white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, layer).convert("RGB")
     return image.convert("RGB")
-
-
-def _sixteen_bit(image: Image.Image, path: Path) -> Image.Image:
-    grey = np.array(image).astype(np.int64)  # (H, W)
-    if grey.min() < 0 or grey.max() > 65535:
-        raise ImageError(f"{path} holds {grey.min()} to {grey.max()}, more than 16 bits; save it with 8 or 16 bits.")
-    return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")  # 65535 = 255 · 257

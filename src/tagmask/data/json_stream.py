@@ -16,6 +16,7 @@ from tagmask.files import is_regular
 
 _CHUNK = 1 << 22  # characters read at a time
 _CONTINUES_A_NUMBER = ("", ".", "e", "E")
+_BLANK = ("", " ", "\t", "\r", "\n")
 
 
 def stream_lists(path: Path, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -46,12 +47,10 @@ class _Stream:
 
     def members(self, first: str, last: str) -> Iterator[None]:
         """Stop at each member of a list or object; the caller reads it before the next step."""
-        self.expect(first)
+        mark = self.expect(first)
         if self._peek() == last:
-            self._position += 1
-            return
-        mark = ","
-        while mark == ",":
+            mark = self.expect(last)
+        while mark != last:
             yield
             mark = self.expect("," + last)
 
@@ -83,14 +82,11 @@ class _Stream:
 
     def _peek(self) -> str:
         """Skip blanks and return the next character."""
-        while True:
-            mark = self._text[self._position : self._position + 1]
-            if mark and mark not in " \t\r\n":
-                return mark
-            if mark:
-                self._position += 1
-            elif not self._fill():
+        while (mark := self._text[self._position : self._position + 1]) in _BLANK:
+            self._position += len(mark)
+            if not mark and not self._fill():
                 self._fail("the file ends too early", self._position)
+        return mark
 
     def _fill(self) -> bool:
         """Drop the text already read and add a chunk, larger if the unfinished value is long."""

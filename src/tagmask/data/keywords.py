@@ -28,17 +28,15 @@ _SUBJECT = ".//{http://purl.org/dc/elements/1.1/}subject//{http://www.w3.org/199
 
 def embedded_table(images: Path, paths: Iterable[str]) -> Table:
     """A row for each picture, with its keywords; a picture that cannot be read has none."""
-    pictures = sorted(path for path in paths if strip_suffix(path) != path)
+
+    def row(path: str) -> Row:
+        try:
+            return Row(path, path, keywords(images / path))
+        except ImageError:
+            return Row(path, path, ())
+
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        words = list(pool.map(lambda path: _keywords_or_none(images / path), pictures))
-    return Table([Row(path, path, tags) for path, tags in zip(pictures, words, strict=True)], ())
-
-
-def _keywords_or_none(path: Path) -> tuple[str, ...]:
-    try:
-        return keywords(path)
-    except ImageError:
-        return ()
+        return Table(list(pool.map(row, sorted(path for path in paths if strip_suffix(path) != path))), ())
 
 
 def keywords(path: Path) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
+from tagmask.data.catalog import Strings
+
 _FARTHEST = 1e6  # pixels; drawing takes time and memory in proportion to an outline's length
 _BLOCK = 1 << 20  # numbers that are packed at a time
 _SIZE = struct.Struct("<II")  # height and width before each run-length code
@@ -25,16 +27,14 @@ class Outlines:
     numbers: npt.NDArray[Any]  # coordinates x, y, x, y, …: float64, or int32 in hundredths
     polygon_starts: npt.NDArray[np.int64]  # polygon → its first number
     object_starts: npt.NDArray[np.int64]  # object → its first polygon
-    codes: bytes
-    code_starts: npt.NDArray[np.int64]  # object → the first byte of its code
+    codes: Strings  # object → its run-length code, empty if it has polygons
 
     def __len__(self) -> int:
         return len(self.object_starts) - 1
 
     def runs(self, number: int, height: int, width: int) -> Any:
         """Run lengths of an object for pycocotools, in an image of that size; None for an empty outline."""
-        code = self.codes[self.code_starts[number] : self.code_starts[number + 1]]
-        if code:
+        if code := self.codes.raw(number):
             if _SIZE.unpack_from(code) != (height, width):
                 raise ValueError(f"run lengths are for {_SIZE.unpack_from(code)} (height, width)")
             counts = code[_SIZE.size :]
@@ -60,29 +60,25 @@ class OutlineBuilder:
         self._unpacked = array("d")
         self._blocks: list[npt.NDArray[Any]] = []
         self._packed = 0  # numbers in the blocks
-        self._codes = bytearray()
+        self._codes: list[bytes] = []
         self._polygon_starts = array("q", [0])
         self._object_starts = array("q", [0])
-        self._code_starts = array("q", [0])
 
     def add(self, segmentation: Any) -> None:
         """Append an object: polygons or a run-length dict; ValueError or TypeError if it is malformed."""
-        if isinstance(segmentation, dict):
-            self._codes += _compress(segmentation)
-        else:
-            for polygon in segmentation:
-                self._add_polygon(polygon)
+        is_code = isinstance(segmentation, dict)
+        for polygon in () if is_code else segmentation:
+            self._add_polygon(polygon)
+        self._codes.append(_compress(segmentation) if is_code else b"")
         self._object_starts.append(len(self._polygon_starts) - 1)
-        self._code_starts.append(len(self._codes))
 
     def build(self) -> Outlines:
         """The outlines in their compact form; the builder cannot be used after it."""
         self._pack()
         if len({block.dtype for block in self._blocks}) > 1:
             self._blocks = [block / 100 if block.dtype == np.int32 else block for block in self._blocks]
-        starts = (self._polygon_starts, self._object_starts, self._code_starts)
-        polygons, objects, codes = (np.array(column, dtype=np.int64) for column in starts)
-        return Outlines(np.concatenate(self._blocks), polygons, objects, bytes(self._codes), codes)
+        polygons, objects = (np.array(starts, np.int64) for starts in (self._polygon_starts, self._object_starts))
+        return Outlines(np.concatenate(self._blocks), polygons, objects, Strings(self._codes))
 
     def _add_polygon(self, polygon: list[float]) -> None:
         if len(polygon) % 2:

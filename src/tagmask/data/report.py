@@ -1,6 +1,6 @@
 """What readers report to the user: all mistakes at once, and notes on what was left out."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Mistakes:
 
 def missing_note(missing: Sequence[str]) -> list[str]:
     """A sentence about images that are listed but missing, if any."""
-    return [f"{_counted(missing)} listed but not found and left out: {first_of(missing)}."] if missing else []
+    return [f"{_counted(len(missing))} listed but not found and left out: {first_of(missing)}."] if missing else []
 
 
 def odd_note(odd: Sequence[str]) -> list[str]:
@@ -44,17 +44,19 @@ def odd_note(odd: Sequence[str]) -> list[str]:
     return [f"{what} and were left out: {first_of(sorted(odd))}."] if odd else []
 
 
-def untagged_note(count: int) -> list[str]:
-    """A sentence about images without tags, if any."""
-    return [f"{_counted(range(count))} without any label and left out."] if count else []
+def left_out_notes(missing: Sequence[str], odd: Sequence[str], untagged: int) -> list[str]:
+    """Sentences about images that a reader left out: listed but missing, no ordinary files, without tags."""
+    note = f"{_counted(untagged)} without any label and left out."
+    absent = [file for file in missing if file not in odd]
+    return [*missing_note(absent), *odd_note(odd), *([note] if untagged else [])]
 
 
 def broken_note(sentences: Sequence[str]) -> list[str]:
     """A sentence about images whose label files cannot be read, if any."""
     shown = " ".join([*sentences[:NAMED], *(["…"] if len(sentences) > NAMED else [])])
     why = "left out because of a label file that cannot be read"
-    return [f"{_counted(sentences)} {why}: {shown}"] if sentences else []
+    return [f"{_counted(len(sentences))} {why}: {shown}"] if sentences else []
 
 
-def _counted(images: Sized) -> str:
-    return f"{len(images):,} image{' was' if len(images) == 1 else 's were'}"
+def _counted(images: int) -> str:
+    return f"{images:,} image{' was' if images == 1 else 's were'}"

@@ -1,22 +1,22 @@
 """A look at the tags before anything is trained: how many photos each has, and what cannot be learnt from them."""
 
 import hashlib
-import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
-from scipy import sparse
 
 from tagmask.data.catalog import Catalog
+from tagmask.files import file_size
 
 FEW = 10  # photos of a tag below which its maps are poor
 COLUMNS = 4  # tags beside each other in the table
 SHOWN = 3  # examples in a sentence
 _TAIL = 4096  # bytes at the end that nearly always tell two photos apart; the first ones are often the same
+_T = TypeVar("_T")
 
 
 def tag_table(catalog: Catalog) -> list[str]:
@@ -42,14 +42,12 @@ def tag_notes(catalog: Catalog) -> list[str]:
             f"{tags} always come together, so they cannot be told apart. Add photos with only one of them, or use one "
             "tag for both."
         )
-    few = [f'"{names[c]}" ({counts[c]})' for c in np.flatnonzero(counts < FEW)]
-    if few:
+    if few := [f'"{names[c]}" ({counts[c]})' for c in np.flatnonzero(counts < FEW)]:
         notes.append(
             f"{_first(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEW} photos; their masks will be poor. "
             "Add photos, or leave the tags out."
         )
-    copies = _copies(catalog)
-    if copies:
+    if copies := _copies(catalog):
         pairs = [" = ".join(group[:SHOWN]) for group in copies]
         notes.append(
             f"{sum(len(group) - 1 for group in copies)} photos are copies of others ({_first(pairs)}). Delete them: "
@@ -60,43 +58,39 @@ def tag_notes(catalog: Catalog) -> list[str]:
 
 def _always_together(catalog: Catalog) -> list[list[int]]:
     """Groups of tags that are on exactly the same photos."""
-    tags = [catalog.tags(i) for i in range(len(catalog))]
-    starts = np.cumsum([0, *(len(numbers) for numbers in tags)])
-    values = np.fromiter((tag for numbers in tags for tag in numbers), np.int64, int(starts[-1]))
-    table = sparse.csr_array((np.ones(len(values), np.int64), values, starts), shape=(len(tags), len(catalog.classes)))
-    together = (table.T @ table).toarray()  # (C, C)
-    counts = together.diagonal()
-    same = (together == counts[:, None]) & (together == counts[None, :]) & (counts > 0)[:, None]
-    groups = {tuple(np.flatnonzero(row).tolist()) for row in same if row.sum() > 1}
-    return [list(group) for group in sorted(groups)]
+    photos: dict[int, list[int]] = defaultdict(list)  # tag: its photos
+    for i in range(len(catalog)):
+        for tag in catalog.tags(i):
+            photos[tag].append(i)
+    return _alike(sorted(photos), lambda tag: tuple(photos[tag]))
 
 
 def _copies(catalog: Catalog) -> list[list[str]]:
     """Names of photos whose files are the same, byte by byte."""
-    sizes = catalog.file_sizes("images")
-    groups = [[i for i, size in enumerate(sizes) if size >= 0]]
-    for key in (sizes.__getitem__, partial(_tail, catalog), partial(_hash, catalog)):
+    names = {item.image: item.name for item in catalog if item.image is not None}
+    groups = [list(names)]
+    for key in (file_size, _tail, _hash):
         groups = [alike for group in groups for alike in _alike(group, key)]
-    return sorted([catalog.name(i) for i in group] for group in groups)
+    return sorted([names[path] for path in group] for group in groups)
 
 
-def _alike(items: list[int], key: Callable[[int], Any]) -> list[list[int]]:
+def _alike(items: Iterable[_T], key: Callable[[_T], Any]) -> list[list[_T]]:
     """Groups of two or more items that have the same key."""
     groups = defaultdict(list)
-    for i in items:
+    for item in items:
         with suppress(OSError):  # reported when it is read
-            groups[key(i)].append(i)
+            groups[key(item)].append(item)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _tail(catalog: Catalog, i: int) -> bytes:
-    with open(catalog.image_file(i), "rb", buffering=0) as file:
-        file.seek(max(0, os.stat(file.fileno()).st_size - _TAIL))
+def _tail(path: Path) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
         return hashlib.blake2b(file.read(_TAIL)).digest()
 
 
-def _hash(catalog: Catalog, i: int) -> bytes:
-    with open(catalog.image_file(i), "rb") as file:
+def _hash(path: Path) -> bytes:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -104,14 +105,9 @@ class TokenStore:
     @classmethod
     def features_of(cls, model: HeadSegmenter, out: Path, limit: float) -> "TokenStore":
         """What a head reads; ``limit`` in gigabytes."""
-        blocks = list(model.blocks)
-        maker = {
-            "frozen": frozen_digest(model.classifier, max(blocks) + 1, norm=True),
-            "blocks": blocks,
-            "size": model.size,
-        }
-        folder = out / layout.TOKENS / "head"
-        return cls(folder, maker, partial(photo_features, model), model, limit * 1e9)
+        frozen = frozen_digest(model.classifier, max(model.blocks) + 1, norm=True)
+        maker = {"frozen": frozen, "blocks": list(model.blocks), "size": model.size}
+        return cls(out / layout.TOKENS / "head", maker, partial(photo_features, model), model, limit * 1e9)
 
     def _is_noted(self) -> bool:
         note = self.folder / layout.MADE_BY
@@ -133,18 +129,15 @@ class TokenStore:
         """What is kept of a photo; None if nothing is, or if it is damaged or of another photo."""
         if not self.is_current:
             return None
-        try:
-            with safe_open(self._file(name), framework="pt") as file:
-                about = json.loads((file.metadata() or {})["about"])
-                if about["photo"] != source:
-                    return None
-                values: Tensor = file.get_tensor("tokens")
+        damage = (SafetensorError, OSError, KeyError, ValueError, TypeError)
+        with suppress(*damage), safe_open(self._file(name), framework="pt") as file:
+            about = json.loads((file.metadata() or {})["about"])
+            values: Tensor = file.get_tensor("tokens")
             grid, shape = tuple(about["grid"]), tuple(about["shape"])
-        except (SafetensorError, OSError, KeyError, ValueError, TypeError):
-            return None
-        if values.dtype != torch.float16 or list(values.shape) != about["values"] or len(grid) != 2 or len(shape) != 2:
-            return None
-        return Tokens(values.to(self.model.mean.device).float(), grid, shape)
+            is_whole = values.dtype == torch.float16 and list(values.shape) == about["values"]
+            if about["photo"] == source and is_whole and len(grid) == 2 and len(shape) == 2:
+                return Tokens(values.to(self.model.mean.device).float(), grid, shape)
+        return None
 
     def _keep(self, name: str, tokens: Tokens, source: str) -> None:
         values = tokens.values.half().cpu().contiguous()

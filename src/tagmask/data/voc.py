@@ -10,13 +10,12 @@ Tags come from the XML annotations (all objects, also "difficult" ones), or from
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, walk
-from tagmask.data.report import Mistakes, broken_note, missing_note, odd_note, untagged_note
+from tagmask.data.report import Mistakes, broken_note, left_out_notes
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_text
 
@@ -25,24 +24,14 @@ CLASSES = (
     *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 _MASK_FOLDERS = ("SegmentationClassAug", "SegmentationClass")
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One line of a list: the image with its mask and annotation, if any."""
-
-    name: str
-    mask: Path | None
-    xml: Path | None
+_LABEL_FOLDERS = (*_MASK_FOLDERS, "Annotations")
+_Entry = tuple[str, Path | None, Path | None]  # name, and mask and annotation, if any
 
 
 def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
-    """Read one split.
+    """Read one split: a list in ``ImageSets/Segmentation`` by its name, or any list file by its path.
 
-    Args:
-        root: the folder that holds ``JPEGImages``.
-        split: a list in ``ImageSets/Segmentation`` by its name, or the path of any list file. Its lines hold
-            an id, or the paths of image and mask ("/JPEGImages/ID.jpg /SegmentationClassAug/ID.png").
+    Its lines hold an id, or the paths of image and mask ("/JPEGImages/ID.jpg /SegmentationClassAug/ID.png").
     """
     if not (root / "JPEGImages").is_dir():
         raise TagmaskError(f"{root} holds no folder JPEGImages; give the folder VOC2012 itself.")
@@ -55,24 +44,23 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
     if not entries:
         what = f"none of the {len(missing):,} images of {source} exists" if missing else f"{source} lists no image"
         raise TagmaskError(f"{what}; the images belong in {root / 'JPEGImages'}, as ID.jpg.")
-    _refuse_unlabelled(entries, root, source)
+    if unlabelled := [name for name, mask, xml in entries if mask is None and xml is None]:
+        raise TagmaskError(
+            f"{len(unlabelled):,} images of {source} have neither mask nor annotation, for example {unlabelled[0]}; "
+            f"put them into one of {', '.join(_LABEL_FOLDERS)} of {root}, or read JPEGImages as a folder with a table "
+            "of tags."
+        )
     tags, broken = _read_tags(entries, source)
-    kept = [(entry, tags[entry.name]) for entry in entries if tags.get(entry.name)]
-    untagged = len(entries) - len(kept) - len(broken)
+    kept = [(name, mask) for name, mask, _ in entries if tags.get(name)]
     if not kept:
         raise TagmaskError(f"no image of {source} has a label; check Annotations and masks in {root}.")
     return Catalog(
         CLASSES,
-        [entry.name for entry, _ in kept],
-        [classes for _, classes in kept],
-        images=[root / "JPEGImages" / f"{entry.name}.jpg" for entry, _ in kept],
-        masks=[entry.mask for entry, _ in kept],
-        notes=[
-            *missing_note([file for file in missing if file not in odd]),
-            *odd_note(odd),
-            *untagged_note(untagged),
-            *broken_note(broken),
-        ],
+        [name for name, _ in kept],
+        [tags[name] for name, _ in kept],
+        images=[root / "JPEGImages" / f"{name}.jpg" for name, _ in kept],
+        masks=[mask for _, mask in kept],
+        notes=[*left_out_notes(missing, odd, len(entries) - len(kept) - len(broken)), *broken_note(broken)],
     )
 
 
@@ -91,8 +79,7 @@ def _read_list(source: Path) -> dict[str, str]:
     """The ids of a list file, each with the path of its mask or ""."""
     mistakes = Mistakes(source)
     listed: dict[str, str] = {}
-    lines = read_text(source).splitlines()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(source).splitlines(), 1):
         if not line.strip():
             continue
         image, *rest = line.split()
@@ -106,26 +93,15 @@ def _read_list(source: Path) -> dict[str, str]:
 
 def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
     """Find masks and annotations; each folder is listed once."""
-    folders = {name: root / name for name in (*_MASK_FOLDERS, "Annotations")}
-    files = {name: set(walk(folder)) for name, folder in folders.items()}
-    entries = []
+    files = {folder: set(walk(root / folder)) for folder in _LABEL_FOLDERS}
+    entries: list[_Entry] = []
     for name, given in listed.items():
         masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in files[folder]]
         if given and (root / given).is_file():
             masks.insert(0, root / given)
         xml = root / "Annotations" / f"{name}.xml" if f"{name}.xml" in files["Annotations"] else None
-        entries.append(_Entry(name, masks[0] if masks else None, xml))
+        entries.append((name, masks[0] if masks else None, xml))
     return entries
-
-
-def _refuse_unlabelled(entries: list[_Entry], root: Path, source: Path) -> None:
-    unlabelled = [entry.name for entry in entries if entry.mask is None and entry.xml is None]
-    if unlabelled:
-        folders = ", ".join((*_MASK_FOLDERS, "Annotations"))
-        raise TagmaskError(
-            f"{len(unlabelled):,} images of {source} have neither mask nor annotation, for example {unlabelled[0]}; "
-            f"put them into one of {folders} of {root}, or read JPEGImages as a folder with a table of tags."
-        )
 
 
 def _read_tags(entries: list[_Entry], source: Path) -> tuple[dict[str, list[int]], list[str]]:
@@ -134,28 +110,28 @@ def _read_tags(entries: list[_Entry], source: Path) -> tuple[dict[str, list[int]
     tags: dict[str, list[int]] = {}
     broken: list[str] = []
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for entry, result in zip(entries, pool.map(_tags_of, entries), strict=True):
+        for (name, _, xml), result in zip(entries, pool.map(_tags_of, entries), strict=True):
             if isinstance(result, ImageError):
                 broken.append(str(result))
                 continue
-            for name in result:
-                if name not in CLASSES:
-                    mistakes.add("class", str(entry.xml), f'unknown class "{name}"; VOC has {", ".join(CLASSES)}')
-            tags[entry.name] = [CLASSES.index(name) for name in result if name in CLASSES]
+            for unknown in result.difference(CLASSES):
+                mistakes.add("class", str(xml), f'unknown class "{unknown}"; VOC has {", ".join(CLASSES)}')
+            tags[name] = [CLASSES.index(known) for known in result.intersection(CLASSES)]
     mistakes.raise_if_any()
     return tags, broken
 
 
 def _tags_of(entry: _Entry) -> set[str] | ImageError:
     """The classes of one image; an error is returned, so that it does not end the work of the pool."""
+    _, mask, xml = entry
     try:
-        if entry.xml is None:
-            assert entry.mask is not None
-            labels = read_mask(entry.mask, len(CLASSES))  # (H, W)
+        if xml is None:
+            assert mask is not None
+            labels = read_mask(mask, len(CLASSES))  # (H, W)
             return {name for label, name in enumerate(CLASSES, 1) if (labels == label).any()}
-        objects = ElementTree.parse(entry.xml).getroot().iterfind("object/name")
+        objects = ElementTree.parse(xml).getroot().iterfind("object/name")
         return {(name.text or "").strip() for name in objects}
     except ImageError as error:
         return error
     except (ElementTree.ParseError, OSError, LookupError, ValueError, RecursionError) as error:  # also odd encodings
-        return ImageError(f"{entry.xml} is damaged ({error}); copy it again or remove it.")
+        return ImageError(f"{xml} is damaged ({error}); copy it again or remove it.")

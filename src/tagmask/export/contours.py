@@ -5,90 +5,82 @@ union of polygons and has no holes, so a hole is joined to its outline by a slit
 """
 
 import numpy as np
+import numpy.typing as npt
 from scipy import ndimage
 
 from tagmask.export.items import Region
 
 Point = tuple[int, int]  # x, y
+Corners = npt.NDArray[np.int64]  # (n, 2): x, y
 
 
 def outlines(region: Region) -> list[list[int]]:
     """One polygon x, y, x, y, … per part of the region that is connected over pixel sides."""
     pieces, _ = ndimage.label(region)
     polygons = []
-    for number, window in enumerate(ndimage.find_objects(pieces), start=1):
-        y, x = window[0].start, window[1].start
-        outline = _simplify(_with_holes(trace(pieces[window] == number)))
-        polygons.append([value for point in outline for value in (point[0] + x, point[1] + y)])
+    for number, (rows, columns) in enumerate(ndimage.find_objects(pieces), start=1):
+        corners = np.array(_with_holes(trace(pieces[rows, columns] == number)))
+        came, goes = _directions(corners)
+        turns = corners[(came != goes).any(axis=1)]  # the ends of a slit are turns, too
+        turns += (columns.start, rows.start)
+        polygons.append(turns.ravel().tolist())
     return polygons
 
 
 def centre_outlines(region: Region) -> list[list[tuple[float, float]]]:
     """Outlines through the centres of the outermost pixels, for tools that fill a polygon with its edge.
 
-    Each corner moves half a pixel inwards from both of its edges; the inside is on the right of each edge.
+    Each corner moves half a pixel inwards from both of its edges; right of an edge (dx, dy) is (-dy, dx).
     """
     moved = []
     for polygon in outlines(region):
-        corners = list(zip(polygon[::2], polygon[1::2], strict=True))
-        around = zip([corners[-1], *corners[:-1]], corners, [*corners[1:], corners[0]], strict=True)
-        moved.append([_inwards(before, here, after) for before, here, after in around])
+        corners = np.array(polygon).reshape(-1, 2)
+        came, goes = _directions(corners)
+        inwards = (came + goes)[:, ::-1] * (-0.5, 0.5)
+        moved.append([(x, y) for x, y in (corners + inwards).tolist()])
     return moved
 
 
-def _inwards(before: Point, here: Point, after: Point) -> tuple[float, float]:
-    steps = ((here[0] - before[0], here[1] - before[1]), (after[0] - here[0], after[1] - here[1]))
-    x, y = here
-    for dx, dy in steps:  # one of the two is 0; right of (dx, dy) is (-dy, dx)
-        x, y = x - (dy > 0) / 2 + (dy < 0) / 2, y + (dx > 0) / 2 - (dx < 0) / 2  # type: ignore[assignment]
-    return float(x), float(y)
+def _directions(corners: Corners) -> tuple[Corners, Corners]:
+    """How a closed outline comes to each corner and how it goes on: -1, 0 or 1 along x and y."""
+    came = np.sign(corners - np.roll(corners, 1, axis=0))
+    return came, np.roll(came, -1, axis=0)
 
 
 def trace(piece: Region) -> list[list[Point]]:
     """The closed outlines of a piece, corner by corner: clockwise on the screen, but counter-clockwise around holes."""
-    ahead = _edges(piece)
-    loops = []
+    edges = _edges(piece)
+    ahead = dict.fromkeys(edges)  # in order, without those that have been passed
+    known, loops = set(edges), []
     while ahead:
-        start = next(iter(ahead))
-        loop, here, step = [], start, (0, 0)
-        while here in ahead:
-            loop.append(here)
-            steps = ahead[here]
-            turn = (-step[1], step[0])  # right: where two pixels touch only at a corner, stay with the same one
-            step = turn if turn in steps else next(iter(steps))
-            steps.remove(step)
-            if not steps:
-                del ahead[here]
-            here = (here[0] + step[0], here[1] + step[1])
-            if here == start and (-step[1], step[0]) not in ahead.get(here, ()):
-                break  # with a step to the right, the outline passes its start a second time
+        edge, loop = next(iter(ahead)), []
+        while edge in ahead:
+            del ahead[edge]
+            (x, y), (dx, dy) = edge
+            loop.append((x, y))
+            turns = ((-dy, dx), (dx, dy), (dy, -dx))  # right first: of two pixels that touch at a corner, stay with one
+            edge = next(turned for turn in turns if (turned := ((x + dx, y + dy), turn)) in known)
         loops.append(loop)
     return loops
 
 
-def _edges(piece: Region) -> dict[Point, set[Point]]:
-    """For each corner on the outline, the unit steps that leave it with the piece on their right."""
+def _edges(piece: Region) -> list[tuple[Point, Point]]:
+    """The sides of pixels on the outline: a corner, and the unit step that leaves it with the piece on its right."""
     framed = np.pad(piece, 1)
-    ahead: dict[Point, set[Point]] = {}
-    sides = (  # neighbour (dy, dx), corner of the pixel (dx, dy) where its edge begins, step
-        ((-1, 0), (0, 0), (1, 0)),
-        ((0, 1), (1, 0), (0, 1)),
-        ((1, 0), (1, 1), (-1, 0)),
-        ((0, -1), (0, 1), (0, -1)),
-    )
+    edges: list[tuple[Point, Point]] = []
     height, width = piece.shape
-    for (dy, dx), corner, step in sides:
-        beside = framed[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
-        for row, column in np.argwhere(piece & ~beside).tolist():
-            ahead.setdefault((column + corner[0], row + corner[1]), set()).add(step)
-    return ahead
+    corners, steps = ((0, 0), (1, 0), (1, 1), (0, 1)), ((1, 0), (0, 1), (-1, 0), (0, -1))  # of a pixel, clockwise
+    for (x, y), (dx, dy) in zip(corners, steps, strict=True):
+        beside = framed[1 - dx : 1 - dx + height, 1 + dy : 1 + dy + width]  # each pixel's neighbour left of the step
+        edges += [((column + x, row + y), (dx, dy)) for row, column in np.argwhere(piece & ~beside).tolist()]
+    return edges
 
 
 def _with_holes(loops: list[list[Point]]) -> list[Point]:
     """All outlines of a piece as one: each hole, from left to right, gets a slit to the left of its first corner."""
-    outer = max(loops, key=doubled_area)
+    outer, *holes = sorted(loops, key=min)
     merged, corners = list(outer), set(outer)
-    for hole in sorted((loop for loop in loops if loop is not outer), key=min):
+    for hole in holes:
         first = hole.index(min(hole))
         x, y = hole[first]
         while (x, y) not in corners:
@@ -98,20 +90,3 @@ def _with_holes(loops: list[list[Point]]) -> list[Point]:
         merged[at : at + 1] = [(x, y), *around, (x, y)]
         corners.update(hole)
     return merged
-
-
-def doubled_area(loop: list[Point]) -> int:
-    """Twice the area inside, positive if clockwise on the screen."""
-    corners = zip(loop, [*loop[1:], loop[0]], strict=True)
-    return sum(x * next_y - next_x * y for (x, y), (next_x, next_y) in corners)
-
-
-def _simplify(loop: list[Point]) -> list[Point]:
-    """Without the vertices on straight lines; the turning points of a slit stay."""
-    kept = []
-    for before, here, after in zip([loop[-1], *loop[:-1]], loop, [*loop[1:], loop[0]], strict=True):
-        came, goes = (here[0] - before[0], here[1] - before[1]), (after[0] - here[0], after[1] - here[1])
-        cross, along = came[0] * goes[1] - came[1] * goes[0], came[0] * goes[0] + came[1] * goes[1]
-        if cross or along < 0:
-            kept.append(here)
-    return kept

@@ -23,8 +23,7 @@ _MAX_OBJECTS = 255  # colours for objects in VOC's palette
 
 def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *, pieces: bool = False) -> Exported:
     """Write a zip to import into a task whose labels are ``classes``; ``pieces`` makes each part an object."""
-    unusable = [name for name in classes if ":" in name or "\n" in name or name.startswith("#")]
-    if unusable:
+    if unusable := [name for name in classes if ":" in name or "\n" in name or name.startswith("#")]:
         raise TagmaskError(f"CVAT's label map cannot hold the class {unusable[0]!r}; rename it without a colon or #.")
     done = Exported(path)
     names, crowded = [], []

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tagmask.data.images import write_index
+from tagmask.data.images import write_png
 from tagmask.export.index import class_names
 from tagmask.export.items import Exported, Labelled, put_image
 from tagmask.files import write_json, write_text
@@ -27,7 +27,7 @@ def write_huggingface(items: Iterable[Labelled], classes: Sequence[str], out: Pa
         folder = _FOLDERS[item.part]
         mask = f"masks/{done.images}.png"
         image = put_image(item, out / folder / str(done.images))
-        write_index(out / folder / mask, item.mask)
+        write_png(out / folder / mask, item.mask)
         row = {"file_name": image.name, "mask_file_name": mask, "name": item.name, "tags": list(item.tags)}
         lines.setdefault(folder, []).append(json.dumps(row, ensure_ascii=False) + "\n")
     for folder, rows in lines.items():

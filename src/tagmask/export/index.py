@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tagmask.data.images import write_index
+from tagmask.data.images import write_png
 from tagmask.export.items import Exported, Labelled
 from tagmask.files import write_json
 from tagmask.labels import UNSURE
@@ -13,7 +13,7 @@ def write_indices(items: Iterable[Labelled], classes: Sequence[str], out: Path) 
     """Write ``out/masks/NAME.png``, mode L, and ``out/classes.json``, {"0": "background", …, "255": "unsure"}."""
     done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
-        write_index(out / "masks" / f"{item.name}.png", item.mask)
+        write_png(out / "masks" / f"{item.name}.png", item.mask)
     write_json(out / "classes.json", class_names(classes))
     return done
 

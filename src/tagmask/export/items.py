@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import ndimage
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import Picture, read_image, read_mask
+from tagmask.data.images import Picture, read_image, read_mask, write_png
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import replacing
 from tagmask.labels import UNSURE, Mask
@@ -93,8 +93,7 @@ def from_folder(
     format cannot hold a name.
     """
     count = 0
-    for i in range(len(catalog)):
-        item = catalog.item(i)
+    for item in catalog:
         file = folder / f"{item.name}.png"
         if not file.is_file():
             continue
@@ -111,7 +110,7 @@ def from_folder(
         else:
             count += 1
             tags = tuple(catalog.classes[tag] for tag in item.tags)
-            yield Labelled(item.name, mask, item.image, partial(catalog.load_image, i), tags)
+            yield Labelled(item.name, mask, item.image, partial(catalog.load_image, item.index), tags)
     if not count:
         raise TagmaskError(f"{folder} holds no mask of these images; make some with `tagmask predict` first.")
 
@@ -124,8 +123,7 @@ def put_image(item: Labelled, place: Path) -> Path:
             shutil.copyfile(item.image, temporary)
         return path
     path = place.with_name(f"{place.name}.png")
-    with replacing(path) as temporary:
-        Image.fromarray(picture_of(item)).save(temporary, format="PNG")
+    write_png(path, picture_of(item))
     return path
 
 
@@ -139,14 +137,9 @@ def picture_of(item: Labelled) -> Picture:
 
 def regions(mask: Mask, pieces: bool) -> Iterator[tuple[int, Region]]:
     """Label and area of each class in a mask, or with ``pieces`` of each part that is connected over pixel sides."""
-    for label in np.unique(mask).tolist():
-        if label in (0, UNSURE):
-            continue
+    for label in np.unique(mask[(mask != 0) & (mask != UNSURE)]).tolist():
         whole = mask == label  # (H, W)
-        if not pieces:
-            yield label, whole
-            continue
-        numbers, count = ndimage.label(whole)
+        numbers, count = ndimage.label(whole) if pieces else (whole, 1)
         yield from ((label, numbers == number) for number in range(1, count + 1))
 
 

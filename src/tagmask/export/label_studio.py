@@ -11,12 +11,14 @@ numbers are written bit by bit, highest bit first:
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
+import numpy.typing as npt
 
 from tagmask.export.items import Exported, Labelled, Region, regions
 from tagmask.files import replacing, write_text
@@ -103,12 +105,15 @@ def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
     bits = np.unpackbits(np.array(packed, np.uint8))
     place = 0
 
-    def number(count: int) -> int:
+    def take(count: int) -> npt.NDArray[np.uint8]:
         nonlocal place
         place += count
         if place > len(bits):
             raise ValueError("the run lengths of a brush end too early")
-        return int("".join(map(str, bits[place - count : place].tolist())), 2)
+        return bits[place - count : place]
+
+    def number(count: int) -> int:
+        return int("".join(map(str, take(count).tolist())), 2)
 
     total, word = number(32), number(5) + 1
     sizes = [number(4) + 1 for _ in range(4)]
@@ -120,11 +125,7 @@ def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
         length = number(sizes[number(2)]) + 1
         if filled + length > total:
             raise ValueError("the run lengths of a brush are too long")
-        count = 1 if repeated else length
-        place += 8 * count
-        if place > len(bits):
-            raise ValueError("the run lengths of a brush end too early")
-        words[filled : filled + length] = np.packbits(bits[place - 8 * count : place])
+        words[filled : filled + length] = np.packbits(take(8 if repeated else 8 * length))
         filled += length
     alpha: Region = words.reshape(*shape, 4)[..., 3] > 127
     return alpha
@@ -132,11 +133,9 @@ def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
 
 def is_interface(path: Path) -> bool:
     """Whether a file is a labelling interface that was written here."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_HEAD)) == _HEAD.encode()
-    except OSError:
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(_HEAD)) == _HEAD.encode()
+    return False
 
 
 def labelling_interface(classes: Sequence[str]) -> str:

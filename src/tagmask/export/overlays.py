@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from PIL import Image
-
+from tagmask.data.images import write_png
 from tagmask.export.items import Exported, Labelled, picture_of
-from tagmask.files import replacing
 from tagmask.show.overlay import mask_overlay
 
 
@@ -14,7 +12,5 @@ def write_overlays(items: Iterable[Labelled], classes: Sequence[str], out: Path)
     """Write ``out/NAME.png``, class colours over the image; unsure pixels are hatched."""
     done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
-        picture = mask_overlay(picture_of(item), item.mask)
-        with replacing(out / f"{item.name}.png") as partial:
-            Image.fromarray(picture).save(partial, format="PNG")
+        write_png(out / f"{item.name}.png", mask_overlay(picture_of(item), item.mask))
     return done

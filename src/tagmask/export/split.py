@@ -15,8 +15,7 @@ def split_by_tag(tags: Mapping[str, Collection[str]], fraction: float, seed: int
     names, tags and seed only.
     """
     key = str(seed).encode()
-    code = {name: name.encode("utf-8", "surrogateescape") for name in tags}
-    order = sorted(tags, key=lambda name: hashlib.blake2b(code[name], key=key).digest())
+    order = sorted(tags, key=lambda name: hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key).digest())
     left = Counter(tag for names in tags.values() for tag in set(names))  # images of train
     wanted = {tag: max(1, round(fraction * count)) if fraction else 0 for tag, count in left.items()}
     val: set[str] = set()

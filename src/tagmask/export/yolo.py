@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tagmask.data.images import write_index
+from tagmask.data.images import write_png
 from tagmask.export.contours import centre_outlines
 from tagmask.export.items import Exported, Labelled, put_image, regions
 from tagmask.files import write_text
@@ -21,23 +21,21 @@ from tagmask.labels import Mask
 
 def write_ultralytics(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
     """Write a data set for ``yolo semantic train``."""
-    done, parts = Exported(out, holds_unsure=True), set()
+    done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
         put_image(item, out / "images" / item.part / item.name)
-        write_index(out / "masks" / item.part / f"{item.name}.png", item.mask)
-        parts.add(item.part)
-    _write_yaml(out, ("background", *classes), parts, "masks_dir: masks\n")
+        write_png(out / "masks" / item.part / f"{item.name}.png", item.mask)
+    _write_yaml(out, ("background", *classes), "masks_dir: masks\n")
     return done
 
 
 def write_yolo_seg(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
     """Write a data set for ``yolo segment train``."""
-    done, parts = Exported(out), set()
+    done = Exported(out)
     for item in done.checked(items, classes):
         put_image(item, out / "images" / item.part / item.name)
         write_text(out / "labels" / item.part / f"{item.name}.txt", polygon_lines(item.mask))
-        parts.add(item.part)
-    _write_yaml(out, classes, parts)
+    _write_yaml(out, classes)
     return done
 
 
@@ -59,9 +57,9 @@ def unusable_name(name: str) -> str:
     return ""
 
 
-def _write_yaml(out: Path, names: Sequence[str], parts: set[str], more: str = "") -> None:
+def _write_yaml(out: Path, names: Sequence[str], more: str = "") -> None:
     """Without ``path``, Ultralytics looks in the folder of the file, so that the folder can be moved."""
-    val = "val" if "val" in parts else "train"
+    val = "val" if (out / "images" / "val").is_dir() else "train"
     lines = [f"  {number}: {yaml_text(name)}\n" for number, name in enumerate(names)]
     write_text(out / "data.yaml", f"train: images/train\nval: images/{val}\n{more}names:\n{''.join(lines)}")
 

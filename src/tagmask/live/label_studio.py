@@ -12,13 +12,15 @@ import base64
 import hmac
 import json
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tagmask.config import MaskSettings, ServeSettings, check
-from tagmask.data.folder import Tails, list_files, normal_path
-from tagmask.data.images import read_image
+from tagmask.data.folder import Tails, normal_path
+from tagmask.data.images import list_files, read_image
 from tagmask.data.tools import image_of, objects, pick, task_choices
 from tagmask.errors import TagmaskError
 from tagmask.export.items import regions
@@ -31,6 +33,8 @@ from tagmask.stages.predict import predict
 
 MOST_BYTES = 64 << 20  # of a request
 _VERSION = "tagmask"
+Reply = tuple[int, dict[str, Any]]  # status and content
+_UNKNOWN: Reply = (404, {"error": "unknown"})
 
 
 @dataclass(frozen=True)
@@ -108,38 +112,30 @@ def build_server(settings: ServeSettings) -> ThreadingHTTPServer:
         timeout = 60
 
         def do_GET(self) -> None:
-            if self._refused():
-                return
             known = self.path in ("/", "/health")
-            self._answer(*((200, {"status": "UP", "model_class": _VERSION}) if known else (404, {"error": "unknown"})))
+            self._answer(lambda: (200, {"status": "UP", "model_class": _VERSION}) if known else _UNKNOWN)
 
         def do_POST(self) -> None:
-            if self._refused():
-                return None
+            self._answer(self._posted)
+
+        def _posted(self) -> Reply:
             length = self.headers.get("Content-Length", "")
             if not length.isdecimal() or len(length) > 12 or int(length) > MOST_BYTES:
-                self.close_connection = True
-                return self._answer(413, {"error": f"a request has 0 to {MOST_BYTES} bytes and says how many."})
+                return 413, {"error": f"a request has 0 to {MOST_BYTES} bytes and says how many."}
             if self.headers.get_content_type() != "application/json":
-                self.close_connection = True
-                return self._answer(415, {"error": "a request must be application/json."})
+                return 415, {"error": "a request must be application/json."}
             try:
                 request = json.loads(self.rfile.read(int(length)))
                 answer = backend.answer(self.path, request if isinstance(request, dict) else {})
             except TagmaskError as error:
-                return self._answer(400, {"error": str(error)})
+                return 400, {"error": str(error)}
             except (ValueError, RecursionError):
-                return self._answer(400, {"error": "the request is not valid JSON."})
-            return self._answer(404, {"error": "unknown"}) if answer is None else self._answer(200, answer)
+                return 400, {"error": "the request is not valid JSON."}
+            return _UNKNOWN if answer is None else (200, answer)
 
-        def _refused(self) -> bool:
-            wrong = bool(secret) and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), secret)
-            if wrong:
-                self.close_connection = True
-                self._answer(401, {"error": "user name or password is wrong."})
-            return wrong
-
-        def _answer(self, status: int, value: dict[str, Any]) -> None:
+        def _answer(self, reply: Callable[[], Reply]) -> None:
+            refused = secret and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), secret)
+            status, value = (401, {"error": "user name or password is wrong."}) if refused else reply()
             content = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -157,11 +153,8 @@ def build_server(settings: ServeSettings) -> ThreadingHTTPServer:
 
 def serve(settings: ServeSettings) -> str:
     """Answer Label Studio until Ctrl-C."""
-    server = build_server(settings)
-    address = f"http://{settings.host}:{server.server_port}"
-    print(f"Label Studio: Settings, Model, Connect Model: {address}   (Ctrl-C ends it)", flush=True)
-    try:
+    with build_server(settings) as server, suppress(KeyboardInterrupt):
+        address = f"http://{settings.host}:{server.server_port}"
+        print(f"Label Studio: Settings, Model, Connect Model: {address}   (Ctrl-C ends it)", flush=True)
         server.serve_forever()
-    except KeyboardInterrupt:
-        server.server_close()
     return "ended."

@@ -64,11 +64,9 @@ class Layout:
     @property
     def mask(self) -> NDArray[np.uint8]:
         """(H, W): each pixel belongs to what covers most of its quarters; on ties, to the frontmost."""
-        codes = np.asarray(self.canvas)
-        front = range(len(self.things) - 1, -1, -1)
-        votes = [_quarters(_inside(codes, k)) for k in front]
-        votes.append(_quarters(codes == 0))
-        labels = np.array([*(self.things[k].label + 1 for k in front), 0], dtype=np.uint8)
+        owners, front = _owners(np.asarray(self.canvas)), range(len(self.things), -1, -1)
+        votes = [_quarters(owners == number) for number in front]
+        labels = np.array([0, *(thing.label + 1 for thing in self.things)], dtype=np.uint8)[::-1]
         winner: NDArray[np.uint8] = labels[np.argmax(votes, axis=0)]
         return winner
 
@@ -78,9 +76,9 @@ class Layout:
         return tuple(sorted({thing.label for thing in self.things}))
 
 
-def _inside(codes: NDArray[np.uint8], index: int) -> NDArray[np.bool_]:
-    """Where object `index` is on the canvas; smaller codes wrap around to large ones."""
-    return codes - np.uint8(index * CODES + 1) < CODES
+def _owners(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """What is where on the canvas: 0 = background, k + 1 = object k."""
+    return (codes + np.uint8(CODES - 1)) // np.uint8(CODES)
 
 
 def _quarters(inside: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -88,11 +86,6 @@ def _quarters(inside: NDArray[np.bool_]) -> NDArray[np.uint8]:
     n = inside.view(np.uint8)
     total: NDArray[np.uint8] = n[0::2, 0::2] + n[0::2, 1::2] + n[1::2, 0::2] + n[1::2, 1::2]
     return total
-
-
-def _frame(rng: np.random.Generator, size: int) -> tuple[int, int]:
-    short = round(size * rng.uniform(0.65, 1.0))
-    return (size, short) if rng.random() < 0.35 else (short, size)
 
 
 def _place(
@@ -140,7 +133,8 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
             f"more and at least {SMALLEST} pixels."
         )
     rng = np.random.default_rng([seed, index])
-    height, width = _frame(rng, size)
+    short = round(size * rng.uniform(0.65, 1.0))
+    height, width = (size, short) if rng.random() < 0.35 else (short, size)
     canvas = Image.new("L", (2 * width, 2 * height), 0)
     things: list[Thing] = []
     alone = np.zeros((0, 2), dtype=np.int64)  # each object's counts before later ones cover it
@@ -219,7 +213,7 @@ def _add(picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, 
     top, left = max(0, int(middle_y - margin)), max(0, int(middle_x - margin))
     window = np.s_[top : int(middle_y + margin) + 1, left : int(middle_x + margin) + 1]
     fine = np.s_[2 * window[0].start : 2 * window[0].stop, 2 * window[1].start : 2 * window[1].stop]
-    cover = _quarters(_inside(codes[fine], index))  # (h, w), 0..4
+    cover = _quarters(_owners(codes[fine]) == index + 1)  # (h, w), 0..4
     body = _quarters(codes[fine] == index * CODES + 1)
     shift = (1, 0, 3.5 * brush.unit * sun[0], 0, 1, 3.5 * brush.unit * sun[1])
     blurred = Image.fromarray(cover * np.uint8(63)).filter(ImageFilter.BoxBlur(2.2 * brush.unit))
@@ -296,8 +290,8 @@ class Scenes(Catalog):
         """As for any catalog, but different for another seed or size."""
         return hashlib.sha256(f"{super().fingerprint()} {self.seed} {self.size}".encode()).hexdigest()[:32]
 
-    def _image_at(self, row: int) -> NDArray[np.uint8]:
-        return _picture(row, self.seed, self.size)
+    def load_image(self, i: int) -> NDArray[np.uint8]:
+        return _picture(self.row(i), self.seed, self.size)
 
-    def _mask_at(self, row: int) -> NDArray[np.uint8]:
-        return lay_out(row, seed=self.seed, size=self.size).mask
+    def load_mask(self, i: int) -> NDArray[np.uint8]:
+        return lay_out(self.row(i), seed=self.seed, size=self.size).mask

@@ -189,11 +189,10 @@ def build(label: int, rng: np.random.Generator) -> list[Shape]:
     outline = body(rng)
     unit = np.sqrt(area(outline)) * rng.uniform(0.92, 1.08)
     angles = np.arctan2(outline[:, 1], outline[:, 0])
-    behind: list[Shape] = []
-    front: list[Shape] = []
+    shapes = [Shape(outline)]
     for stamp in _CLASSES[CLASSES[label]][0]:
         ray = np.radians(stamp.angle + rng.uniform(-6, 6))
         rim = outline[np.abs(np.angle(np.exp(1j * (angles - ray)))).argmin()]
         placed = [Shape(rim * stamp.reach + unit * stamp.scale * s.points, s.colour) for s in stamp.shapes]
-        (behind if stamp.behind else front).extend(placed)
-    return [*behind, Shape(outline), *front]
+        shapes = placed + shapes if stamp.behind else shapes + placed
+    return shapes

@@ -40,7 +40,7 @@ def import_corrections(settings: CorrectionSettings) -> str:
     check(settings)
     catalog, folder = read_catalog(settings), settings.out / layout.CORRECTIONS
     images = settings.images or Path()
-    names = Tails({item.name: [item.name] for item in catalog})
+    names = Tails(item.name for item in catalog)
     numbers = {item.name: item.index for item in catalog}
     changes = dict(corrections.read_tags(folder, catalog.classes, catalog.identity) or {})
     damaged: dict[str, str] = {}
