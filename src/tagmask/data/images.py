@@ -43,20 +43,20 @@ def walk(root: Path, odd: list[str] | None = None) -> Iterator[str]:
     Pipes, sockets, devices and broken links are left out, and added to ``odd``.
     """
     seen: set[str] = set()
-    for folder, inside, names in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
+    waiting = [""]
+    while waiting:
+        place = waiting.pop()
+        real = os.path.realpath(os.path.join(root, place))
         if real in seen:
-            inside.clear()
             continue
         seen.add(real)
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
-        place = os.path.relpath(folder, root).replace(os.sep, "/")
+        _, folders, names = next(os.walk(real), ("", [], []))  # one level; nothing of a folder that cannot be read
+        waiting += sorted((f"{place}{name}/" for name in folders if not name.startswith(".")), reverse=True)
         for name in (name for name in names if not name.startswith(".")):
-            path = f"{place}/{name}".removeprefix("./")
-            if os.path.isfile(os.path.join(folder, name)):
-                yield path
+            if os.path.isfile(os.path.join(real, name)):
+                yield place + name
             elif odd is not None:
-                odd.append(path)
+                odd.append(place + name)
 
 
 def list_files(root: Path, odd: list[str]) -> list[str]:
