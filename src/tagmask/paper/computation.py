@@ -166,14 +166,15 @@ def _device() -> torch.device:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    is_cpu = _device().type == "cpu"
-    clock = time.process_time if is_cpu else time.perf_counter
-    wait = (lambda: None) if is_cpu else torch.accelerator.synchronize
-    wait()
-    began = clock()
+    if _device().type == "cpu":
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+    torch.accelerator.synchronize()
+    began = time.perf_counter()
     work()
-    wait()
-    return clock() - began
+    torch.accelerator.synchronize()
+    return time.perf_counter() - began
 
 
 def _peak_megabytes() -> float:

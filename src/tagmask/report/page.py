@@ -197,12 +197,13 @@ def _curve_charts(report: Report) -> list[Chart]:
 def training_charts(training: Training) -> list[Chart]:
     """Loss, its parts, and what validation measured; each only if it was logged."""
     names = {name for row in training.rows for name in row} - {"step", "seconds", "lr"}
-    losses, rates = ([name for name in known if name in names] for known in (("loss", "val_loss"), RATES))
+    losses = [name for name in ("loss", "val_loss") if name in names]
+    rates = [name for name in RATES if name in names]
     parts = sorted(names - {*losses, *rates})
-    drawn = {"Loss": losses, "Parts of the loss": parts if len(parts) > 1 else [], "Validation": rates}
+    drawn = (("Loss", losses), ("Parts of the loss", parts if len(parts) > 1 else []), ("Validation", rates))
     charts = []
-    for title, kinds in drawn.items():
-        lines, unit = [_log_line(training, name) for name in kinds], "%" if title == "Validation" else "loss"
+    for title, kinds in drawn:
+        lines, unit = [_log_line(training, name) for name in kinds], "loss" if kinds is not rates else "%"
         charts += [line_chart(title, lines, "step", unit, zero=unit == "%")] if lines else []
     return charts
 

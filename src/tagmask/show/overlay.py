@@ -74,7 +74,8 @@ def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
     for axis in (0, 1):
         highest = ndimage.maximum_filter1d(mask, size, axis, mode="nearest")
         edge |= highest != ndimage.minimum_filter1d(mask, size, axis, mode="nearest")
-    return edge & (mask != 0) & (mask != UNSURE)
+    edge &= (mask != 0) & (mask != UNSURE)
+    return edge
 
 
 def legend(names: Mapping[int, str], width: int) -> Picture:
