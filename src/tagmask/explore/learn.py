@@ -164,14 +164,16 @@ class Learner:
 
     def _changed_tags(self) -> list[int]:
         """Photos whose maps are not those of their tags."""
-        view, changed = self.view, []
-        for i in view.retagged:
+        catalog, folder, retagged = self.view.catalog, self.view.run.out / layout.SEEDS, self.view.changes()
+
+        def is_changed(i: int) -> bool:
             try:
-                seeds = read_seeds(layout.seed_file(view.run.out / layout.SEEDS, view.catalog.name(i)))["classes"]
-                changed += [i] if seeds.tolist() != list(view.catalog.tags(i)) else []
+                seeds = read_seeds(layout.seed_file(folder, catalog.name(i)))
             except TagmaskError:
-                changed.append(i)
-        return changed
+                return True
+            return bool(seeds["classes"].tolist() != list(catalog.tags(i)))
+
+        return [i for i in range(len(catalog)) if catalog.name(i) in retagged and is_changed(i)]
 
     def _seeds_of_changed_tags(self) -> None:
         """Maps of photos with other tags; their labels are made again from them."""

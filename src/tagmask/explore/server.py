@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,16 @@ class Explorer:
     def state(self) -> dict[str, Any]:
         """Everything the page needs to be usable: classes, photos and their tags."""
         view, catalog = self.views[0], self.views[0].catalog
-        corrected = view.folder if view.out is not None and view.folder.is_dir() else None
-        files = corrected.rglob("*.png") if corrected else ()
-        has_labels = {file.relative_to(corrected).as_posix() for file in files} if corrected else set()
-        retagged = set(view.retagged) if corrected else set()
+        names = [catalog.name(i) for i in range(len(catalog))]
+        corrected = {*view.changes(), *view.names_in(layout.CORRECTIONS)} if view.out is not None else set()
         return {
             "title": self.title,
             "runs": [str(v.out or "") for v in self.views],
             "classes": catalog.classes,
             "colours": voc_palette()[: len(catalog.classes) + 1].tolist(),
-            "names": [catalog.name(i) for i in range(len(catalog))],
+            "names": names,
             "tags": [catalog.tags(i) for i in range(len(catalog))],
-            "corrected": [i for i in range(len(catalog)) if f"{catalog.name(i)}.png" in has_labels or i in retagged],
+            "corrected": [i for i, name in enumerate(names) if name in corrected],
             "made": {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()} if view.out else {},
             "missing": {kind: view.missing(kind) for kind in LAYERS},
             "truth": catalog.has_masks,
@@ -94,12 +93,8 @@ class Explorer:
 
     def photo_of(self, run: int, i: int) -> int:
         """The number of photo ``i`` in another run."""
-        if run == 0:
-            return i
         other, wanted = self.views[run].catalog, self.views[0].catalog.name(i)
-        if i < len(other) and other.name(i) == wanted:
-            return i
-        for k in range(len(other)):
+        for k in chain(range(i, len(other)), range(min(i, len(other)))):  # mostly it is the same number
             if other.name(k) == wanted:
                 return k
         raise Refused(HTTPStatus.NOT_FOUND, "the other run does not have this photo.")

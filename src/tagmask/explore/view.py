@@ -57,7 +57,8 @@ class View:
         self._read_corrections()
         self.facts: list[dict[str, float] | None] = [None] * len(self.catalog)
         self.thumb = lru_cache(4096)(lambda i: self.image(i, THUMB))
-        self.pieces = lru_cache(4)(self._pieces)
+        # superpixels of the photo, (H, W) little-endian uint16
+        self.pieces = lru_cache(4)(lambda i: superpixels(self.catalog.load_image(i)).astype("<u2").tobytes())
 
     @property
     def out(self) -> Path | None:
@@ -126,14 +127,13 @@ class View:
 
     def missing(self, kind: str) -> list[int]:
         """The photos that a stage has no file of."""
-        folder = self.out / LAYERS[kind] if self.out is not None else Path()
-        files = folder.rglob("*.png") if self.out is not None else ()
-        made = {file.relative_to(folder).as_posix() for file in files}
-        return [i for i in range(len(self.catalog)) if f"{self.catalog.name(i)}.png" not in made]
+        made = self.names_in(LAYERS[kind]) if self.out is not None else ()
+        return [i for i in range(len(self.catalog)) if self.catalog.name(i) not in made]
 
-    def _pieces(self, i: int) -> bytes:
-        """Superpixels of the photo, (H, W) little-endian uint16."""
-        return superpixels(self.catalog.load_image(i)).astype("<u2").tobytes()
+    def names_in(self, folder: str) -> set[str]:
+        """The photos that a folder of the run has labels of, by name."""
+        root = self.run.out / folder
+        return {file.relative_to(root).as_posix().removesuffix(".png") for file in root.rglob("*.png")}
 
     def affinity(self, i: int, method: str) -> bytes:
         """Attention between patches of every block, and the maps without affinity of the photo's tags.
@@ -227,12 +227,6 @@ class View:
     def changes(self) -> dict[str, corrections.TagChange]:
         """How the tags differ from the data, by photo."""
         return corrections.read_tags(self.folder, self.raw.classes, self.raw.identity) or {}
-
-    @property
-    def retagged(self) -> list[int]:
-        """The photos with other tags than the data say."""
-        names = self.changes()
-        return [i for i in range(len(self.raw)) if self.raw.name(i) in names]
 
     def save_tags(self, i: int, tags: set[int]) -> None:
         """Write down how the tags of photo ``i`` differ from the data."""

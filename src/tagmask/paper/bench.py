@@ -56,8 +56,6 @@ class Run:
 
     folder: Path
     settings: RunSettings
-    place: int  # which of the random seeds
-    key: str
 
     @property
     def classifier(self) -> Path:
@@ -132,17 +130,17 @@ class Bench:
         runs = {title: [self._run(place, changes) for place in places] for title, changes in variants.items()}
         for variant, *_ in runs.values():
             check(variant.settings)
-        jobs = [(f"{title}, seed {run.settings.train.seed}", run) for title, variant in runs.items() for run in variant]
+        jobs = [(title, run) for title, variant in runs.items() for run in variant]
         part, parts = self.shard
         share = list(range(part, len(jobs), parts))
         rest = [] if part else [place for place in range(len(jobs)) if place not in share]
         for place in share + rest:
-            title, run = f"training {place + 1} of {len(jobs)} ({jobs[place][0]})", jobs[place][1]
+            title, run = jobs[place]
+            message = f"training {place + 1} of {len(jobs)} ({title}, seed {run.settings.train.seed})"
             if run.is_trained:
-                tqdm.write(f"{title}: done before")
+                tqdm.write(f"{message}: done before")
                 continue
-            left = _time_left([run for _, run in jobs])
-            tqdm.write(f"{title}{left and ', '}{left}")
+            tqdm.write(message + _time_left([run for _, run in jobs]))
             self._train(run)
         if part:
             raise PartDoneError(f"part {part} of {parts}: {len(share)} of {len(jobs)} trainings are done.")
@@ -152,21 +150,18 @@ class Bench:
         self, runs: Mapping[str, Sequence[Run]], method: str | None = None, maps: Changes | None = None
     ) -> dict[str, list[Any]]:
         """The scores of the seeds of every run, as scores.json holds them; ``maps`` change how they are made."""
-        total, number = sum(map(len, runs.values())), 0
         scores: dict[str, list[Any]] = {title: [] for title in runs}
+        jobs = [(title, run) for title, variant in runs.items() for run in variant]
         by = f", by {method}" if method else ""
-        for title, variant in runs.items():
-            for run in variant:
-                number += 1
-                message = f"maps {number} of {total} ({title}, seed {run.settings.train.seed}{by})"
-                scores[title].append(self._score(run, method, maps or {}, message))
+        for number, (title, run) in enumerate(jobs, 1):
+            message = f"maps {number} of {len(jobs)} ({title}, seed {run.settings.train.seed}{by})"
+            scores[title].append(self._score(run, method, maps or {}, message))
         return scores
 
     def labelled(self, run: Run) -> Path:
         """The folder of the pseudo labels of the images that were trained on."""
-        seeds, pseudo = (
-            dataclasses.replace(run.settings.for_stage(name), model=run.classifier) for name in ("seeds", "pseudo")
-        )
+        stages = (run.settings.for_stage(name) for name in ("seeds", "pseudo"))
+        seeds, pseudo = (dataclasses.replace(settings, model=run.classifier) for settings in stages)
         parts = {"seeds": made_from(seeds), "pseudo": made_from(pseudo)}
         folder = run.folder / f"labels-{key(parts)}"
 
@@ -183,10 +178,9 @@ class Bench:
         """Scores of the seeds and pseudo labels of images that were trained on; by default ``labelled_images``."""
         folder, catalog = self.labelled(run), self.labelled_images if catalog is None else catalog
         data = self.score_data if catalog is self.scored_images else run.settings.data_settings()
-        options = {"out": folder, "processes": run.settings.pseudo.processes, **data}
 
         def work() -> Any:
-            stage("score").run(ScoreSettings(**options), catalog)
+            stage("score").run(self._scoring(folder, data), catalog)
             return {**read_json(folder / layout.SCORES), "photos": mask_counts(folder / layout.PSEUDO, catalog)}
 
         name = "scored" if catalog is self.training_images else f"scored-{key(self._scored_parts())}"
@@ -228,15 +222,15 @@ class Bench:
         """What the scored images are."""
         return {"scored": places(self._scoring(Path())), "scored images": self.scored_images.fingerprint()}
 
-    def _scoring(self, out: Path) -> ScoreSettings:
-        return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **self.score_data)
+    def _scoring(self, out: Path, data: Changes | None = None) -> ScoreSettings:
+        return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **(data or self.score_data))
 
     def _run(self, place: int, changes: Changes) -> Run:
         settings = self.settings.run(Path(), place, changes)
         train = settings.for_stage("train")
         name = key({**made_from(train), **places(train), IMAGES[0]: self.training_images.fingerprint()})
         folder = self.settings.out / "runs" / name
-        return Run(folder, dataclasses.replace(settings, out=folder), place, name)
+        return Run(folder, dataclasses.replace(settings, out=folder))
 
     def _train(self, run: Run) -> None:
         settings, threads = run.settings.for_stage("train"), torch.get_num_threads()
@@ -259,8 +253,8 @@ class Bench:
         chosen = by_method(chosen, method) if method else chosen
         parts = {"maps": made_from(chosen), **self._scored_parts()}
         folder = run.folder / f"maps-{key(parts)}"
-        settings = dataclasses.replace(chosen, out=folder, model=run.classifier, tokens=run.settings.tokens)
-        settings = dataclasses.replace(settings, **self.score_data)
+        where = {"out": folder, "model": run.classifier, "tokens": run.settings.tokens, **self.score_data}
+        settings = dataclasses.replace(chosen, **where)
 
         def work() -> Any:
             tqdm.write(title)
@@ -285,8 +279,8 @@ def _once_with_photos(file: Path, parts: Changes, work: Callable[[], Any]) -> An
 
 def _time_left(runs: Sequence[Run]) -> str:
     """About how long the trainings that are left will take, from those that are done; empty before the first."""
-    unique = {run.key: run for run in runs}.values()
+    unique = {run.folder: run for run in runs}.values()
     spent = [seconds_of(run.note) for run in unique if run.is_trained]
     if not spent:
         return ""
-    return f"about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"
+    return f", about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"

@@ -26,6 +26,7 @@ from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
 from tagmask.methods.mctformer import mct
 from tagmask.models.classifier import Classifier
+from tagmask.models.device import gpu
 from tagmask.paper.bench import Bench
 from tagmask.paper.numbers import MACHINE, NUMBERS
 from tagmask.paper.table import Cell, Column, Row, Table
@@ -79,16 +80,9 @@ def _measured(bench: Bench, settings: TrainSettings, place: int) -> Any:
     """The measurement, kept in the cache as a training is."""
     catalog = bench.training_images
     classes = mean_classes(catalog)
-    parts = {
-        "backbone": settings.backbone,
-        "size": settings.size,
-        "classes": classes,
-        "of": len(catalog.classes),
-        "freeze": settings.freeze,
-        "losses": [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention],
-        "optimizer": settings.optimizer,
-        "place": place,
-    }
+    parts = {name: getattr(settings, name) for name in ("backbone", "size", "freeze", "optimizer")}
+    parts |= {"classes": classes, "of": len(catalog.classes), "place": place}
+    parts["losses"] = [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention]
     file = bench.settings.out / "runs" / f"computation-{key(parts)}" / "measured.json"
     tagged = next((i for i in range(len(catalog)) if catalog.tags(i)), 0)
     return once(file, parts, lambda: measure(settings, catalog.subset([tagged]), classes))
@@ -158,9 +152,8 @@ def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
         last = [attention.grad for attention in heads[-2:] if attention.grad is not None]  # (1, heads, N, N)
         maps.append(torch.stack([gradient[0, :, 0, model.prefix :].relu().mean(0) for gradient in last]).sum(0))
     model.zero_grad()
-    first = model.prefix
-    affinity = torch.stack([attention.detach().mean(1)[0, first:, first:] for attention in heads]).sum(0)  # (n, n)
-    return torch.stack(maps) @ affinity.T
+    affinity = torch.stack([attention.detach().mean(1)[0] for attention in heads]).sum(0)  # (N, N)
+    return torch.stack(maps) @ affinity[model.prefix :, model.prefix :].T
 
 
 def mean_classes(catalog: Catalog) -> int:
@@ -169,8 +162,7 @@ def mean_classes(catalog: Catalog) -> int:
 
 
 def _device() -> torch.device:
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return device or torch.device("cpu")
+    return gpu() or torch.device("cpu")
 
 
 def _seconds(work: Callable[[], Any]) -> float:

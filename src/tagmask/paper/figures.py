@@ -1,15 +1,19 @@
 """The paper's figures as sheets of pictures, of the first scored images that fit."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 import torch
+from PIL import Image as Pillow
+from PIL import ImageDraw
 
 from tagmask.acr.views import HorizontalFlip
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.labels import UNSURE, voc_palette
+from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
@@ -21,7 +25,7 @@ from tagmask.scoring.sweep import sweep
 from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, default_points, marked
 from tagmask.show.overlay import legend
 from tagmask.show.seeds import shown_heat, shown_mask
-from tagmask.show.sheet import Picture, resize, sheet, shown_size
+from tagmask.show.sheet import INK, Picture, font_for, resize, sheet, shown_size
 from tagmask.stages.images import Image, match_classes
 from tagmask.stages.maps import Maps, make_maps
 from tagmask.stages.seeds import patch_affinity
@@ -50,14 +54,14 @@ def maps(bench: Bench) -> Figure:
             cells += [(refined, shown_heat(image, made.refined[0]))] if refined else []
         rows.append(cells + _truth(catalog, i, image))
     note = "all methods on the same classifier but MCTformer, which has its own (with affinity)."
-    return Figure("maps", "Maps of each method", sheet(rows), (note, *_notes(bench)))
+    return Figure("maps", "Maps of each method", sheet(rows), (note, _note(bench)))
 
 
 def multi_class(bench: Bench) -> Figure:
     """Images of several classes, each class's map without and with affinity; the last row is a failure case."""
     ((run, model),) = _loaded(bench, {"ACR": {}}).values()
     catalog, rows = bench.scored_images, list[Cells]()
-    chosen = list(_pictures(bench, least=2))
+    chosen = _pictures(bench, least=2)
     failure = _failure(bench, model, run, {i for i, _ in chosen})
     for i, image in chosen + failure:
         made = maps_by(model, "acr", image, catalog, catalog.tags(i), run)
@@ -67,7 +71,7 @@ def multi_class(bench: Bench) -> Figure:
             cells += [(name, shown_heat(image, plain)), (f"{name} + affinity", shown_heat(image, refined))]
         rows.append(cells + _truth(catalog, i, image))
     note = f"failure: the lowest mIoU at its own best threshold among the first {CANDIDATES} images of several classes."
-    notes = (*([note] if failure else []), *_notes(bench))
+    notes = (*([note] if failure else []), _note(bench))
     return Figure("multi-class", "Maps of images with several classes (ACR)", sheet(rows), notes)
 
 
@@ -82,7 +86,7 @@ def affinity(bench: Bench) -> Figure:
             cells.append(("affinity", affinity_matrix(patch_affinity(model, image, run.settings.seeds)[0])))
         rows.append(cells)
     note = "row = the patch that attends, column = the one attended to; bright columns: all attend to the same few."
-    return Figure("affinity", "Maps and affinity matrices", sheet(rows), (note, *_notes(bench)))
+    return Figure("affinity", "Maps and affinity matrices", sheet(rows), (note, _note(bench)))
 
 
 def source_pixels(bench: Bench) -> Figure:
@@ -97,7 +101,7 @@ def source_pixels(bench: Bench) -> Figure:
             heats = [(title, affinity_of_pixel(image, *matrix, point)) for title, matrix in affinities.items()]
             rows.append([(_name(bench, i), marked(image, [point])), *heats])
     note = "two pixels in the strongest regions of the classes, one in the background; each map has its own scale."
-    return Figure("source-pixels", "Affinity of source pixels", sheet(rows), (note, *_notes(bench)))
+    return Figure("source-pixels", "Affinity of source pixels", sheet(rows), (note, _note(bench)))
 
 
 def examples(bench: Bench) -> Figure:
@@ -112,7 +116,7 @@ def examples(bench: Bench) -> Figure:
     body = sheet(rows)
     names_of = {label: catalog.classes[label - 1] for label in sorted(labels)}
     picture = np.vstack([body, legend(names_of, width=body.shape[1])])
-    return Figure("examples", "Segmentation examples", picture, _notes(bench))
+    return Figure("examples", "Segmentation examples", picture, (_note(bench),))
 
 
 def patch_order(bench: Bench) -> Figure:
@@ -120,10 +124,9 @@ def patch_order(bench: Bench) -> Figure:
     del bench
     pixels, view = torch.arange(1, 17).view(4, 4), HorizontalFlip()
     flipped = view.apply(pixels)
-    patches = flipped.view(2, 2, 2, 2).transpose(1, 2).reshape(4, 2, 2)
-    restored = patches[view.index((2, 2))].view(2, 2, 2, 2).transpose(1, 2).reshape(4, 4)
+    restored = _patches(flipped)[view.index((2, 2))].view(2, 2, 2, 2).transpose(1, 2).reshape(4, 4)
     rows = [
-        [(title, numbered(grid)), ("tokens", numbered(_tokens(grid)))]
+        [(title, numbered(grid)), ("tokens", numbered(_patches(grid).transpose(0, 1).reshape(2, 8)))]
         for title, grid in (("image", pixels), ("flipped", flipped), ("order restored", restored))
     ]
     notes = (
@@ -135,11 +138,6 @@ def patch_order(bench: Bench) -> Figure:
 
 def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
     """Numbers 1 to 16 of 4×4 pixels as squares, in the colour of the 2×2 patch that each belongs to in the original."""
-    from PIL import Image as Pillow
-    from PIL import ImageDraw
-
-    from tagmask.show.sheet import INK, font_for
-
     canvas = Pillow.new("RGB", (side * grid.shape[1], side * grid.shape[0]), "white")
     draw = ImageDraw.Draw(canvas)
     for (y, x), number in np.ndenumerate(grid.numpy()):
@@ -168,22 +166,17 @@ def three_points(maps: np.ndarray) -> list[Point]:
     return [*points[: POINTS - 1], background]
 
 
-def _tokens(grid: torch.Tensor) -> torch.Tensor:
-    """4×4 pixels as a row of four patches, (2, 8)."""
-    return grid.view(2, 2, 2, 2).transpose(1, 2).reshape(4, 2, 2).transpose(0, 1).reshape(2, 8)
+def _patches(grid: torch.Tensor) -> torch.Tensor:
+    """4×4 pixels as four patches, (4, 2, 2)."""
+    return grid.view(2, 2, 2, 2).transpose(1, 2).reshape(4, 2, 2)
 
 
 def _failure(bench: Bench, model: Classifier, run: Run, shown: set[int]) -> list[tuple[int, Image]]:
     """The image of several classes whose maps fit its mask worst; none where there are no further masks."""
     catalog, scores = bench.scored_images, dict[int, float]()
-    if not catalog.has_masks:
-        return []
-    candidates = [i for i in range(len(catalog)) if len(catalog.tags(i)) > 1 and i not in shown][:CANDIDATES]
-    for i in candidates:
-        try:
-            image, mask = catalog.load_image(i), catalog.load_mask(i)
-        except ImageError:
-            continue
+    others = (pair for pair in _readable(catalog, least=2) if pair[0] not in shown)
+    for i, image in islice(others, CANDIDATES) if catalog.has_masks else ():
+        mask = _mask(catalog, i)
         if mask is not None:
             refined = maps_by(model, "acr", image, catalog, catalog.tags(i), run).refined
             scores[i] = sweep([(catalog.tags(i), refined, mask)], len(catalog.classes) + 1).best.miou_present
@@ -201,22 +194,20 @@ def _regularised(bench: Bench) -> dict[str, tuple[Run, Classifier]]:
     return _loaded(bench, {title: ABLATION[name] for name, title in REGULARISED.items()})
 
 
-def _pictures(bench: Bench, least: int) -> Iterator[tuple[int, Image]]:
-    """The first readable images with at least so many classes, as many as a figure shows."""
-    catalog, count = bench.scored_images, 0
+def _readable(catalog: Catalog, least: int) -> Iterator[tuple[int, Image]]:
+    """The images with at least so many classes that can be read."""
     for i in range(len(catalog)):
-        if count == bench.settings.pictures:
-            return
-        if len(catalog.tags(i)) < least:
-            continue
-        try:
-            image = catalog.load_image(i)
-        except ImageError:
-            continue
-        count += 1
-        yield i, image
-    if not count:
+        if len(catalog.tags(i)) >= least:
+            with suppress(ImageError):
+                yield i, catalog.load_image(i)
+
+
+def _pictures(bench: Bench, least: int) -> list[tuple[int, Image]]:
+    """The first of them, as many as a figure shows."""
+    chosen = list(islice(_readable(bench.scored_images, least), bench.settings.pictures))
+    if not chosen:
         raise TagmaskError(f"no image has {least} tags or more; score other images, e.g. with a larger --score-count.")
+    return chosen
 
 
 def _name(bench: Bench, i: int) -> str:
@@ -233,14 +224,16 @@ def _shown(image: Image) -> Picture:
 
 def _truth(catalog: Catalog, i: int, image: Image) -> Cells:
     """The true mask, where there is one."""
-    try:
-        mask = catalog.load_mask(i)
-    except ImageError:
-        mask = None
+    mask = _mask(catalog, i)
     return [] if mask is None else [("truth", shown_mask(image, mask))]
 
 
-def _notes(bench: Bench) -> tuple[str, ...]:
-    return (
-        f"the first {bench.settings.pictures} images that are scored and fit; random seed {bench.settings.train.seed}.",
-    )
+def _mask(catalog: Catalog, i: int) -> Mask | None:
+    with suppress(ImageError):
+        return catalog.load_mask(i)
+    return None
+
+
+def _note(bench: Bench) -> str:
+    count, seed = bench.settings.pictures, bench.settings.train.seed
+    return f"the first {count} images that are scored and fit; random seed {seed}."

@@ -1,13 +1,14 @@
 """Tables of the later stages: pseudo labels, segmentation, and the paper's comparisons with other methods."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.paper.bench import ORACLE, Bench
 from tagmask.paper.measures import KINDS, SCORES, at, mean_of, only_at, percent
-from tagmask.paper.numbers import ABOUT, NUMBERS, footnotes, stated
+from tagmask.paper.numbers import ABOUT, NUMBERS, footnotes
 from tagmask.paper.table import Cell, Column, Row, Table
 from tagmask.pipeline import layout
 
@@ -33,9 +34,8 @@ def pseudo(bench: Bench) -> Table:
     ):
         cells = [at(seeds, kind, rule, name, number if name == "miou_present" else None) for name in SCORES]
         rows.append(Row(title, (*cells, *([only_at(seeds, kind, rule, only)] if only else []))))
-    first, *others = [Cell(tuple(percent(seed[name]) for seed in labels)) for name in SCORES]
-    others += [Cell(tuple(mean_of(seed["iou"], only) for seed in labels))] if only else []
-    rows.append(Row("pseudo labels", (Cell(first.ours, paper["pseudo"]), *others)))
+    cells = [_score(labels, paper["pseudo"] if name == "miou_present" else None, name) for name in SCORES]
+    rows.append(Row("pseudo labels", (*cells, *_only(labels, only))))
     notes = (
         f"in per cent, {labels[0]['images']} images, all of them trained on (paper: VOC train); seeds at the oracle "
         f"threshold unless blind ({blind}, chosen without masks); labels by {bench.settings.pseudo.method}, from seeds "
@@ -53,12 +53,9 @@ def segmentation(bench: Bench) -> Table:
     only, data = bench.settings.only, bench.settings.data
     theirs = NUMBERS[f"per-class-{data}"] if data in ("voc", "coco") else {}
     rows = [Row(name, (_iou(scores, name, theirs.get(name)),)) for name in scores[0]["iou"]]
-    if only:
-        rows.append(
-            Row("mean over background and --only", (Cell(tuple(mean_of(seed["iou"], only) for seed in scores)),))
-        )
+    rows += [Row("mean over background and --only", (mean,)) for mean in _only(scores, only)]
     stages = NUMBERS["stages"]
-    rows.append(Row(MEAN, (_mean(scores, stages["coco_val" if data == "coco" else "voc_val"]),)))
+    rows.append(Row(MEAN, (_score(scores, stages["coco_val" if data == "coco" else "voc_val"]),)))
     notes = (
         f"IoU in per cent of {bench.settings.segment.backbone}'s masks on {scores[0]['images']} images; it learnt from "
         "pseudo labels of the images trained on.",
@@ -77,12 +74,11 @@ def per_class(bench: Bench) -> Table:
     names += [name for name in scores[0]["iou"] if name not in names]
 
     def row(title: str, ours: Cell, key: str) -> Row:
-        return Row(
-            title, (ours, *(Cell((), number) for number in theirs.get(key, [None] * len(others))[: len(others)]))
-        )
+        numbers = theirs.get(key, [None] * len(others))[: len(others)]
+        return Row(title, (ours, *(Cell((), number) for number in numbers)))
 
     rows = [row(name, _iou(scores, name, theirs.get(name)), name) for name in names]
-    rows.append(row(MEAN, _mean(scores, theirs["mean"][-1]), "mean"))
+    rows.append(row(MEAN, _score(scores, theirs["mean"][-1]), "mean"))
     columns = (Column("IoU"), *(Column(name, theirs=True) for name in others))
     notes = (
         f"IoU in per cent on {'MS COCO' if is_coco else 'PASCAL VOC'} val; the column paper is {acr}, the last ones "
@@ -101,7 +97,7 @@ def compare(bench: Bench) -> Table:
     for method, venue, saliency, *numbers in NUMBERS[name]["rows"]:
         about = [f" ({venue})" if venue else "", ", with saliency" if saliency else ""]
         about.append(", seeds too" if numbers[-1] is True else "")
-        cells = [Cell((), stated(number)) for number in numbers[: len(columns)]]
+        cells = [Cell((), None if math.isnan(number) else number) for number in numbers[: len(columns)]]
         rows.append(Row(method + "".join(about), tuple(cells)))
     rows.append(Row(OURS, _our_cells(bench, name)))
     notes = ("mIoU in per cent; all rows but the last are the paper's numbers.", *footnotes(name), ABOUT)
@@ -110,12 +106,12 @@ def compare(bench: Bench) -> Table:
 
 def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:
     if name == "compare-coco":
-        return (_mean(_prediction_scores(bench)),)
+        return (_score(_prediction_scores(bench)),)
     if name == "compare-voc":  # the masks of test are on the server of the data set
-        return _mean(_prediction_scores(bench)), Cell()
+        return _score(_prediction_scores(bench)), Cell()
     scores = _finished(bench, "seeds", "pseudo")
     scores = scores or [bench.label_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
-    return at([seed["seeds"] for seed in scores], "refined", ORACLE), _mean([seed["pseudo"] for seed in scores])
+    return at([seed["seeds"] for seed in scores], "refined", ORACLE), _score([seed["pseudo"] for seed in scores])
 
 
 def _prediction_scores(bench: Bench) -> list[Any]:
@@ -144,5 +140,10 @@ def _iou(scores: list[Any], name: str, paper: list[float] | None = None) -> Cell
     return Cell(values, paper[-1] if paper else None)
 
 
-def _mean(scores: list[Any], paper: float | None = None) -> Cell:
-    return Cell(tuple(percent(seed["miou_present"]) for seed in scores), paper)
+def _score(scores: list[Any], paper: float | None = None, name: str = "miou_present") -> Cell:
+    return Cell(tuple(percent(seed[name]) for seed in scores), paper)
+
+
+def _only(scores: list[Any], only: Sequence[str]) -> list[Cell]:
+    """The mean over the background and --only, where that is given."""
+    return [Cell(tuple(mean_of(seed["iou"], only) for seed in scores))] if only else []

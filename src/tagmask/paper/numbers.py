@@ -3,7 +3,6 @@
 What the paper does not state is not there, and its cell stays empty.
 """
 
-import math
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
@@ -20,11 +19,6 @@ def pairs(table: str) -> dict[str, Pair]:
     """The rows of a seed table; a single number stands for maps with affinity, or for the first of two."""
     rows = NUMBERS[table].items()
     return {name: (None, row) if isinstance(row, float) else (row[0], *row[1:], None)[:2] for name, row in rows}
-
-
-def stated(number: float) -> float | None:
-    """None where the paper gives no number."""
-    return None if math.isnan(number) else number
 
 
 def footnotes(table: str) -> list[str]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tagmask.files import replacing, write_text
+from tagmask.files import write_text
 from tagmask.paper.table import Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
-from tagmask.show.curve import COLOURS, DASHES, SYMBOLS
+from tagmask.show.curve import COLOURS, DASHES, SYMBOLS, save_figure, tidy
 from tagmask.show.sheet import Picture, save_picture
 
 LONGEST, QUALITY = 2400, 88  # of pictures on the page
@@ -47,7 +47,8 @@ def write(made: Table | Figure, out: Path, how: str) -> Written:
 
     if isinstance(made, Figure):
         save_picture(named("png"), made.picture)
-        write_text(named("html"), figure_page(made, how))
+        uri = data_uri(made.picture, LONGEST, QUALITY)
+        write_text(named("html"), render("paper.html", title=made.title, subtitle=how, made=made, uri=uri, charts=[]))
         return Written("\n".join([made.title, *wrapped(made.notes)]), (named("png"), named("html")))
     texts = {"md": to_markdown(made), "csv": to_csv(made), "html": table_page(made, how)}
     for kind, text in texts.items():
@@ -62,12 +63,6 @@ def table_page(made: Table, how: str) -> str:
     """The table, sortable, and its charts."""
     charts = [_chart(made, chart) for chart in made.charts]
     return render("paper.html", title=made.title, subtitle=how, made=made, uri="", charts=charts)
-
-
-def figure_page(made: Figure, how: str) -> str:
-    """The picture inside the page."""
-    uri = data_uri(made.picture, LONGEST, QUALITY)
-    return render("paper.html", title=made.title, subtitle=how, made=made, uri=uri, charts=[])
 
 
 def _chart(made: Table, chart: Chart) -> LineChart:
@@ -85,27 +80,13 @@ def save_plot(path: Path, table: Table) -> None:
     for axes, chart in zip(figure.subplots(1, len(table.charts), squeeze=False)[0], table.charts, strict=True):
         for number, place in enumerate(chart.columns):
             cells = [row.cells[place] for row in table.rows]
-            axes.errorbar(
-                x,
-                [cell.mean for cell in cells],
-                [cell.std for cell in cells],
-                color=COLOURS[number % len(COLOURS)],
-                ls=DASHES[number % len(DASHES)],
-                marker="o",
-                ms=4,
-                capsize=3,
-                label=table.columns[place].title,
-            )
+            means, deviations = [cell.mean for cell in cells], [cell.std for cell in cells]
+            style = {"color": COLOURS[number % len(COLOURS)], "ls": DASHES[number % len(DASHES)], "marker": "o"}
+            axes.errorbar(x, means, deviations, ms=4, capsize=3, label=table.columns[place].title, **style)
         axes.set_title(chart.title, fontsize=10)
-        axes.set_xlabel(chart.x_name)
-        axes.set_ylabel(chart.y_name)
-        axes.set_xticks(x)
-        axes.set_ylim(bottom=0)
-        axes.grid(color="0.88", linewidth=0.8)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, xlabel=chart.x_name, ylabel=chart.y_name, xticks=x, ylim=(0, None))
         axes.legend(frameon=False, fontsize=9)
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png")
+    save_figure(path, figure)
 
 
 def save_gains(path: Path, table: Table) -> None:
@@ -132,10 +113,7 @@ def save_gains(path: Path, table: Table) -> None:
                 axes.plot(cell.ours, [height] * len(cell.ours), "x", ms=4, color=COLOURS[number], alpha=0.5)
         axes.axvline(0, color="0.4", lw=1)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("gain over the baseline, points of mIoU")
         axes.set_yticks(range(len(table.rows), 0, -1), [row.title for row in table.rows])
-        axes.grid(axis="x", color="0.88", linewidth=0.8)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes, "x", xlabel="gain over the baseline, points of mIoU")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png")
+    save_figure(path, figure)

@@ -24,6 +24,7 @@ from tagmask.stages.seeds import read_seeds
 
 Floats = npt.NDArray[np.float64]
 Photo = list[list[int]]  # of each class that occurs: number (0 = background), pixels hit, pixels in truth or prediction
+Seeds = Sequence[Mapping[str, Photo]]  # of each random seed the counts by name
 DRAWS, PERCENT = 2000, (2.5, 97.5)
 STEPS = 100  # thresholds are multiples of 1/100
 
@@ -68,10 +69,7 @@ def _photo(found: npt.NDArray[Any], truth: npt.NDArray[Any], classes: int) -> Ph
 
 
 def difference(
-    ours: Sequence[Mapping[str, Photo]],
-    theirs: Sequence[Mapping[str, Photo]],
-    classes: Sequence[int] | None = None,
-    draws: int = DRAWS,
+    ours: Seeds, theirs: Seeds, classes: Sequence[int] | None = None
 ) -> tuple[tuple[float, ...], tuple[float, float]]:
     """mIoU of ``ours`` less that of ``theirs`` in points for each random seed, and the interval of their mean.
 
@@ -82,7 +80,7 @@ def difference(
         raise TagmaskError("the two rows have no photo in common; score them on the same photos.")
     counts = np.stack([_dense(seed, names) for seed in (*ours, *theirs)])  # (S, 2, P, 256)
     chosen = counts[..., counts.any((0, 1, 2)) if classes is None else list(classes)]  # (S, 2, P, K)
-    weights = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), draws)  # (R, P)
+    weights = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS)  # (R, P)
     scores = _miou(np.concatenate([np.ones((1, len(names))), weights]), chosen)  # (1 + R, S)
     gains = scores[:, : len(ours)].mean(1) - scores[:, len(ours) :].mean(1)  # (1 + R,)
     of_seeds = scores[0, : len(ours)] - scores[0, len(ours) :] if len(ours) == len(theirs) else gains[:1]

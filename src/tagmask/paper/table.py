@@ -134,25 +134,20 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """With all digits: for each column the mean, the standard deviation, the number of seeds, and the paper's.
-
-    A column with numbers of the paper alone has only the last of these.
-    """
+    """With all digits: for each column the mean, the standard deviation, the number of seeds and the paper's number."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    parts = ("mean", "std", "seeds", "paper")
-    first = [len(parts) - 1 if column.theirs else 0 for column in table.columns]
-    ends = ("low", "high")
-    heads = [[f"{c.title} {part}" for part in (*parts, *(ends if c.gain else ()))] for c in table.columns]
-    writer.writerow([table.head, *(head for start, group in zip(first, heads, strict=True) for head in group[start:])])
+    heads = [f"{column.title} {part}" for column in table.columns for part in _numbers(column, Cell())]
+    writer.writerow([table.head, *heads])
     for row in table.rows:
-        cells = zip(first, map(_numbers, row.cells), strict=True)
-        writer.writerow([row.title, *(value for start, values in cells for value in values[start:])])
+        cells = zip(table.columns, row.cells, strict=True)
+        writer.writerow([row.title, *(value for column, cell in cells for value in _numbers(column, cell).values())])
     return file.getvalue()
 
 
-def _numbers(cell: Cell) -> list[str]:
-    """Empty where there is no number."""
-    values = ["" if math.isnan(value) else repr(value) for value in (cell.mean, cell.std)]
-    paper = "" if cell.paper is None else repr(cell.paper)
-    return [*values, str(len(cell.ours)), paper, *map(repr, cell.interval or ())]
+def _numbers(column: Column, cell: Cell) -> dict[str, float | None]:
+    """Of a column of the paper's numbers only these; None where there is no number."""
+    ours = {} if column.theirs else {"mean": cell.mean, "std": cell.std, "seeds": len(cell.ours)}
+    ends = dict(zip(("low", "high"), cell.interval or (None, None), strict=True)) if column.gain else {}
+    values = ours | {"paper": cell.paper} | ends
+    return {part: None if value is None or math.isnan(value) else value for part, value in values.items()}

@@ -12,6 +12,7 @@ from tagmask.errors import TagmaskError
 LEFT, RIGHT, TOP, BOTTOM = 46, 386, 12, 200  # pixels between which values are drawn, of 400 × 240
 MAX_POINTS = 400  # per line; longer lines are averaged in bins to keep the page small
 MAX_NUMBERED = 26  # a confusion matrix of more classes has small squares without numbers
+MAX_WORST = 10  # mistakes in the list beside it
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,7 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        low, high, at = self.low, self.high, value
-        if self.log:
-            low, high, at = math.log10(low), math.log10(high), math.log10(value)
+        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
         return round(self.start + (self.end - self.start) * (at - low) / (high - low), 1)
 
     def labels(self) -> list[tuple[float, str]]:
@@ -80,12 +79,9 @@ class Matrix:
     title: str
     names: Sequence[str]  # of the rows, the truth
     columns: Sequence[str]
+    numbered: bool  # whether the squares are large enough for numbers
     squares: Sequence[tuple[int, int, float]]  # row, column, share of the row
     worst: Sequence[tuple[str, str, float]]  # the most frequent mistakes: truth, label, share of the truth
-
-    @property
-    def numbered(self) -> bool:
-        return len(self.names) <= MAX_NUMBERED
 
 
 def line_chart(title: str, lines: Sequence[Line], x_name: str, y_name: str, zero: bool = False) -> Chart:
@@ -107,27 +103,28 @@ def line_chart(title: str, lines: Sequence[Line], x_name: str, y_name: str, zero
     return Chart(title, x, y, x_name, y_name, lines=drawn)
 
 
-def histogram(title: str, values: Sequence[float], x_name: str, bins: int = 10) -> Chart:
-    """A chart that counts percentages (0 … 100) in equal bins."""
-    counts, edges = np.histogram(np.asarray(values, np.float64), bins, (0, 100))
+def histogram(title: str, values: Sequence[float], x_name: str) -> Chart:
+    """A chart that counts percentages (0 … 100) in ten bins."""
+    counts, edges = np.histogram(values, 10, (0, 100))
     x = linear_axis(0, 100, LEFT, RIGHT, tight=True)
     y = linear_axis(0, max(1, int(counts.max())), BOTTOM, TOP)
     bars = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
     return Chart(title, x, y, x_name, "images", bars=bars)
 
 
-def confusion_chart(title: str, confusion: npt.NDArray[np.int64], names: Sequence[str], most: int = 10) -> Matrix:
+def confusion_chart(title: str, confusion: npt.NDArray[np.int64], names: Sequence[str]) -> Matrix:
     """confusion: (K, K+1), rows = truth, last column = unsure. names: (K,)."""
     shares = row_shares(confusion)  # (K, K+1)
     columns = [*names, "unsure"] if confusion[:, -1].any() else [*names]
-    faint = 0.005 if len(names) <= MAX_NUMBERED else 0.01
+    numbered = len(names) <= MAX_NUMBERED
+    faint = 0.005 if numbered else 0.01
     squares = [(row, column, float(shares[row, column])) for row, column in np.argwhere(shares >= faint).tolist()]
     mistakes = shares.copy()
     np.fill_diagonal(mistakes, 0)
-    order = np.argsort(-mistakes, axis=None, kind="stable")[:most]
+    order = np.argsort(-mistakes, axis=None, kind="stable")[:MAX_WORST]
     places = [divmod(place, shares.shape[1]) for place in order.tolist()]
     worst = [(names[i], columns[j], float(mistakes[i, j])) for i, j in places if mistakes[i, j] > 0]
-    return Matrix(title, names, columns, squares, worst)
+    return Matrix(title, names, columns, numbered, squares, worst)
 
 
 def row_shares(confusion: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -141,7 +138,9 @@ def linear_axis(low: float, high: float, start: float, end: float, tight: bool =
     """An axis with about five round ticks; ``tight`` keeps to the range of the values."""
     if high <= low:
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-    step = _round_step((high - low) / 5)
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
     if not tight:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -150,8 +149,8 @@ def linear_axis(low: float, high: float, start: float, end: float, tight: bool =
 
 def log_axis(low: float, high: float, start: float, end: float) -> Axis:
     """A logarithmic axis over whole decades."""
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    last = max(last, first + 1)
+    first = math.floor(math.log10(low))
+    last = max(math.ceil(math.log10(high)), first + 1)
     step = max(1, math.ceil((last - first) / 6))
     return Axis(10.0**first, 10.0**last, start, end, tuple(10.0**k for k in range(first, last + 1, step)), log=True)
 
@@ -168,12 +167,6 @@ def _drawable(line: Line) -> Line:
     x, y = np.asarray(line.x, np.float64), np.asarray(line.y, np.float64)
     finite = np.isfinite(x) & np.isfinite(y)
     return Line(line.name, *thinned(x[finite], y[finite]), line.marks)
-
-
-def _round_step(rough: float) -> float:
-    """The next of 1, 2, 2.5, 5 × a power of ten."""
-    power: float = 10.0 ** math.floor(math.log10(rough))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
 
 def _tick_text(value: float) -> str:

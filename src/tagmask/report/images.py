@@ -127,20 +127,15 @@ def survey(labels: RunLabels, stages: dict[str, list[int]], rows: int) -> Survey
     if truth and not facts:  # none of these images has a mask
         truth, facts = False, look_at(labels, indices, last, before, False)
     total = f" of {len(stages[last])}" if len(facts) < len(stages[last]) else ""
+    coverage = f"{len(facts)}{total} images"
     ranked = sorted(facts, key=ImageFacts.rank)
     worst, median, best = pick(len(ranked), rows)
     cases = {}
     for group, places in {"worst": worst, "median": median, "best": best[::-1]}.items():
         made = [make_case(labels, ranked[place], [*stages], truth) for place in places]
         cases[group] = [case for case in made if case is not None]
-    return Survey(
-        truth=truth,
-        last=TITLES[last],
-        before=TITLES[before] if before else "",
-        coverage=f"{len(facts)}{total} images",
-        facts=facts,
-        cases=cases if any(cases.values()) else {},
-    )
+    cases = cases if any(cases.values()) else {}
+    return Survey(truth, TITLES[last], TITLES[before] if before else "", coverage, facts, cases)
 
 
 def look_at(labels: RunLabels, indices: Sequence[int], last: str, before: str | None, truth: bool) -> list[ImageFacts]:
@@ -149,10 +144,7 @@ def look_at(labels: RunLabels, indices: Sequence[int], last: str, before: str | 
     for i in tqdm(indices, desc="report", unit="image"):
         try:
             mask = labels.read(last, i)
-            target = catalog.load_mask(i) if truth else None
-            values = (
-                {"iou": _mean_iou(mask, target, labels)} if truth else _without_truth(labels, i, mask, last, before)
-            )
+            values = _compared(labels, i, mask, last, before, truth)
         except TagmaskError as error:
             labels.problems[catalog.name(i)] = str(error)
             continue
@@ -162,7 +154,10 @@ def look_at(labels: RunLabels, indices: Sequence[int], last: str, before: str | 
     return facts
 
 
-def _without_truth(labels: RunLabels, i: int, mask: Mask, last: str, before: str | None) -> dict[str, Any]:
+def _compared(labels: RunLabels, i: int, mask: Mask, last: str, before: str | None, truth: bool) -> dict[str, Any]:
+    """The mask against the truth, or without it against the stage before, the maps and the tags."""
+    if truth:
+        return {"iou": _mean_iou(mask, labels.catalog.load_mask(i), labels)}
     earlier = labels.read(before, i) if before and labels.path(before, i).is_file() else None
     classes, tagged, names = classes_in(mask), set(labels.catalog.tags(i)), labels.catalog.classes
     return {
@@ -227,11 +222,10 @@ def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bo
     return Case(facts, pictures, frozenset(shown))
 
 
-def evenly(indices: Sequence[int], most: int) -> Sequence[int]:
+def evenly(indices: Sequence[int], most: int) -> list[int]:
     """At most ``most`` of the indices, evenly spread."""
-    if len(indices) <= most:
-        return indices
-    return [indices[place * len(indices) // most] for place in range(most)]
+    count = min(most, len(indices))
+    return [indices[place * len(indices) // count] for place in range(count)]
 
 
 def pick(count: int, rows: int) -> tuple[range, range, range]:
@@ -246,7 +240,5 @@ def pick(count: int, rows: int) -> tuple[range, range, range]:
 def fitted(height: int, width: int) -> tuple[int, int]:
     """(height, width) on the page: large pictures reduced, small ones enlarged by a whole number."""
     longest = max(height, width)
-    if longest > LONGEST:
-        return max(1, round(height * LONGEST / longest)), max(1, round(width * LONGEST / longest))
-    times = LONGEST // longest
-    return height * times, width * times
+    times, part = (LONGEST, longest) if longest > LONGEST else (LONGEST // longest, 1)
+    return max(1, round(height * times / part)), max(1, round(width * times / part))

@@ -69,6 +69,7 @@ def report_page(report: Report) -> str:
         "training": report.trainings,
         "run": report.provenance,
     }
+    absent = [row for row in report.scores if row.miou_all not in (None, row.miou_present)]  # classes count as 0
     ious = [100 * facts.iou for facts in report.survey.facts if facts.iou is not None]
     return render(
         "report.html",
@@ -81,7 +82,7 @@ def report_page(report: Report) -> str:
         tiles=_tiles(report),
         columns=_class_columns(report.scores),
         class_names=list(dict.fromkeys(name for row in report.scores for name in row.iou)),
-        with_absent=[f"{row.title} {_percent(row.miou_all)}" for row in report.scores if row.has_absent_classes],
+        with_absent=[f"{row.title} {_percent(row.miou_all)}" for row in absent],
         ious=histogram(f"Images by the IoU of {report.survey.last}", ious, "IoU %") if len(ious) > 1 else None,
         doubtful=sorted(report.survey.facts, key=ImageFacts.rank)[:MAX_TO_CHECK],
         jpeg=_jpeg_options(report.survey),
@@ -112,8 +113,7 @@ def data_uri(picture: Picture, longest: int, quality: int) -> str:
     """A picture (H, W, 3) as JPEG inside the page, its longer side at most ``longest`` pixels."""
     image = check_picture(picture)
     scale = min(1.0, longest / max(image.shape[:2]))
-    if scale < 1:
-        image = resize(image, (max(1, round(image.shape[0] * scale)), max(1, round(image.shape[1] * scale))))
+    image = resize(image, (max(1, round(image.shape[0] * scale)), max(1, round(image.shape[1] * scale))))
     file = io.BytesIO()
     # Full colour resolution, since the outlines of masks are a pixel wide.
     Image.fromarray(image).save(file, format="JPEG", quality=quality, subsampling=0)
@@ -200,23 +200,18 @@ def training_charts(training: Training) -> list[Chart]:
     losses = [name for name in ("loss", "val_loss") if name in names]
     rates = [name for name in RATES if name in names]
     parts = sorted(names - {*losses, *rates})
+    drawn = (("Loss", losses), ("Parts of the loss", parts if len(parts) > 1 else []), ("Validation", rates))
     charts = []
-    if losses:
-        charts.append(line_chart("Loss", _log_lines(training, losses), "step", "loss"))
-    if len(parts) > 1:
-        charts.append(line_chart("Parts of the loss", _log_lines(training, parts), "step", "loss"))
-    if rates:
-        charts.append(line_chart("Validation", _log_lines(training, rates, 100), "step", "%", zero=True))
+    for title, kinds in drawn:
+        lines, unit = [_log_line(training, name) for name in kinds], "loss" if kinds is not rates else "%"
+        charts += [line_chart(title, lines, "step", unit, zero=unit == "%")] if lines else []
     return charts
 
 
-def _log_lines(training: Training, names: Sequence[str], factor: float = 1) -> list[Line]:
-    lines = []
-    for name in names:
-        rows = [row for row in training.rows if name in row]
-        title = LOGGED.get(name, name.replace("_", " "))
-        lines.append(Line(title, [row["step"] for row in rows], [factor * row[name] for row in rows]))
-    return lines
+def _log_line(training: Training, name: str) -> Line:
+    rows, factor = [row for row in training.rows if name in row], 100 if name in RATES else 1
+    title = LOGGED.get(name, name.replace("_", " "))
+    return Line(title, [row["step"] for row in rows], [factor * row[name] for row in rows])
 
 
 def _maker(values: Mapping[str, Any], made: Provenance) -> str:

@@ -50,11 +50,6 @@ class StageScores:
     confusion: npt.NDArray[np.int64] | None = None  # (K, K+1) rows = truth, last column = unsure
 
     @property
-    def has_absent_classes(self) -> bool:
-        """Whether the mean over all classes differs from the mean over those that occur."""
-        return self.miou_all is not None and self.miou_all != self.miou_present
-
-    @property
     def rule_name(self) -> str:
         return self.rule.replace("_", " ")
 
@@ -132,10 +127,7 @@ def stage_scores(title: str, values: Mapping[str, Any], rule: str = "", threshol
 
 def _curve(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
     """The curves in per cent, nan if unknown."""
-    return {
-        name: [float("nan") if value is None else 100 * value for value in values[name]]
-        for name in ("miou_present", "fp", "fn")
-    }
+    return {name: (100 * np.array(values[name], np.float64)).tolist() for name in ("miou_present", "fp", "fn")}
 
 
 def outdated_folders(run: Path, folders: Mapping[str, str]) -> list[str]:
@@ -161,19 +153,14 @@ def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
     """Settings, versions, hashes of the weights, and what made each folder."""
     settings = read_toml(run / layout.CONFIG) if (run / layout.CONFIG).exists() else {}
     seeds = [f"{name}: {part['seed']}" for name, part in settings.items() if isinstance(part, dict) and "seed" in part]
+    facts = [*facts, ("random seeds", ", ".join(seeds) or "not recorded")]
     # Of each network the weights of the last step, then those of the best.
-    files = [
-        file
-        for folder in TRAININGS
-        for file in sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda file: (len(file.parts), file))
-    ]
+    found = (sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda f: (len(f.parts), f)) for folder in TRAININGS)
+    files = [file for of_network in found for file in of_network]
     weights = [(file.relative_to(run).as_posix(), file.stat().st_size, file_digest(file, None)) for file in files]
-    makers = {
-        f.parent.relative_to(run).as_posix(): read_object(f) for f in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
-    }
-    return Provenance(
-        [*facts, ("random seeds", ", ".join(seeds) or "not recorded")], _versions(), weights, makers, settings
-    )
+    notes = sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
+    makers = {note.parent.relative_to(run).as_posix(): read_object(note) for note in notes}
+    return Provenance(facts, _versions(), weights, makers, settings)
 
 
 def _versions() -> dict[str, str]:

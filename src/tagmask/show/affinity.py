@@ -43,16 +43,16 @@ def affinity_of_pixel(image: Picture, affinity: Affinity, grid: tuple[int, int],
     row = check_affinity(affinity, grid)[patch_at(*point, grid, (height, width))].reshape(grid)  # (h, w)
     size = shown_size(height, width)
     heat = heat_overlay(resize(image, size), resize_map(_row_scaled(row), size))
-    return draw_cross(heat, *_place(point, (height, width), size))
+    return marked(image, [point], heat)
 
 
-def marked(image: Picture, points: Sequence[Point]) -> Picture:
-    """The image as it is shown, with a red cross at each of its pixels ``points``."""
-    original = (image.shape[0], image.shape[1])
-    size = shown_size(*original)
-    picture = resize(image, size)
-    for point in points:
-        picture = draw_cross(picture, *_place(point, original, size))
+def marked(image: Picture, points: Sequence[Point], shown: Picture | None = None) -> Picture:
+    """The image as it is shown (or ``shown`` in its place), with a red cross at each of its pixels ``points``."""
+    height, width, _ = image.shape
+    picture = resize(image, shown_size(height, width)) if shown is None else shown
+    tall, wide, _ = picture.shape
+    for x, y in points:  # the cross is at the pixel's middle
+        picture = draw_cross(picture, (x + 0.5) * wide / width - 0.5, (y + 0.5) * tall / height - 0.5)
     return picture
 
 
@@ -101,10 +101,11 @@ def default_points(maps: Maps) -> list[Point]:
     reach = max(1, min(values.shape[1:]) // 12)
     points = []
     for map in values:
-        around = _mean_around(map, reach, outside=0.0)  # (H, W)
+        around = ndimage.uniform_filter(map, 2 * reach + 1, mode="constant")  # (H, W), 0 outside
         points.append(_position(np.where(map >= 0.7 * map.max(), around, -1.0)))
     occupied = values.max(axis=0, initial=0.0)  # (H, W)
-    near = sum(_mean_around(occupied, reach * step, outside=1.0) for step in (1, 2, 4))
+    sides = [2 * reach * step + 1 for step in (1, 2, 4)]
+    near = sum(ndimage.uniform_filter(occupied, side, mode="constant", cval=1) for side in sides)  # 1 outside
     return [*points, _position(-np.asarray(near))]
 
 
@@ -152,22 +153,11 @@ def _check_points(points: Sequence[Point], height: int, width: int) -> None:
             )
 
 
-def _place(point: Point, original: tuple[int, int], shown: tuple[int, int]) -> tuple[float, float]:
-    """(x, y) of a pixel's middle, from an image of size (H, W) to the same image shown at another."""
-    height, width = original
-    return (point[0] + 0.5) * shown[1] / width - 0.5, (point[1] + 0.5) * shown[0] / height - 0.5
-
-
 def _row_scaled(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """To [0, 1], from the smallest value to the TOP quantile (to the largest if they are equal)."""
     low, top = row.min(), np.quantile(row, TOP, method="lower")
     top = top if top > low else row.max()
     return np.clip((row - low) / (top - low), 0, 1) if top > low else np.zeros_like(row)
-
-
-def _mean_around(map: npt.NDArray[np.float64], reach: int, outside: float) -> npt.NDArray[np.float64]:
-    """(H, W): the mean over the square of `reach` pixels to each side; pixels off the picture count as `outside`."""
-    return ndimage.uniform_filter(map, 2 * reach + 1, mode="constant", cval=outside)
 
 
 def _position(score: npt.NDArray[np.float64]) -> Point:

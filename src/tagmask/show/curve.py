@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tagmask.errors import TagmaskError
 from tagmask.files import replacing
@@ -27,9 +27,7 @@ def curve_plot(path: Path, curves: Mapping[str, Curve], chosen: Chosen) -> None:
     curves: by name. chosen: thresholds chosen without ground truth, each a threshold of its curve. The oracle
     threshold of each curve is a filled star, the others are hollow symbols.
     """
-    figure = draw_curves(curves, chosen)
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png")
+    save_figure(path, draw_curves(curves, chosen))
 
 
 def draw_curves(curves: Mapping[str, Curve], chosen: Chosen) -> Figure:
@@ -54,7 +52,10 @@ def draw_curves(curves: Mapping[str, Curve], chosen: Chosen) -> Figure:
         for rule, threshold in chosen.get(name, {}).items():
             shape = SYMBOLS[rules.index(rule) % len(SYMBOLS)]
             _mark(axes, curve, rule, threshold, marker=shape, ms=9.5, mfc="none", color=colour, mew=1.8)
-    _finish(figure, axes, hollow=bool(rules))
+    tidy(axes, xlabel="background threshold", ylabel="mIoU [%]", xlim=(0, 1), ylim=(0, None), axisbelow=True)
+    note = "star: chosen with ground truth" + ("\nhollow: chosen without" if rules else "")
+    legend = figure.legend(loc="outside right upper", frameon=False, title=note, title_fontsize=9, alignment="left")
+    legend.get_title().set_color("0.35")
     return figure
 
 
@@ -64,14 +65,14 @@ def _mark(axes: Axes, curve: Curve, rule: str, threshold: float, **style: Any) -
     axes.plot([threshold], [score], label=label, ls="", zorder=3, clip_on=False, **style)
 
 
-def _finish(figure: Figure, axes: Axes, hollow: bool) -> None:
-    axes.set_xlabel("background threshold")
-    axes.set_ylabel("mIoU [%]")
-    axes.set_xlim(0, 1)
-    axes.set_ylim(bottom=0)
-    axes.grid(color="0.88", linewidth=0.8)
-    axes.set_axisbelow(True)
+def tidy(axes: Axes, grid: Literal["both", "x"] = "both", **values: Any) -> None:
+    """Set labels, limits and ticks; a pale grid, and no frame above and at the right."""
+    axes.set(**values)
+    axes.grid(axis=grid, color="0.88", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    note = "star: chosen with ground truth" + ("\nhollow: chosen without" if hollow else "")
-    legend = figure.legend(loc="outside right upper", frameon=False, title=note, title_fontsize=9, alignment="left")
-    legend.get_title().set_color("0.35")
+
+
+def save_figure(path: Path, figure: Figure) -> None:
+    """Write a figure as PNG; the file appears only when it is complete."""
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
+from scipy import ndimage
 
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE, Mask, voc_palette
@@ -32,14 +33,11 @@ def heat_colours(values: Map) -> Picture:
 
 
 def heat_overlay(image: Picture, map: Map, strength: float = 0.55) -> Picture:
-    """(1 − strength) · the image in grey + strength · the heat colours of the map.
-
-    image (H, W, 3), map (H, W) in [0, 1] -> (H, W, 3). In grey, since a coloured object would tint the scale.
-    """
+    """(1 − strength) · the image in grey + strength · the heat colours of the map: (H, W, 3)."""
     picture = check_picture(image)
     check_strength(strength)
     check_same_size(picture, map, "map")
-    grey = picture @ GREY  # (H, W)
+    grey = picture @ GREY  # (H, W); a coloured object would tint the scale
     return _to_uint8((1 - strength) * grey[..., None] + strength * heat_colours(map))
 
 
@@ -72,22 +70,16 @@ def mask_overlay(image: Picture, mask: Mask, strength: float = 0.5) -> Picture:
 
 def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
     """(H, W): class pixels that touch, over a side, another label; the picture's border is no edge."""
-    edge = np.zeros(mask.shape, np.bool_)
-    for step in range(1, width + 1):
-        down, right = mask[step:] != mask[:-step], mask[:, step:] != mask[:, :-step]
-        edge[step:] |= down
-        edge[:-step] |= down
-        edge[:, step:] |= right
-        edge[:, :-step] |= right
+    edge, size = np.zeros(mask.shape, np.bool_), 2 * width + 1
+    for axis in (0, 1):
+        highest = ndimage.maximum_filter1d(mask, size, axis, mode="nearest")
+        edge |= highest != ndimage.minimum_filter1d(mask, size, axis, mode="nearest")
     edge &= (mask != 0) & (mask != UNSURE)
     return edge
 
 
 def legend(names: Mapping[int, str], width: int) -> Picture:
-    """A white strip (height, width, 3) of colour swatches and names, in as many lines as needed.
-
-    names: label -> name; 255 gets the hatched swatch.
-    """
+    """A white strip (height, width, 3) of swatches with the names of labels, in as many lines as needed."""
     if not names or width < 8 * TEXT:
         raise TagmaskError(
             f"a legend of {len(names)} names, {width} pixels wide cannot be drawn; give at least one name and a width "

@@ -12,6 +12,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
+from tagmask.pipeline.layout import label_file
 from tagmask.show.overlay import check_map, check_mask, check_same_size, heat_overlay, mask_overlay
 from tagmask.show.sheet import Picture, check_picture, resize, save_picture, sheet, shown_size
 
@@ -28,9 +29,14 @@ def seed_sheet(image: Picture, class_names: Sequence[str], plain: Maps, refined:
     picture = check_picture(image)
     if not class_names:
         raise TagmaskError("there is no class to show; give at least one name with its map.")
-    kinds = {"": plain, " + affinity": refined}
+    kinds, expected = {"": plain, " + affinity": refined}, (len(class_names), *picture.shape[:2])
     for kind, maps in kinds.items():
-        _check_maps(picture, maps, len(class_names), kind)
+        if np.shape(maps) != expected:
+            raise TagmaskError(
+                f"the maps{kind} have shape {np.shape(maps)}; for {len(class_names)} class name(s) and this image give "
+                f"{expected}: one map per name, resized to the image."
+            )
+        check_map(maps, f"maps{kind}")
     small = resize(picture, shown_size(*picture.shape[:2]))
     corner, blank = ("image", small), ("", np.full_like(small, 255))
     rows: list[list[tuple[str, Picture]]] = []
@@ -45,20 +51,19 @@ def seed_sheet(image: Picture, class_names: Sequence[str], plain: Maps, refined:
 
 def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> None:
     """Write the first ``count`` images that have confident regions, each beside them; nothing if there are none."""
-    rows: list[list[tuple[str, Picture]]] = []
+    cells: list[tuple[str, Picture]] = []
     for i in range(len(catalog)):
         try:
             image = catalog.load_image(i)
-            labels = read_mask(folder / f"{catalog.name(i)}.png", len(catalog.classes))
+            labels = read_mask(label_file(folder, catalog.name(i)), len(catalog.classes))
         except TagmaskError:
             continue
         names = ", ".join(catalog.classes[c] for c in catalog.tags(i))
-        rows.append([(names, image), ("confident", mask_overlay(image, labels))])
-        if len(rows) == count:
+        cells += [(names, image), ("confident", mask_overlay(image, labels))]
+        if len(cells) == 2 * count:
             break
-    if rows:
-        pairs = [[cell for row in rows[start : start + 2] for cell in row] for start in range(0, len(rows), 2)]
-        save_picture(path, sheet(pairs))
+    if cells:
+        save_picture(path, sheet([cells[start : start + 4] for start in range(0, len(cells), 4)]))
 
 
 def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
@@ -89,13 +94,3 @@ def resize_map(map: npt.NDArray[np.float64], size: tuple[int, int]) -> npt.NDArr
     """(h, w) in [0, 1] -> size = (H, W), bilinear, borders aligned with borders."""
     resized = Image.fromarray(map.astype(np.float32)).resize(size[::-1], Image.Resampling.BILINEAR)
     return np.clip(np.asarray(resized, np.float64), 0, 1)
-
-
-def _check_maps(image: Picture, maps: Maps, count: int, kind: str) -> None:
-    expected = (count, *image.shape[:2])
-    if np.shape(maps) != expected:
-        raise TagmaskError(
-            f"the maps{kind} have shape {np.shape(maps)}; for {count} class name(s) and this image give {expected}: "
-            "one map per name, resized to the image."
-        )
-    check_map(maps, f"maps{kind}")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,22 @@ WHITE, INK = 255, (34, 34, 40)
 
 
 def sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
-    """Rows of (caption, picture) as one white sheet (H, W, 3), each caption above its picture.
+    """Rows of (caption, picture) as one white sheet (H, W, 3), each caption above its picture; a long one ends in "…".
 
-    All pictures are scaled to one height, that of the tallest, kept within 192 … 384 pixels, in their proportions (a
-    picture more than four times as wide as high gets empty space above and below). A caption longer than its picture
-    is wide ends in "…".
+    All pictures get the height of the tallest, kept within 192 … 384 pixels, in their proportions; one that is more
+    than four times as wide as high gets empty space above and below.
     """
-    _check_rows(rows)
-    tall = shown_height(max(len(picture) for row in rows for _, picture in row))
-    strips = [_row([_cell(caption, picture, tall) for caption, picture in row]) for row in rows]
+    empty = [index + 1 for index, row in enumerate(rows) if len(row) == 0]
+    if len(rows) == 0 or empty:
+        what = f"row {empty[0]} of {len(rows)}" if empty else "the sheet"
+        raise TagmaskError(f"{what} has no picture; give every row at least one (caption, picture).")
+    for caption, picture in chain(*rows):
+        check_picture(picture, f'picture "{caption}"')
+    tall = shown_height(max(len(picture) for _, picture in chain(*rows)))
+    strips = [np.hstack([_cell(caption, picture, tall) for caption, picture in row]) for row in rows]
     width = max(strip.shape[1] for strip in strips)
-    inner = np.vstack([_padded(strip, width, below=GAP) for strip in strips])
-    return np.pad(inner, ((MARGIN, MARGIN - GAP), (MARGIN, MARGIN), (0, 0)), constant_values=WHITE)
+    inner = np.vstack([_padded(strip, right=width - strip.shape[1]) for strip in strips])
+    return _padded(inner, MARGIN, MARGIN - GAP, MARGIN, MARGIN - GAP)
 
 
 def save_picture(path: str | Path, picture: Picture) -> None:
@@ -101,34 +106,21 @@ def shorten(text: str, width: float, size: int) -> str:
     return line[: fits[-1]].rstrip() + "…" if fits else ""
 
 
-def _check_rows(rows: Sequence[Sequence[tuple[str, Picture]]]) -> None:
-    empty = [index + 1 for index, row in enumerate(rows) if len(row) == 0]
-    if len(rows) == 0 or empty:
-        what = f"row {empty[0]} of {len(rows)}" if empty else "the sheet"
-        raise TagmaskError(f"{what} has no picture; give every row at least one (caption, picture).")
-    for row in rows:
-        for caption, picture in row:
-            check_picture(picture, f'picture "{caption}"')
-
-
 def _cell(caption: str, picture: Picture, tall: int) -> Picture:
+    """A caption above a picture, with a gap at the right and below."""
     fitted = resize(picture, _fitted(picture.shape[0], picture.shape[1], tall))
-    above = (tall - len(fitted)) // 2
-    fitted = np.pad(fitted, ((above, tall - len(fitted) - above), (0, 0), (0, 0)), constant_values=WHITE)
-    room = max(fitted.shape[1], tall // 2)  # a very narrow picture still gets a readable caption
+    height, width, _ = fitted.shape
+    above = (tall - height) // 2
+    room = max(width, tall // 2)  # a very narrow picture still gets a readable caption
     text_size = max(11, round(6 + tall / 24))
-    return np.vstack([_caption(caption, room, text_size), _padded(fitted, room)])
+    whole = [_caption(caption, room, text_size), _padded(fitted, above, tall - height - above, right=room - width)]
+    return _padded(np.vstack(whole), below=GAP, right=GAP)
 
 
 def _fitted(height: int, width: int, tall: int) -> tuple[int, int]:
     """(height, width) in the same proportions, `tall` high or, if lower, WIDEST · tall wide."""
     wide = min(round(width * tall / height), WIDEST * tall)
     return (tall if wide < WIDEST * tall else max(1, round(height * wide / width))), max(1, wide)
-
-
-def _row(cells: list[Picture]) -> Picture:
-    spaced = [_padded(cell, cell.shape[1] + GAP) for cell in cells[:-1]]
-    return np.hstack([*spaced, cells[-1]])
 
 
 def _caption(text: str, width: int, size: int) -> Picture:
@@ -139,6 +131,5 @@ def _caption(text: str, width: int, size: int) -> Picture:
     return np.asarray(strip)
 
 
-def _padded(picture: Picture, width: int, below: int = 0) -> Picture:
-    """The picture at the left of a white strip, with white below it."""
-    return np.pad(picture, ((0, below), (0, width - picture.shape[1]), (0, 0)), constant_values=WHITE)
+def _padded(picture: Picture, above: int = 0, below: int = 0, left: int = 0, right: int = 0) -> Picture:
+    return np.pad(picture, ((above, below), (left, right), (0, 0)), constant_values=WHITE)
