@@ -52,19 +52,19 @@ def run_demo(settings: DemoSettings) -> None:
     print(f"pictures and their tags, all that is learnt from: {out / 'pictures.png'}")
     print("\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
     maps = dataclasses.replace(baseline.for_stage("seeds"), **LABELLED)
-    with _beside({"train": baseline.for_stage("train"), "seeds": maps}):
+    with _beside({"train": (baseline.for_stage("train"), pictures), "seeds": (maps, labelled)}):
         do("train", training, {})
         do("seeds", training, LABELLED)
     print("\nThe same without consistency between two views, to compare.")
     do("train", baseline, {})
     do("seeds", baseline, LABELLED)
-    without = score_seeds(ScoreSettings(out=baseline.out, **LABELLED), labelled)
+    without = score_seeds(ScoreSettings(out=baseline.out, processes=1, **LABELLED), labelled)
     print("\nFrom the maps to a label for every pixel, along the edges of the pictures.", flush=True)
     do("pseudo", training, LABELLED)
     print("\nA segmentation network learns from these labels, and predicts the masks.", flush=True)
     do("segment", training, LABELLED)
     do("predict", training, LABELLED)
-    scores = score_run(ScoreSettings(out=out, **LABELLED), labelled)
+    scores = score_run(ScoreSettings(out=out, processes=1, **LABELLED), labelled)
     stage("report").run(ReportSettings(out=out, **LABELLED), labelled)
     _show_examples(out, labelled)
     print("\n" + table(without, scores) + "\n")
@@ -88,10 +88,10 @@ def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None
 
 
 @contextmanager
-def _beside(stages: Mapping[str, Any]) -> Iterator[None]:
-    """Run stages in a second process meanwhile: two processes of one thread are faster than one of two.
+def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
+    """Run stages (their settings and catalog) in a second process meanwhile.
 
-    What it does not finish, the ordinary stages resume later.
+    Two processes of one thread are faster than one of two. What it does not finish, the ordinary stages resume later.
     """
     import torch
 
@@ -113,7 +113,7 @@ def _beside(stages: Mapping[str, Any]) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _run_quietly(stages: Mapping[str, Any]) -> None:
+def _run_quietly(stages: Mapping[str, tuple[Any, Any]]) -> None:
     """Run stages on half of the cores, without output."""
     import torch
 
@@ -123,8 +123,8 @@ def _run_quietly(stages: Mapping[str, Any]) -> None:
     end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        for name, settings in stages.items():
-            stage(name).run(settings)
+        for name, (settings, catalog) in stages.items():
+            stage(name).run(settings, catalog)
 
 
 def table(baseline: Any, run: Any) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tagmask.data.images import check_same_size, read_image, read_mask, strip_suffix, write_mask
+from tagmask.data.images import check_same_size, read_image, read_mask, strip_suffix, walk, write_mask
 from tagmask.errors import ImageError
 from tagmask.labels import voc_palette
 
@@ -300,3 +300,20 @@ def _png(width: int, height: int, depth: int, colour_type: int, row: bytes) -> b
     header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
     body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" + row)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
+
+
+def test_folders_may_be_nested_deeper_than_python_recurses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = 1200
+    monkeypatch.chdir(tmp_path)
+    for _ in range(depth):
+        os.mkdir("d")
+        os.chdir("d")
+    Path("x.jpg").touch()
+    os.chdir(tmp_path)
+    assert list(walk(tmp_path)) == ["d/" * depth + "x.jpg"]
+    for _ in range(depth):  # pytest removes folders by recursion
+        os.chdir("d")
+    Path("x.jpg").unlink()
+    for _ in range(depth):
+        os.chdir("..")
+        os.rmdir("d")

@@ -93,7 +93,7 @@ class TagDataset(_RandomSamples):
         return to_tensor(self.catalog.load_image(index)), _tags(self.catalog, index)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would note the call for every kind of device
         return {"images": self.transform(image), "targets": target}  # (3, size, size) in [0, 1], (C,)
 
 
@@ -198,7 +198,7 @@ class RegionDataset(_RandomSamples):
         return to_tensor(image), torch.from_numpy(regions)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         size, (low, high) = self.size, self.scales
         image, target = _resize_pair(image, target, low + (high - low) * float(torch.rand(())))
         top, left = (int(torch.randint(max(0, side - size) + 1, ())) for side in target.shape)

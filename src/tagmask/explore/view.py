@@ -120,7 +120,7 @@ class View:
             return self.catalog.load_mask(i)
         if kind == "correction":
             return self.catalog.load_correction(i)
-        if self.out is None:
+        if self.out is None or kind not in LAYERS:  # another run has no trial
             return None
         file = layout.label_file(self.out / LAYERS[kind], self.catalog.name(i))
         return read_mask(file, len(self.catalog.classes)) if file.is_file() else None

@@ -250,14 +250,17 @@ def paint(layout: Layout, rng: np.random.Generator, unit: float) -> NDArray[np.u
 def draw_scene(index: int, *, seed: int = 0, size: int = 96) -> Scene:
     """Scene `index` of the series `seed`; its longer side is `size` pixels, the shorter 0.65 to 1 of that."""
     layout = lay_out(index, seed=seed, size=size)
-    image = paint(layout, np.random.default_rng([seed, index, 1]), size / 96)
-    return Scene(image, layout.mask, layout.tags)
+    return Scene(_paint(layout, index, seed, size), layout.mask, layout.tags)
+
+
+def _paint(layout: Layout, index: int, seed: int, size: int) -> NDArray[np.uint8]:
+    return paint(layout, np.random.default_rng([seed, index, 1]), size / 96)
 
 
 @lru_cache(maxsize=KEPT)
 def _picture(index: int, seed: int, size: int) -> NDArray[np.uint8]:
     """The picture of a scene; read-only, since it is cached."""
-    image = draw_scene(index, seed=seed, size=size).image
+    image = _paint(lay_out(index, seed=seed, size=size), index, seed, size)
     image.flags.writeable = False
     return image
 
