@@ -44,19 +44,19 @@ def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with demo._beside({"train": tiny_settings(tmp_path / "beside", steps=2)}):
+        with demo._beside({"train": (tiny_settings(tmp_path / "beside", steps=2), None)}):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    demo._run_quietly({"train": tiny_settings(tmp_path / "alone", steps=2)})
+    demo._run_quietly({"train": (tiny_settings(tmp_path / "alone", steps=2), None)})
     beside, alone = (tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone"))
     assert beside.read_bytes() == alone.read_bytes()
 
 
 def _wait_beside(out: Path) -> None:
     torch.set_num_threads(2)
-    with demo._beside({"train": tiny_settings(out, steps=1_000_000, log_every=1)}):
+    with demo._beside({"train": (tiny_settings(out, steps=1_000_000, log_every=1), None)}):
         time.sleep(600)
 
 

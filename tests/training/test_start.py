@@ -116,3 +116,18 @@ def test_photos_that_cannot_be_read_are_left_out(tmp_path: Path, monkeypatch: py
 
 def test_it_needs_kept_tokens(tmp_path: Path) -> None:
     assert any("--fixed-views" in mistake for mistake in settings_for(tmp_path, fixed_views=False).mistakes())
+
+
+def test_a_tag_on_no_photo_does_not_leave_the_fit_to_rounding() -> None:
+    """Its bias would grow without end, and where it stops would differ from machine to machine."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(16, 6, generator=generator)
+    targets = torch.zeros(16, 3)
+    targets[:, 0], targets[:8, 1] = 1.0, 1.0  # on every photo, on half of them, on none
+    weight, bias = logistic_regression(features, targets)
+    noisy = features * (1 + 1e-7 * torch.randn(features.shape, generator=generator))
+    for ours, other in zip((weight, bias), logistic_regression(noisy, targets), strict=True):
+        torch.testing.assert_close(ours, other, rtol=0.01, atol=0.01)
+    assert bias[0] > 5
+    assert bias[2] < -5
+    assert bias.abs().max() < 15

@@ -20,6 +20,7 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
 
 _PENALTY = 1e-3  # on the squared weights; the best of powers of ten with 120, 219 and 1,527 photos
+_BIAS_PENALTY = 1e-6  # on the squared biases: that of a tag on no photo, or on all, would grow without end
 _ITERATIONS = 100  # of L-BFGS
 
 
@@ -35,7 +36,7 @@ def fit_heads(classifier: Classifier, first: int, store: TokenStore, catalog: Ca
 
 
 def logistic_regression(features: Tensor, targets: Tensor, penalty: float = _PENALTY) -> tuple[Tensor, Tensor]:
-    """Weight (C, D) and bias (C,) that minimise the class loss of features (N, D), plus ``penalty``·Σ weight²."""
+    """Weight (C, D) and bias (C,) that minimise the class loss of features (N, D) plus ``penalty``·Σ weight²."""
     weight = torch.zeros(targets.shape[1], features.shape[1], device=features.device, requires_grad=True)
     bias = torch.zeros(targets.shape[1], device=features.device, requires_grad=True)
     solver = torch.optim.LBFGS([weight, bias], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
@@ -43,7 +44,7 @@ def logistic_regression(features: Tensor, targets: Tensor, penalty: float = _PEN
     def closure() -> float:
         solver.zero_grad()
         loss = F.multilabel_soft_margin_loss(F.linear(features, weight, bias), targets)
-        loss = loss + penalty * weight.square().sum()
+        loss = loss + penalty * weight.square().sum() + _BIAS_PENALTY * bias.square().sum()
         loss.backward()
         return float(loss.detach())
 
