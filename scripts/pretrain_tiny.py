@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import tyro
-from accelerate import Accelerator
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -22,7 +21,7 @@ from tagmask.data.datasets import TagDataset
 from tagmask.files import replacing
 from tagmask.models.classifier import Classifier
 from tagmask.scenes.catalog import Scenes
-from tagmask.training.loop import Loop
+from tagmask.training.loop import Loop, Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,29 +67,29 @@ class MaskedPictures(nn.Module):
         return {"loss": F.l1_loss(guess[pixels.expand_as(guess)], pictures[pixels.expand_as(guess)])}
 
 
-class PretrainTask:
-    name = "pretrain"
+class PretrainTask(Task):
+    """What the training loop needs to know; there is nothing to validate on."""
+
+    name, what, unusable = "pretrain", "network", "could not be read"
     new_layers = ()
-    metric = "none"
 
-    def __init__(self, settings: PretrainSettings) -> None:
+    def __init__(self, scenes: Scenes, settings: PretrainSettings) -> None:
         torch.manual_seed(settings.seed)
-        scenes = Scenes(settings.count, settings.scene_seed)
-        self.classifier = Classifier("tagmask_tiny", 1)
-        self.module: nn.Module = MaskedPictures(self.classifier, settings.hidden)
+        self.network = self.classifier = Classifier("tagmask_tiny", 1)
+        self.module = MaskedPictures(self.classifier, settings.hidden)
         self.dataset = TagDataset(scenes, settings.size, 0.5, settings.seed)
-        self.images = len(scenes)
 
-    def validate(self, accelerator: Accelerator) -> dict[str, float]:
-        return {}
 
-    def save(self, folder: Path) -> None:
-        """Half precision, without the head."""
-        kept = {k: v for k, v in self.classifier.vit.state_dict().items() if not k.startswith("head")}
-        with replacing(folder / "tagmask_tiny.safetensors") as partial:
-            save_file({name: value.half().contiguous() for name, value in kept.items()}, partial)
+def main() -> None:
+    """Train, and write the weights in half precision, without the head."""
+    settings = tyro.cli(PretrainSettings)
+    scenes = Scenes(settings.count, settings.scene_seed)
+    task = PretrainTask(scenes, settings)
+    Loop(task, settings, settings.out, {"steps": settings.steps, "lr": settings.lr}).train(scenes)
+    kept = {name: v for name, v in task.classifier.vit.state_dict().items() if not name.startswith("head")}
+    with replacing(settings.out / "tagmask_tiny.safetensors") as partial:
+        save_file({name: value.half().contiguous() for name, value in kept.items()}, partial)
 
 
 if __name__ == "__main__":
-    settings = tyro.cli(PretrainSettings)
-    Loop(PretrainTask(settings), settings, settings.out, {"steps": settings.steps, "lr": settings.lr}).run()
+    main()

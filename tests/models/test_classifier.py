@@ -1,6 +1,9 @@
 """The classifier on the backbones it must know, on any size, from disk and from foreign files."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -207,3 +210,17 @@ def test_a_config_of_another_form_is_told(tmp_path: Path, name: str, value: obje
     (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
     with pytest.raises(TagmaskError, match=rf"config\.json is not as tagmask writes it \({name} is "):
         Classifier.load(tmp_path)
+
+
+def test_the_weights_of_the_small_backbone_can_be_made_again(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts/pretrain_tiny.py"
+    small = ["--steps", "2", "--warmup", "1", "--batch", "2", "--count", "4", "--size", "32", "--workers", "0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, str(script), "--out", str(tmp_path), *small], check=True, env=environment)
+    made, shipped = (load_file(file) for file in (tmp_path / tiny_file().name, tiny_file()))
+    assert {name: (v.dtype, v.shape) for name, v in made.items()} == {n: (v.dtype, v.shape) for n, v in shipped.items()}
+    assert Classifier("tagmask_tiny", 3, weights=tmp_path / tiny_file().name).num_classes == 3
+
+
+def tiny_file() -> Path:
+    return Path(tiny.__file__).with_name("tagmask_tiny.safetensors")
