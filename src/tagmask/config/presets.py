@@ -37,8 +37,7 @@ _SCENES: Preset = {
     },
     "segment": {  # a minute on one core
         "backbone": "test_resnet", "size": 65, "scales": (0.75, 1.25), "workers": 1,
-        "optimizer": "adamw", "lr": 5e-3, "head_lr": 1.0, "weight_decay": 0.01, "warmup": 20, "batch": 16, "steps": 400,
-        "val_every": 5.0,
+        "optimizer": "adamw", "lr": 5e-3, "head_lr": 1.0, "weight_decay": 0.01, "warmup": 20, "batch": 16, "steps": 500,
     },
     "predict": {"scales": (1.0,)},
 }

@@ -237,7 +237,7 @@ def _tag_codes(tags: Iterable[Iterable[int]], count: int) -> Iterator[bytes]:
         values = sorted(set(classes))
         if values and not 0 <= values[0] <= values[-1] < count:
             raise TagmaskError(f"tags span {values[0]} to {values[-1]}; they must lie in 0 to {count - 1}.")
-        yield bytes(values)
+        yield bytes(map(int, values))
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -43,20 +43,38 @@ def walk(root: Path, odd: list[str] | None = None) -> Iterator[str]:
     Pipes, sockets, devices and broken links are left out, and added to ``odd``.
     """
     seen: set[str] = set()
-    waiting = [""]
+    waiting = [""]  # no recursion: folders may be nested thousands deep
     while waiting:
         place = waiting.pop()
-        real = os.path.realpath(os.path.join(root, place))
-        if real in seen:
+        here = os.path.join(root, place)
+        if (real := os.path.realpath(here)) in seen:
             continue
         seen.add(real)
-        _, folders, names = next(os.walk(real), ("", [], []))  # one level; nothing of a folder that cannot be read
-        waiting += sorted((f"{place}{name}/" for name in folders if not name.startswith(".")), reverse=True)
-        for name in (name for name in names if not name.startswith(".")):
-            if os.path.isfile(os.path.join(real, name)):
-                yield place + name
+        folders = []
+        for entry in _entries(here):
+            if _is(entry.is_dir):
+                folders.append(f"{place}{entry.name}/")
+            elif _is(entry.is_file):
+                yield place + entry.name
             elif odd is not None:
-                odd.append(place + name)
+                odd.append(place + entry.name)
+        waiting += sorted(folders, reverse=True)
+
+
+def _entries(folder: str) -> list["os.DirEntry[str]"]:
+    """What a folder holds, hidden entries apart; nothing if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _is(test: Callable[[], bool]) -> bool:
+    try:
+        return test()
+    except OSError:  # a link to itself
+        return False
 
 
 def list_files(root: Path, odd: list[str]) -> list[str]:
