@@ -231,7 +231,9 @@ def test_a_kill_while_saving_leaves_the_last_whole_correction(tmp_path: Path) ->
 
 def test_the_command_prints_its_address_and_ends_with_a_sentence(out: Path) -> None:
     words = [sys.executable, "-m", "tagmask", "explore", "--out", str(out), "--no-browser"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and inherited
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     assert address.startswith("http://127.0.0.1:")
