@@ -112,7 +112,22 @@ def test_missing_untagged_and_broken_images_are_left_out_and_told(tmp_path: Path
     assert untagged == "1 image was without any label and left out."
     assert broken.startswith("2 images were left out because of a label file that cannot be read")
     assert "wrong.png holds the labels 21" in broken
-    assert "torn.xml is damaged" in broken
+    assert "torn.xml is not valid XML" in broken
+
+
+def test_entities_of_an_annotation_are_not_expanded(tmp_path: Path) -> None:
+    """A few lines of them can stand for gigabytes; the other images are read."""
+    for name in ("good", "bomb", "accent"):
+        add(tmp_path, name, [DOG + 1])
+        annotate(tmp_path, name, "dog")
+    entities = '<!DOCTYPE a [<!ENTITY b "dog">]><annotation><object><name>&b;</name></object></annotation>'
+    (tmp_path / "Annotations" / "bomb.xml").write_text(entities)
+    accent = "<annotation><owner>Zo\xeb</owner><object><name>dog</name></object></annotation>"
+    (tmp_path / "Annotations" / "accent.xml").write_bytes(accent.encode("latin-1"))
+    split(tmp_path, "train", "good\nbomb\naccent\n")
+    catalog = read_voc(tmp_path, "train")
+    assert content(catalog) == {"good": (DOG,), "accent": (DOG,)}
+    assert "bomb.xml declares a document type or entities" in " ".join(catalog.notes)
 
 
 def test_a_test_split_without_labels_is_refused(tmp_path: Path) -> None:

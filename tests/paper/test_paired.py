@@ -85,10 +85,13 @@ def test_counts_of_photos_add_up_to_the_score(shared_out: Path) -> None:
 
 def test_the_chain_ends_in_masks_of_a_head(tmp_path: Path) -> None:
     """A head reads the classifier of its own training; what it alone reads is not kept."""
-    flags = ("--segment.net", "head", "--segment.head-blocks", "2", "3", "--predict.use-tags")
-    assert "masks, told the tags" in run_paper(small(tmp_path, "chain", *flags)).summary()
-    assert len(list(tmp_path.glob("runs/*/labels-*/segment-*/5_segmenter/model.safetensors"))) == 2
-    assert not list(tmp_path.glob("runs/*/labels-*/segment-*/0_tokens"))
+    flags = ("--segment.net", "head", "--segment.head-blocks", "2", "3")
+    summary = run_paper(small(tmp_path, "chain", *flags)).summary()
+    assert "masks, told the tags" in summary
+    assert "masks, not told the tags" in summary
+    assert len(list(tmp_path.glob("runs/*/labels-*/segment-*/5_segmenter/model.safetensors"))) == 2  # of one training
+    assert len(list(tmp_path.glob("runs/*/labels-*/segment-*/masks-*/scored.json"))) == 4
+    assert not list(tmp_path.glob("runs/**/0_tokens"))
 
 
 def test_scores_of_an_earlier_version_are_made_again(shared_out: Path) -> None:

@@ -46,7 +46,7 @@ from tests.paper.small import SMALL, small
 
 ROWS = {
     "ablation": 4,
-    "chain": 4,
+    "chain": 5,
     "gains": 9,  # three methods without affinity and after one and two steps
     "methods": 7,  # those of the paper and two more
     "backbones": 3,
@@ -249,7 +249,7 @@ def test_examples_show_prediction_and_truth(shared_out: Path) -> None:
     height, width = shown_size(*image.shape[:2])
     (cells,) = cut(picture, height, [width] * 3)
     run = bench.trained({"ACR": {}})["ACR"][0].folder
-    (file,) = run.glob(f"labels-*/segment-*/6_predictions/{bench.scored_images.name(i)}.png")
+    (file,) = run.glob(f"labels-*/segment-*/masks-*/6_predictions/{bench.scored_images.name(i)}.png")
     np.testing.assert_array_equal(cells[1], shown_mask(image, read_mask(file, len(bench.scored_images.classes))))
     np.testing.assert_array_equal(cells[2], shown_mask(image, truth(bench, i)))
 
@@ -334,7 +334,7 @@ def test_segmentation_learns_from_the_labels_of_what_was_trained_on(shared_out: 
     run_paper(settings)
     (labels,) = Bench(settings).trained({"ACR": {}})["ACR"][0].folder.glob("labels-*")
     assert len(list((labels / "4_pseudo").glob("*.png"))) == 8
-    (segment,) = labels.glob("segment-*")
+    (segment,) = labels.glob("segment-*/masks-*")
     assert len(list((segment / "6_predictions").glob("*.png"))) == 5  # of the scored scenes
     kept = json.loads((segment / "scored.json").read_text())["result"]
     mean = next(row for row in rows_of(shared_out / "segmentation.csv") if row["class"].startswith("mean"))

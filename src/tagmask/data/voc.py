@@ -11,13 +11,12 @@ Tags come from the XML annotations (all objects, also "difficult" ones), or from
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from xml.etree import ElementTree
 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, walk
 from tagmask.data.report import Mistakes, broken_note, left_out_notes
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import read_text
+from tagmask.files import parse_xml, read_text
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
@@ -129,9 +128,7 @@ def _tags_of(entry: _Entry) -> set[str] | ImageError:
             assert mask is not None
             labels = read_mask(mask, len(CLASSES))  # (H, W)
             return {name for label, name in enumerate(CLASSES, 1) if (labels == label).any()}
-        objects = ElementTree.parse(xml).getroot().iterfind("object/name")
+        objects = parse_xml(read_text(xml, "replace"), xml).iterfind("object/name")  # names of classes are ASCII
         return {(name.text or "").strip() for name in objects}
-    except ImageError as error:
-        return error
-    except (ElementTree.ParseError, OSError, LookupError, ValueError, RecursionError) as error:  # also odd encodings
-        return ImageError(f"{xml} is damaged ({error}); copy it again or remove it.")
+    except TagmaskError as error:
+        return ImageError(str(error))

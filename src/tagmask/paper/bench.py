@@ -7,7 +7,8 @@ OUT/runs/KEY/                       a training; KEY is a hash of its settings an
   1_classifier/  trained.json
   maps-KEY/      scored.json        seeds of the scored images by a method, and their score
   labels-KEY/    2_seeds 3_affinity 4_pseudo   of the images trained on; labelled.json, scored.json
-    segment-KEY/ 5_segmenter 6_predictions     of the scored images; segmented.json, scored.json
+    segment-KEY/ 5_segmenter                   segmented.json
+      masks-KEY/ 6_predictions                 of the scored images; scored.json
 """
 
 import dataclasses
@@ -187,10 +188,9 @@ class Bench:
         return _once_with_photos(folder / f"{name}.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
-        """The folder of a segmenter trained on the pseudo labels, and of its masks of the scored images."""
-        labels = self.labelled(run)
-        segment, predict = (run.settings.for_stage(name) for name in ("segment", "predict"))
-        parts = {"segment": made_from(segment), "predict": made_from(predict), **self._scored_parts()}
+        """The folder of a segmenter trained on the pseudo labels."""
+        labels, segment = self.labelled(run), run.settings.for_stage("segment")
+        parts = {"segment": made_from(segment)}
         folder = labels / f"segment-{key(parts)}"
 
         def work() -> Any:
@@ -200,23 +200,28 @@ class Bench:
             network = dataclasses.replace(segment, out=folder, pseudo=labels / layout.PSEUDO, model=model)
             trained = stage("segment").run(network, self.training_images)
             torch.set_num_threads(threads)
-            stage("predict").run(dataclasses.replace(predict, out=folder, **self.score_data), self.scored_images)
             shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)  # what this head alone reads
             return trained.metrics
 
         once(folder / "segmented.json", parts, work)
         return folder
 
-    def prediction_scores(self, run: Run) -> Any:
-        """Scores of the predictions on the scored images."""
-        folder = self.segmented(run)
+    def predicted(self, run: Run, *, told: bool | None = None) -> tuple[Path, Any]:
+        """The folder of the scored images' masks, and their scores; ``told`` the tags or not, else as set."""
+        segmenter, predict = self.segmented(run), run.settings.for_stage("predict")
+        predict = predict if told is None else dataclasses.replace(predict, use_tags=told)
+        parts = {"predict": made_from(predict), **self._scored_parts()}
+        folder = segmenter / f"masks-{key(parts)}"
+        where = {"out": folder, "model": segmenter / layout.SEGMENTER, **self.score_data}
 
         def work() -> Any:
+            stage("predict").run(dataclasses.replace(predict, **where), self.scored_images)
+            shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)
             stage("score").run(self._scoring(folder), self.scored_images)
             photos = mask_counts(folder / layout.PREDICTIONS, self.scored_images)
             return {**read_json(folder / layout.SCORES)["predictions"], "photos": photos}
 
-        return _once_with_photos(folder / "scored.json", {}, work)
+        return folder, once(folder / "scored.json", parts, work)
 
     def _scored_parts(self) -> dict[str, Any]:
         """What the scored images are."""

@@ -107,7 +107,7 @@ def source_pixels(bench: Bench) -> Figure:
 def examples(bench: Bench) -> Figure:
     """Predictions of the segmenter beside the truth."""
     run, catalog = bench.trained({"ACR": {}}, seeds=1)["ACR"][0], bench.scored_images
-    folder, rows, labels = bench.segmented(run), list[Cells](), set[int]()
+    folder, rows, labels = bench.predicted(run)[0], list[Cells](), set[int]()
     for i, image in _pictures(bench, least=1):
         mask = read_mask(layout.label_file(folder / layout.PREDICTIONS, catalog.name(i)), len(catalog.classes))
         names = ", ".join(_names(catalog, i))

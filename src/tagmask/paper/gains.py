@@ -40,8 +40,6 @@ def chain(bench: Bench) -> Table:
     blind = bench.rules[1]
     seeds = bench.scored(runs)
     labels = {name: [bench.label_scores(run, bench.training_images) for run in row] for name, row in runs.items()}
-    masks = {name: [bench.prediction_scores(run) for run in variant] for name, variant in runs.items()}
-    told = "told" if bench.settings.predict.use_tags else "not told"
     rows = [
         _chain_row(bench, f"seeds, {title}", {
             name: [(seed[kind]["thresholds"].get(blind, {}), seed["photos"][kind].get(blind)) for seed in variant]
@@ -49,7 +47,10 @@ def chain(bench: Bench) -> Table:
         })
         for kind, title in KINDS.items()
     ]  # fmt: skip
-    stages = {"pseudo labels of the images trained on": labels, f"masks, {told} the tags": masks}
+    stages = {"pseudo labels of the images trained on": labels}
+    for title, told in (("told", True), ("not told", False)):
+        masks = {name: [bench.predicted(run, told=told)[1] for run in row] for name, row in runs.items()}
+        stages[f"masks, {title} the tags"] = masks
     for title, scores in stages.items():
         pairs_of = {name: [(s.get("pseudo", s), s["photos"]) for s in variant] for name, variant in scores.items()}
         rows.append(_chain_row(bench, title, pairs_of))

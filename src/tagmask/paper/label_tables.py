@@ -118,7 +118,7 @@ def _prediction_scores(bench: Bench) -> list[Any]:
     finished = _finished(bench, "predictions")
     if finished:
         return [finished[0]["predictions"]]
-    return [bench.prediction_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
+    return [bench.predicted(run)[1] for run in bench.trained({"ACR": {}})["ACR"]]
 
 
 def _finished(bench: Bench, *needed: str) -> list[Any]:
