@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import io
-import json
 import math
 import os
 import re
@@ -248,8 +247,8 @@ def test_examples_show_prediction_and_truth(shared_out: Path) -> None:
     i, image = first_image(bench)
     height, width = shown_size(*image.shape[:2])
     (cells,) = cut(picture, height, [width] * 3)
-    run = bench.trained({"ACR": {}})["ACR"][0].folder
-    (file,) = run.glob(f"labels-*/segment-*/masks-*/6_predictions/{bench.scored_images.name(i)}.png")
+    folder, _ = bench.predicted(bench.trained({"ACR": {}})["ACR"][0])
+    file = folder / "6_predictions" / f"{bench.scored_images.name(i)}.png"
     np.testing.assert_array_equal(cells[1], shown_mask(image, read_mask(file, len(bench.scored_images.classes))))
     np.testing.assert_array_equal(cells[2], shown_mask(image, truth(bench, i)))
 
@@ -332,11 +331,11 @@ def test_maps_are_thrown_away_once_scored_unless_kept(shared_out: Path, tmp_path
 def test_segmentation_learns_from_the_labels_of_what_was_trained_on(shared_out: Path) -> None:
     settings = small(shared_out, "segmentation")
     run_paper(settings)
-    (labels,) = Bench(settings).trained({"ACR": {}})["ACR"][0].folder.glob("labels-*")
-    assert len(list((labels / "4_pseudo").glob("*.png"))) == 8
-    (segment,) = labels.glob("segment-*/masks-*")
-    assert len(list((segment / "6_predictions").glob("*.png"))) == 5  # of the scored scenes
-    kept = json.loads((segment / "scored.json").read_text())["result"]
+    bench = Bench(settings)
+    run = bench.trained({"ACR": {}})["ACR"][0]
+    assert len(list((bench.labelled(run) / "4_pseudo").glob("*.png"))) == 8
+    folder, kept = bench.predicted(run)
+    assert len(list((folder / "6_predictions").glob("*.png"))) == 5  # of the scored scenes
     mean = next(row for row in rows_of(shared_out / "segmentation.csv") if row["class"].startswith("mean"))
     assert float(mean["IoU mean"]) == pytest.approx(100 * kept["miou_present"])
     assert mean["IoU paper"] == "71.2"
