@@ -1,5 +1,6 @@
 """Differences between rows with intervals: counts, and the bootstrap against plain resampling."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from tagmask.errors import TagmaskError
 from tagmask.paper.command import run_paper
-from tagmask.paper.paired import difference
+from tagmask.paper.paired import Gain, difference, mean_gain
 from tagmask.scoring.confusion import iou
 from tests.paper.small import small
 
@@ -36,7 +37,8 @@ def test_the_interval_is_that_of_drawing_photos_one_by_one() -> None:
         return 100 * iou(np.sum([matrices[i] for i in drawn], axis=0)).miou_present
 
     everything = range(len(ours))
-    (gain,), (low, high) = difference([our_counts], [their_counts])
+    found = difference([our_counts], [their_counts])
+    (gain,), (low, high) = found.of_seeds, found.interval
     assert gain == pytest.approx(miou(ours, everything) - miou(theirs, everything))
     rng, draws = np.random.default_rng(7), []
     for _ in range(2000):
@@ -48,16 +50,25 @@ def test_the_interval_is_that_of_drawing_photos_one_by_one() -> None:
 
 def test_seeds_are_averaged_and_a_row_does_not_differ_from_itself() -> None:
     a, b, c = (rows(seed)[1] for seed in range(3))
-    assert difference([a, b], [a, b]) == ((0.0, 0.0), (0.0, 0.0))
-    gains, (low, high) = difference([a, b], [c, c])
-    assert gains == (difference([a], [c])[0][0], difference([b], [c])[0][0])
-    assert low < np.mean(gains) < high
+    same = difference([a, b], [a, b])
+    assert (*same.of_seeds, *same.interval) == (0.0, 0.0, 0.0, 0.0)
+    gains = difference([a, b], [c, c])
+    assert [*gains.of_seeds] == [*difference([a], [c]).of_seeds, *difference([b], [c]).of_seeds]
+    assert gains.interval[0] < np.mean(gains.of_seeds) < gains.interval[1]
+
+
+def test_the_mean_of_gains_is_that_of_their_seeds_and_draws() -> None:
+    """Gains that are opposite in every draw have a mean without an interval, however wide their own are."""
+    a, b, c = (rows(seed)[1] for seed in range(3))
+    mean = mean_gain([difference([a, b], [b, c]), difference([b, c], [a, b]), Gain(np.array([3, 6]), np.full(2000, 9))])
+    assert [*mean.of_seeds] == pytest.approx([1, 2])
+    assert mean.interval == pytest.approx((3, 3))
 
 
 def test_the_mean_may_be_over_some_classes() -> None:
     (ours, our_counts), (theirs, their_counts) = rows(0), rows(1)
     expected = [100 * iou(np.sum(matrices, axis=0)).class_iou[[0, 2]].mean() for matrices in (ours, theirs)]
-    (gain,), _ = difference([our_counts], [their_counts], [0, 2])
+    (gain,) = difference([our_counts], [their_counts], [0, 2]).of_seeds
     assert gain == pytest.approx(expected[0] - expected[1])
 
 
@@ -81,6 +92,19 @@ def test_counts_of_photos_add_up_to_the_score(shared_out: Path) -> None:
                         total[:, number] += hit, union
                 ious = total[0] / np.where(total[1], total[1], np.nan)
                 assert np.nanmean(ious) == pytest.approx(scores[kind]["thresholds"][rule]["miou_present"], abs=1e-6)
+
+
+def test_gains_end_with_their_mean(shared_out: Path) -> None:
+    """Of the baselines and of the gains; the seeds of every gain are in the CSV, those of the mean in a note."""
+    made = run_paper(small(shared_out, "gains", "--rows", "none", "both", "--random-seeds", "2"))
+    *maps, mean = csv.DictReader((shared_out / "gains.csv").open())
+    assert (len(maps), mean["maps"]) == (9, "mean of the maps")
+    for head in ("none (baseline)", "activation + affinity (ACR)", "activation + affinity (ACR), blind"):
+        assert float(mean[f"{head} mean"]) == pytest.approx(np.mean([float(row[f"{head} mean"]) for row in maps]))
+    each = [[float(word) for word in row["activation + affinity (ACR), blind each"].split()] for row in (*maps, mean)]
+    assert each[-1] == pytest.approx(np.mean(each[:-1], axis=0))
+    assert float(maps[3]["activation + affinity (ACR), blind mean"]) == pytest.approx(np.mean(each[3]))
+    assert f"activation + affinity (ACR), blind {each[-1][0]:+.1f}, {each[-1][1]:+.1f}" in made.summary()
 
 
 def test_the_chain_ends_in_masks_of_a_head(tmp_path: Path) -> None:

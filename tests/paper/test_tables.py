@@ -46,7 +46,7 @@ from tests.paper.small import SMALL, small
 ROWS = {
     "ablation": 4,
     "chain": 5,
-    "gains": 9,  # three methods without affinity and after one and two steps
+    "gains": 10,  # three methods without affinity and after one and two steps, and their mean
     "methods": 7,  # those of the paper and two more
     "backbones": 3,
     "augmentations": 8,

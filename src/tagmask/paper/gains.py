@@ -4,15 +4,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tagmask.errors import TagmaskError
 from tagmask.paper.bench import ORACLE, Bench, Run
 from tagmask.paper.measures import KINDS, at, mean_of, only_at
-from tagmask.paper.paired import DRAWS, difference
+from tagmask.paper.paired import DRAWS, Gain, difference, mean_gain
 from tagmask.paper.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
-from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.paper.table import BLIND, NONE, Cell, Column, Row, Table
 from tagmask.stages.score import check_masks
 
 GAIN_MAPS = (("acr", 1), ("acr", 2), ("weighted", 1), ("weighted", 2), ("generic", 1), ("generic", 2))
+_Kind = tuple[str, list[Cell], list[Gain | None]]  # of maps: title, baseline by each rule, gains over it
 INTERVAL_NOTE = (
     f"gains over the baseline in points; [ ] holds 95 % of {DRAWS} draws of the photos (paired bootstrap of the mean "
     "over the random seeds, thresholds as they are)."
@@ -27,9 +30,14 @@ def gains(bench: Bench) -> Table:
     runs = bench.trained(variants)
     columns = [Column(_at(rule, ABLATION_TITLES["none"])) for rule in bench.rules]
     columns += [Column(_at(rule, ABLATION_TITLES[name]), gain=True) for name in variants for rule in bench.rules][2:]
-    rows = [row for method, steps in GAIN_MAPS for row in _gain_rows(bench, runs, method, steps)]
+    maps = [kind for method, steps in GAIN_MAPS for kind in _map_gains(bench, runs, method, steps)]
+    rows = [_gain_row(*kind) for kind in (*maps, _mean_of_maps(maps))]
     blind = f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks."
-    notes = (_score_note(bench), INTERVAL_NOTE, blind)
+    by_seed = "; ".join(
+        f"{column.title} {', '.join(f'{gain:+.1f}' for gain in cell.ours) or NONE}"
+        for column, cell in zip(columns[2:], rows[-1].cells[2:], strict=True)
+    )
+    notes = (_score_note(bench), INTERVAL_NOTE, blind, f"mean of the maps for each seed: {by_seed}.")
     return Table("gains", "Gain of the consistency", "maps", tuple(columns), tuple(rows), notes)
 
 
@@ -64,19 +72,20 @@ def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any
     only = bench.settings.only
     cells = [Cell(tuple(_mean(s.get("iou", {}), only) for s, _ in row)) for row in scores.values()]
     theirs, ours = ([photos for _, photos in variant] for variant in scores.values())
-    return Row(title, (*cells, _gain(ours, theirs, _class_numbers(bench))))
+    return Row(title, (*cells, _cell(_gain(ours, theirs, _class_numbers(bench)))))
 
 
 def _mean(ious: Mapping[str, float | None], only: Sequence[str]) -> float:
     return mean_of(ious, only or tuple(ious)[1:])
 
 
-def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Cell:
-    """The gain from counts of photos; empty where a rule chose no threshold, so that there are none."""
-    if None in (*ours, *theirs):
-        return Cell()
-    of_seeds, interval = difference(ours, theirs, classes)
-    return Cell(of_seeds, interval=interval)
+def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Gain | None:
+    """The gain from counts of photos; None where a rule chose no threshold, so that there are none."""
+    return None if None in (*ours, *theirs) else difference(ours, theirs, classes)
+
+
+def _cell(gain: Gain | None) -> Cell:
+    return Cell() if gain is None else Cell(tuple(gain.of_seeds.tolist()), interval=gain.interval)
 
 
 def _class_numbers(bench: Bench) -> list[int] | None:
@@ -92,20 +101,35 @@ def _score_note(bench: Bench) -> str:
 
 
 def _at(rule: str, title: str) -> str:
-    return title if rule == ORACLE else f"{title}, blind"
+    return title if rule == ORACLE else title + BLIND
 
 
-def _gain_rows(bench: Bench, runs: Mapping[str, Sequence[Run]], method: str, steps: int) -> list[Row]:
-    """Maps of a method after so many affinity steps; before the rows of one step that of none."""
+def _gain_row(title: str, baseline: Sequence[Cell], gains: Sequence[Gain | None]) -> Row:
+    return Row(title, (*baseline, *map(_cell, gains)))
+
+
+def _map_gains(bench: Bench, runs: Mapping[str, Sequence[Run]], method: str, steps: int) -> list[_Kind]:
+    """Maps of a method after so many affinity steps; before those of one step those of none."""
     scores = bench.scored(runs, method, {"affinity_steps": steps})
-    only, classes, rows = bench.settings.only, _class_numbers(bench), list[Row]()
+    only, classes, found = bench.settings.only, _class_numbers(bench), list[_Kind]()
     for kind in KINDS if steps == 1 else list(KINDS)[1:]:
         value = partial(only_at, only=only) if only else at
-        cells = [value(scores["none"], kind, rule) for rule in bench.rules]
+        baseline = [value(scores["none"], kind, rule) for rule in bench.rules]
+        gains = list[Gain | None]()
         for name in scores:
             for rule in bench.rules if name != "none" else ():
                 ours, theirs = ([seed["photos"][kind].get(rule) for seed in scores[row]] for row in (name, "none"))
-                cells.append(_gain(ours, theirs, classes))
+                gains.append(_gain(ours, theirs, classes))
         title = "without affinity" if kind == "plain" else f"affinity, {steps} step{'s' * (steps > 1)}"
-        rows.append(Row(f"{MAP_TITLES[method]}, {title}", tuple(cells)))
-    return rows
+        found.append((f"{MAP_TITLES[method]}, {title}", baseline, gains))
+    return found
+
+
+def _mean_of_maps(maps: Sequence[_Kind]) -> _Kind:
+    """Seed by seed and draw by draw; none of gains that a kind of map has not."""
+    _, baselines, gains = zip(*maps, strict=True)
+    cells = [
+        Cell(tuple(np.mean([cell.ours for cell in column], axis=0).tolist())) for column in zip(*baselines, strict=True)
+    ]
+    means = [None if None in column else mean_gain(column) for column in zip(*gains, strict=True)]
+    return "mean of the maps", cells, means

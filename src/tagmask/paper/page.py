@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tagmask.files import write_text
-from tagmask.paper.table import Chart, Table, to_csv, to_markdown, to_text, wrapped
+from tagmask.paper.table import BLIND, Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
@@ -93,20 +93,21 @@ def save_gains(path: Path, table: Table) -> None:
     """Write the gains of ``table`` as points with intervals, and those of each random seed (×), as PNG."""
     from matplotlib.figure import Figure
 
-    gains = [place for place, column in enumerate(table.columns) if column.gain]
-    panels = {
-        title: [place for place in gains if table.columns[place].title.endswith(", blind") is blind]
-        for title, blind in (("threshold tuned on the masks", False), ("threshold chosen without masks", True))
-    }
-    figure = Figure(figsize=(9.6, 1.4 + 0.36 * len(table.rows)), dpi=130, layout="constrained")
-    for axes, (title, places) in zip(figure.subplots(1, 2, sharey=True), panels.items(), strict=True):
+    gains = {place: column.title.endswith(BLIND) for place, column in enumerate(table.columns) if column.gain}
+    titles = {False: "threshold tuned on the masks", True: "threshold chosen without masks"}
+    panels = [(title, [place for place in gains if gains[place] is blind]) for blind, title in titles.items()]
+    if not any(gains.values()):  # all by one kind of threshold
+        panels = [(table.title, list(gains))]
+    figure = Figure(figsize=(2.4 + 3.6 * len(panels), 1.4 + 0.36 * len(table.rows)), dpi=130, layout="constrained")
+    subplots = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, places) in zip(subplots, panels, strict=True):
         for number, place in enumerate(places):
             offset = 0.22 * (number - (len(places) - 1) / 2)
             y = [len(table.rows) - line - offset for line in range(len(table.rows))]
             cells = [row.cells[place] for row in table.rows]
             x = [cell.mean for cell in cells]
             ends = np.array([cell.interval or (cell.mean, cell.mean) for cell in cells])  # (rows, 2)
-            label = table.columns[place].title.removesuffix(", blind")
+            label = table.columns[place].title.removesuffix(BLIND)
             style = {"fmt": SYMBOLS[number], "ms": 4.5, "capsize": 2.5, "color": COLOURS[number], "label": label}
             axes.errorbar(x, y, xerr=abs(ends.T - x), **style)
             for cell, height in zip(cells, y, strict=True):

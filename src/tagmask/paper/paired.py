@@ -6,6 +6,7 @@ interval says how far the difference depends on which photos happened to be ther
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,28 @@ def _photo(found: npt.NDArray[Any], truth: npt.NDArray[Any], classes: int) -> Ph
     return photo
 
 
-def difference(
-    ours: Seeds, theirs: Seeds, classes: Sequence[int] | None = None
-) -> tuple[tuple[float, ...], tuple[float, float]]:
-    """mIoU of ``ours`` less that of ``theirs`` in points for each random seed, and the interval of their mean.
+@dataclass(frozen=True)
+class Gain:
+    """What one row has more than another, in points of mIoU."""
+
+    of_seeds: Floats  # (S,) for each random seed
+    draws: Floats  # (R,) mean over the seeds for each draw of the photos
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % of the draws."""
+        low, high = np.percentile(self.draws, PERCENT)
+        return float(low), float(high)
+
+
+def mean_gain(gains: Sequence[Gain]) -> Gain:
+    """The mean of gains on the same photos, seed by seed and draw by draw."""
+    of_seeds, draws = zip(*((gain.of_seeds, gain.draws) for gain in gains), strict=True)
+    return Gain(np.mean(of_seeds, axis=0), np.mean(draws, axis=0))
+
+
+def difference(ours: Seeds, theirs: Seeds, classes: Sequence[int] | None = None) -> Gain:
+    """mIoU of ``ours`` less that of ``theirs``.
 
     ``classes``: the mean is over these (0 = background), those in truth or prediction; default: over all.
     """
@@ -84,8 +103,7 @@ def difference(
     scores = _miou(np.concatenate([np.ones((1, len(names))), weights]), chosen)  # (1 + R, S)
     gains = scores[:, : len(ours)].mean(1) - scores[:, len(ours) :].mean(1)  # (1 + R,)
     of_seeds = scores[0, : len(ours)] - scores[0, len(ours) :] if len(ours) == len(theirs) else gains[:1]
-    low, high = np.percentile(gains[1:], PERCENT)
-    return tuple(map(float, of_seeds)), (float(low), float(high))
+    return Gain(of_seeds, gains[1:])
 
 
 def _dense(photos: Mapping[str, Photo], names: Sequence[str]) -> Floats:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NONE = "–"
+BLIND = ", blind"  # ends the title of a column whose threshold was chosen without masks
 WIDTH = 118  # of notes in the terminal
 
 
@@ -134,7 +135,10 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """With all digits: for each column the mean, the standard deviation, the number of seeds and the paper's number."""
+    """With all digits: for each column the mean, the standard deviation, the number of seeds and the paper's number.
+
+    Of gains also the ends of the interval, and those of each seed.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     heads = [f"{column.title} {part}" for column in table.columns for part in _numbers(column, Cell())]
@@ -145,9 +149,10 @@ def to_csv(table: Table) -> str:
     return file.getvalue()
 
 
-def _numbers(column: Column, cell: Cell) -> dict[str, float | None]:
+def _numbers(column: Column, cell: Cell) -> dict[str, float | str | None]:
     """Of a column of the paper's numbers only these; None where there is no number."""
     ours = {} if column.theirs else {"mean": cell.mean, "std": cell.std, "seeds": len(cell.ours)}
     ends = dict(zip(("low", "high"), cell.interval or (None, None), strict=True)) if column.gain else {}
     values = ours | {"paper": cell.paper} | ends
-    return {part: None if value is None or math.isnan(value) else value for part, value in values.items()}
+    each = {"each": " ".join(map(str, cell.ours))} if column.gain else {}
+    return {part: None if value is None or math.isnan(value) else value for part, value in values.items()} | each
