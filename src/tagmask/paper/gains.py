@@ -97,7 +97,8 @@ def _class_numbers(bench: Bench) -> list[int] | None:
 def _score_note(bench: Bench) -> str:
     only, seeds = bench.settings.only, bench.settings.random_seeds
     over = f"background, {', '.join(only)}" if only else "the classes present"
-    return f"mIoU in per cent over {over}, {len(bench.scored_images)} images scored; ±: deviation over {seeds} seeds."
+    spread = f"; ±: deviation over {seeds} seeds" if seeds > 1 else ""
+    return f"mIoU in per cent over {over}, {len(bench.scored_images)} images scored{spread}."
 
 
 def _at(rule: str, title: str) -> str:
