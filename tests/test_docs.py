@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -84,6 +86,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)", text)
     here = [link for link in links if not re.match(r"https?:", link)]
     assert [link for link in here if not (page.parent / link).is_file()] == []
+
+
+def test_the_overview_of_results_is_that_of_its_files(tmp_path: Path) -> None:
+    """The command on the page, its picture elsewhere, prints the table on the page."""
+    page = ROOT / "docs/results.md"
+    (line,) = (line for block in blocks(page, "bash") for line in block.splitlines() if "gains_overview" in line)
+    words = [str(tmp_path / "gains.png") if word.endswith(".png") else word for word in shlex.split(line)[1:]]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, encoding="utf-8")
+    rows = [row for row in done.stdout.splitlines() if row.startswith("|")]
+    assert len(rows) >= 4
+    assert "\n".join(rows) in page.read_text(encoding="utf-8")
+    assert (tmp_path / "gains.png").is_file()
 
 
 def test_pictures_are_small_and_shown() -> None:
