@@ -208,18 +208,28 @@ def test_maps_of_wrong_types(arrays: dict[str, Any], tmp_path: Path) -> None:
 XML = '<?xml version="1.0" encoding="{}"?>'
 
 
-@pytest.mark.parametrize("head", [XML.format("klingon"), XML.format("utf-7"), "<a>" * 50_000], ids=range(3))
-def test_annotations_of_odd_encodings(head: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("head", "encoding", "is_read"),
+    [
+        (XML.format("klingon"), "utf-8", True),  # it is UTF-8 whatever it says
+        (XML.format("utf-7"), "utf-8", True),
+        (XML.format("utf-16"), "utf-16", False),
+        ("<a>" * 50_000, "utf-8", False),
+    ],
+    ids=range(4),
+)
+def test_annotations_of_odd_encodings(head: str, encoding: str, is_read: bool, tmp_path: Path) -> None:
     for name in ("a", "b"):
         for folder in ("JPEGImages", "Annotations", "ImageSets/Segmentation"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 6)).save(tmp_path / f"JPEGImages/{name}.jpg")
         text = "<annotation><object><name>cat</name></object></annotation>"
-        (tmp_path / f"Annotations/{name}.xml").write_text((head if name == "a" else "") + text)
+        text = (head if name == "a" else "") + text
+        (tmp_path / f"Annotations/{name}.xml").write_bytes(text.encode(encoding if name == "a" else "utf-8"))
     (tmp_path / "ImageSets/Segmentation/train.txt").write_text("a\nb\n")
     catalog = read_voc(tmp_path, "train")
-    assert [item.name for item in catalog] == ["b"]
-    assert any("a.xml is damaged" in note for note in catalog.notes)
+    assert [item.name for item in catalog] == (["a", "b"] if is_read else ["b"])
+    assert any("a.xml is not valid XML" in note for note in catalog.notes) is not is_read
 
 
 @pytest.mark.parametrize("names", [["done.json/a"], ["a", "a.png/b"], ["x/a", "x/a.npz/b"], ["made_by.json/a/b"]])
