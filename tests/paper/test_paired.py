@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tagmask.errors import TagmaskError
 from tagmask.paper.command import run_paper
@@ -116,6 +117,8 @@ def test_the_chain_ends_in_masks_of_a_head(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("runs/*/labels-*/segment-*/5_segmenter/model.safetensors"))) == 2  # of one training
     assert len(list(tmp_path.glob("runs/*/labels-*/segment-*/masks-*/scored.json"))) == 4
     assert not list(tmp_path.glob("runs/**/0_tokens"))
+    with Image.open(tmp_path / "chain.png") as picture:
+        assert picture.width < 850  # one panel: all thresholds are chosen without masks
 
 
 def test_scores_of_an_earlier_version_are_made_again(shared_out: Path) -> None:
