@@ -50,12 +50,17 @@ def noise() -> str:
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=PROGRAMS)
     began = time.monotonic()
     print(f"Before: {noise()}\n", flush=True)
     for program in parser.parse_args().only:
-        print(f"## {PROGRAMS[program]}\n\n```bash\npython benchmarks/{program}.py\n```\n\n```text", flush=True)
+        print(
+            f"## {PROGRAMS[program]}\n\n```bash\npython benchmarks/{program}.py\n```\n\n```text",
+            flush=True,
+        )
         start = time.monotonic()
         subprocess.run([sys.executable, Path(__file__).with_name(f"{program}.py")], check=True)
         print(f"```\n\nIt took {time.monotonic() - start:.0f} s.\n", flush=True)

@@ -35,7 +35,9 @@ def generate(root: Path, images: int, objects: int) -> Path:
     names = [f"COCO_train2014_{number:012d}.jpg" for number in range(images)]
     for name in names:
         (root / "images" / name).touch()
-    entries = [{"id": i, "file_name": name, "height": 480, "width": 640} for i, name in enumerate(names)]
+    entries = [
+        {"id": i, "file_name": name, "height": 480, "width": 640} for i, name in enumerate(names)
+    ]
     categories = [{"id": number, "name": f"class {number}"} for number in range(1, 81)]
     file = root / "instances.json"
     with file.open("w") as out:
@@ -48,7 +50,11 @@ def generate(root: Path, images: int, objects: int) -> Path:
                 "category_id": number % 80 + 1,
                 "iscrowd": 0,
             }
-            thing |= {"segmentation": [corners], "area": 100.5, "bbox": [199.84, 200.46, 77.71, 70.88]}
+            thing |= {
+                "segmentation": [corners],
+                "area": 100.5,
+                "bbox": [199.84, 200.46, 77.71, 70.88],
+            }
             out.write((", " if number else "") + json.dumps(thing))
         out.write(f'], "categories": {json.dumps(categories)}}}')
     return file
@@ -82,7 +88,10 @@ def spawned(catalog: Catalog) -> None:
 def measure(root: Path, file: Path) -> dict[str, float]:
     seconds, catalog = timed(lambda: read_coco(root / "images", file))
     every = range(len(catalog))
-    rows = {"open, s": seconds, "open, peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    rows = {
+        "open, s": seconds,
+        "open, peak MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
     rows["its JSON alone, s"] = timed(lambda: deque(stream_lists(file, LISTS), 0))[0]
     with suppress(ImportError):
         rows["JSON with ijson, s"] = timed(lambda: with_ijson(file))[0]
@@ -99,7 +108,9 @@ def measure(root: Path, file: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=82_783)
     parser.add_argument("--objects", type=int, default=604_907)
     parser.add_argument("--json", type=Path)

@@ -43,7 +43,12 @@ class Person:
     """A simulated person, and the head that learns from the clicks."""
 
     def __init__(
-        self, catalog: Catalog, tokens: list[Tokens], head: HeadSegmenter, cells: Cells, settings: Any
+        self,
+        catalog: Catalog,
+        tokens: list[Tokens],
+        head: HeadSegmenter,
+        cells: Cells,
+        settings: Any,
     ) -> None:
         self.catalog, self.tokens, self.first, self.settings = catalog, tokens, head, settings
         self.head, self.cells, self.corrections = head, copy.deepcopy(cells), dict[int, Mask]()
@@ -52,7 +57,12 @@ class Person:
     def mask(self, i: int, head: HeadSegmenter) -> Mask:
         tags, image = list(self.catalog.tags(i)), self.catalog.load_image(i)
         chances = predict_probabilities(head, image, flip=False, tags=tags, tokens=self.tokens[i])
-        return fix(chances.argmax(0).astype(np.uint8), self.corrections.get(i), self.catalog.name(i), unsure=False)
+        return fix(
+            chances.argmax(0).astype(np.uint8),
+            self.corrections.get(i),
+            self.catalog.name(i),
+            unsure=False,
+        )
 
     def truth(self, i: int) -> Mask:
         mask = self.catalog.load_mask(i)
@@ -63,7 +73,9 @@ class Person:
         """Correct the largest wrong region of the worst photo."""
         masks = {i: self.mask(i, self.head) for i in looked_at}
         classes = len(self.catalog.classes) + 1
-        worst = min(looked_at, key=lambda i: iou(confusion(masks[i], self.truth(i), classes)).miou_present)
+        worst = min(
+            looked_at, key=lambda i: iou(confusion(masks[i], self.truth(i), classes)).miou_present
+        )
         truth = self.truth(worst)
         y, x = middle_of_the_largest((masks[worst] != truth) & (truth != UNSURE), truth)
         pieces = superpixels(self.catalog.load_image(worst))
@@ -71,7 +83,9 @@ class Person:
         correction[pieces == pieces[y, x]] = truth[y, x]
         labels, touched = person_labels(correction, self.tokens[worst].grid, classes)
         part = slice(self.starts[worst], self.starts[worst + 1])
-        self.cells.labels[part] = torch.where(touched[:, None], labels.half(), self.cells.labels[part])
+        self.cells.labels[part] = torch.where(
+            touched[:, None], labels.half(), self.cells.labels[part]
+        )
         self.cells.corrected[part] = touched
 
     def learn(self) -> None:
@@ -93,11 +107,16 @@ class Person:
         return twin
 
     def score(self, head: HeadSegmenter, photos: list[int]) -> float:
-        counts = sum(confusion(self.mask(i, head), self.truth(i), len(self.catalog.classes) + 1) for i in photos)
+        counts = sum(
+            confusion(self.mask(i, head), self.truth(i), len(self.catalog.classes) + 1)
+            for i in photos
+        )
         return 100 * iou(np.asarray(counts)).miou_present
 
 
-def middle_of_the_largest(wrong: np.ndarray[Any, np.dtype[np.bool_]], truth: Mask) -> tuple[int, int]:
+def middle_of_the_largest(
+    wrong: np.ndarray[Any, np.dtype[np.bool_]], truth: Mask
+) -> tuple[int, int]:
     """The innermost pixel of the largest connected region of wrong pixels (H, W) that have one true label."""
     best, region = 0, wrong
     for label in np.unique(truth[wrong]):
@@ -111,7 +130,11 @@ def middle_of_the_largest(wrong: np.ndarray[Any, np.dtype[np.bool_]], truth: Mas
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    values = run_values(None, args.run / layout.CONFIG) | {"out": args.run, "data": "voc", "root": args.root}
+    values = run_values(None, args.run / layout.CONFIG) | {
+        "out": args.run,
+        "data": "voc",
+        "root": args.root,
+    }
     settings = RunSettings(**(values | {"split": str(args.split)})).for_stage("segment")
     catalog = read_catalog(settings)
     head = load_segmenter(args.run / layout.SEGMENTER)
@@ -119,7 +142,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     store = TokenStore.features_of(head, args.run, 0)  # keeps nothing new
     tokens = [store.get(catalog, i) for i in range(len(catalog))]
     print(f"{len(catalog)} photos, {len(catalog.classes)} classes")
-    rows: dict[int, list[tuple[float, float, float]]] = {mark: [] for mark in MARKS if mark <= args.clicks}
+    rows: dict[int, list[tuple[float, float, float]]] = {
+        mark: [] for mark in MARKS if mark <= args.clicks
+    }
     seconds: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         start = Person(catalog, tokens, head, Cells(*[torch.zeros(0)] * 4), settings)
@@ -137,11 +162,25 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 person.learn()
                 seconds.append(time.monotonic() - began)
             if clicks in rows:
-                before = person.score(person.first, photos)  # the corrected pixels alone, nothing learnt
-                scores = (person.score(person.head, photos), before, person.score(person.from_clicks_alone(), photos))
+                before = person.score(
+                    person.first, photos
+                )  # the corrected pixels alone, nothing learnt
+                scores = (
+                    person.score(person.head, photos),
+                    before,
+                    person.score(person.from_clicks_alone(), photos),
+                )
                 rows[clicks].append(scores)
-                print(f"seed {seed}, {clicks:2} clicks: " + "  ".join(f"{value:5.1f}" for value in scores), flush=True)
-    return {"photos": len(catalog), "clicks": rows, "learning_seconds": round(float(np.median(seconds)), 2)}
+                print(
+                    f"seed {seed}, {clicks:2} clicks: "
+                    + "  ".join(f"{value:5.1f}" for value in scores),
+                    flush=True,
+                )
+    return {
+        "photos": len(catalog),
+        "clicks": rows,
+        "learning_seconds": round(float(np.median(seconds)), 2),
+    }
 
 
 def show(result: dict[str, Any], file: Path) -> None:
@@ -152,9 +191,15 @@ def show(result: dict[str, Any], file: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(6, 3.6), dpi=110)
     marks = list(result["clicks"])
-    titles = ("learnt again from the clicks", "corrected pixels only", "the same clicks without the seeds")
+    titles = (
+        "learnt again from the clicks",
+        "corrected pixels only",
+        "the same clicks without the seeds",
+    )
     for k, title in enumerate(titles):
-        scores = np.array([[row[k] for row in result["clicks"][mark]] for mark in marks])  # (marks, seeds)
+        scores = np.array(
+            [[row[k] for row in result["clicks"][mark]] for mark in marks]
+        )  # (marks, seeds)
         axes.plot(marks, scores.mean(1), "o-", label=title)
         axes.fill_between(marks, scores.min(1), scores.max(1), alpha=0.2)
     axes.set(xlabel="clicks", ylabel="mIoU of all masks, %", xticks=marks)
@@ -165,14 +210,18 @@ def show(result: dict[str, Any], file: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("run", "root", "split", "show", "json"):
         parser.add_argument(f"--{name}", type=Path)
     for name, value in (("clicks", 50), ("of", 20), ("every", 10), ("seeds", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     if args.run is None or args.root is None or args.split is None:
-        print("clicks: needs a finished run with a head and photos with masks; give --run, --root and --split.")
+        print(
+            "clicks: needs a finished run with a head and photos with masks; give --run, --root and --split."
+        )
         return
     torch.set_num_threads(1)
     result = measure(args)

@@ -31,7 +31,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-PHOTOS, SMALL, OWN = 100, 64, 400  # photos, pixels of the long side of the reduced ones and of scenes
+PHOTOS, SMALL, OWN = (
+    100,
+    64,
+    400,
+)  # photos, pixels of the long side of the reduced ones and of scenes
 TWO_AT = 1000  # entries of reduced photos that two processes are timed with
 STAGES = ("seeds", "pseudo", "predict", "score")
 PARTS = {  # functions whose time is a part, as module:name
@@ -77,7 +81,10 @@ def write_photos(folder: Path, root: Path, side: int | None) -> None:
         Image.fromarray(image).resize(size).save(folder / f"{i:03}.jpg", quality=90)
         reduced = Image.fromarray(mask).resize(size, Image.Resampling.NEAREST)
         write_mask(folder / f"{i:03}.png", np.asarray(reduced))
-    about = {"classes": source.classes, "tags": [source.tags(i) for i in range(min(PHOTOS, len(source)))]}
+    about = {
+        "classes": source.classes,
+        "tags": [source.tags(i) for i in range(min(PHOTOS, len(source)))],
+    }
     (folder / "about.json").write_text(json.dumps(about))
 
 
@@ -166,7 +173,9 @@ def prepare(out: Path, classes: tuple[str, ...]) -> None:
     from tagmask.training.segmenter import build_segmenter
 
     torch.manual_seed(0)
-    Classifier("tagmask_tiny", len(classes), classes=classes, pretrained=True).save(out / layout.CLASSIFIER)
+    Classifier("tagmask_tiny", len(classes), classes=classes, pretrained=True).save(
+        out / layout.CLASSIFIER
+    )
     settings = SegmentSettings(out=out, backbone="test_resnet", net="deeplab")
     build_segmenter(settings, classes, fresh=True).save(out / layout.SEGMENTER)
 
@@ -230,26 +239,40 @@ def row(name: str, folder: Path, entries: int) -> dict[str, Any]:
     out = folder.with_name(f"{folder.name}-{entries}")
     one = run(name, out, folder, entries, 1)
     parts = sum(one[part] for part in PARTS)
-    values = {"photos": folder.name, "stage": name, "entries": entries, "photos_per_second": entries / one["seconds"]}
+    values = {
+        "photos": folder.name,
+        "stage": name,
+        "entries": entries,
+        "photos_per_second": entries / one["seconds"],
+    }
     shares = {part: one[part] / one["seconds"] for part in PARTS}
     values |= {**shares, "to_parts": one["seconds"] / parts, "peak_mb": one["peak"]}
     if folder.name == "small" and entries != TWO_AT:
         return values
     two = run(name, out, folder, entries, 2)
-    return values | {"two": two["results_per_second"] / one["results_per_second"], "start": two["start"]}
+    return values | {
+        "two": two["results_per_second"] / one["results_per_second"],
+        "start": two["start"],
+    }
 
 
 def show(line: dict[str, Any]) -> str:
     shares = "".join(f"{100 * line[part]:>7.0f} %" for part in PARTS)
-    numbers = f"{line['photos_per_second']:>9.1f}{shares}{line['to_parts']:>8.2f}×{line['peak_mb']:>9.0f}"
+    numbers = (
+        f"{line['photos_per_second']:>9.1f}{shares}{line['to_parts']:>8.2f}×{line['peak_mb']:>9.0f}"
+    )
     two = f"{line['two']:>12.2f}×{line['start']:>7.1f}" if "two" in line else ""
     return f"{line['photos']:<7}{line['stage']:<8}{line['entries']:>8}{numbers}{two}"
 
 
 def main() -> None:
     """Measure, print, and write with --json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--entries", type=int, nargs="+", default=[100, 1000, 10_000], help="of reduced photos")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--entries", type=int, nargs="+", default=[100, 1000, 10_000], help="of reduced photos"
+    )
     even = "of photos at their own size: eight windows of seeds, which two processes can share out evenly"
     parser.add_argument("--own", type=int, default=128, help=even)
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
@@ -259,7 +282,12 @@ def main() -> None:
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stage:
-        words = (Path(options.out), Path(options.folder), options.entries[0], int(options.processes))
+        words = (
+            Path(options.out),
+            Path(options.folder),
+            options.entries[0],
+            int(options.processes),
+        )
         stage(options.stage, *words)
         return
     rows: list[dict[str, Any]] = []
@@ -276,8 +304,14 @@ def main() -> None:
                     rows.append(row(name, folder, entries))
                     print(show(rows[-1]), flush=True)
     few, many = min(options.entries), max(options.entries)
-    peaks = {(line["stage"], line["entries"]): line["peak_mb"] for line in rows if line["photos"] == "small"}
-    growth = ", ".join(f"{name} {peaks[name, many] / peaks[name, few]:.2f}×" for name in options.stages)
+    peaks = {
+        (line["stage"], line["entries"]): line["peak_mb"]
+        for line in rows
+        if line["photos"] == "small"
+    }
+    growth = ", ".join(
+        f"{name} {peaks[name, many] / peaks[name, few]:.2f}×" for name in options.stages
+    )
     print(f"memory of {many:,} entries against {few:,}: {growth}")
     if options.json:
         options.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")

@@ -43,7 +43,9 @@ from tagmask.masks.crf import PRESETS, CrfSettings, dense_crf
 try:
     peer = importlib.import_module("pydensecrf.densecrf")
 except ImportError:
-    raise SystemExit("pydensecrf2 is not installed: pip install 'tagmask[oracle]' (it needs a compiler).") from None
+    raise SystemExit(
+        "pydensecrf2 is not installed: pip install 'tagmask[oracle]' (it needs a compiler)."
+    ) from None
 
 HEIGHT, WIDTH = 375, 500
 Pixels = npt.NDArray[np.uint8]
@@ -52,7 +54,9 @@ Floats = npt.NDArray[np.float32]
 
 def enlarged(coarse: npt.NDArray[np.float64]) -> Floats:
     """(h, w) to (HEIGHT, WIDTH), smoothly."""
-    return np.asarray(Image.fromarray(coarse.astype(np.float32)).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC))
+    return np.asarray(
+        Image.fromarray(coarse.astype(np.float32)).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+    )
 
 
 def make_image(file: Path | None) -> Pixels:
@@ -61,12 +65,16 @@ def make_image(file: Path | None) -> Pixels:
         with Image.open(file) as opened:
             return np.array(opened.convert("RGB").resize((WIDTH, HEIGHT)))
     rng = np.random.default_rng(0)
-    area = np.stack([enlarged(rng.normal(0, 1, (5, 6))) for _ in range(4)]).argmax(axis=0)  # (H, W), 0 to 3
+    area = np.stack([enlarged(rng.normal(0, 1, (5, 6))) for _ in range(4)]).argmax(
+        axis=0
+    )  # (H, W), 0 to 3
     channels = []
     for _ in range(3):
         shade = enlarged(rng.normal(0, 25, (6, 8)))
         texture = enlarged(rng.normal(0, 8, (HEIGHT // 6, WIDTH // 6))) * (area > 1)
-        channels.append(rng.uniform(40, 210, 4)[area] + shade + texture + rng.normal(0, 1.5, area.shape))
+        channels.append(
+            rng.uniform(40, 210, 4)[area] + shade + texture + rng.normal(0, 1.5, area.shape)
+        )
     return np.stack(channels, axis=-1).clip(0, 255).astype(np.uint8)
 
 
@@ -87,7 +95,10 @@ def pydensecrf2(image: Pixels, probabilities: Floats, settings: CrfSettings) -> 
     model.setUnaryEnergy(-np.log(probabilities.clip(1e-5, 1)).reshape(labels, -1))
     model.addPairwiseGaussian(sxy=settings.gaussian_sxy, compat=settings.gaussian_weight)
     model.addPairwiseBilateral(
-        sxy=settings.bilateral_sxy, srgb=settings.bilateral_srgb, rgbim=image, compat=settings.bilateral_weight
+        sxy=settings.bilateral_sxy,
+        srgb=settings.bilateral_srgb,
+        rgbim=image,
+        compat=settings.bilateral_weight,
     )
     return np.array(model.inference(settings.iterations)).reshape(probabilities.shape)
 
@@ -105,7 +116,9 @@ WAYS: dict[str, Callable[[Pixels, Floats, CrfSettings], Floats]] = {
 }
 
 
-def best_seconds(image: Pixels, probabilities: Floats, settings: CrfSettings, repeats: int) -> dict[str, float]:
+def best_seconds(
+    image: Pixels, probabilities: Floats, settings: CrfSettings, repeats: int
+) -> dict[str, float]:
     """The fastest turn of each way."""
     seconds = dict.fromkeys(WAYS, float("inf"))
     labels = {}
@@ -140,7 +153,11 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One row per preset, number of labels and way."""
     cases = [(preset, labels) for preset in options.presets for labels in options.labels]
     ways = ("pydensecrf2", "new size")  # a process that starts afresh has seen no size
-    peaks = {(*case, way): megabytes(way, options.image, case[1], PRESETS[case[0]]) for case in cases for way in ways}
+    peaks = {
+        (*case, way): megabytes(way, options.image, case[1], PRESETS[case[0]])
+        for case in cases
+        for way in ways
+    }
     image = make_image(options.image)  # only now: a process that starts another hands on its size
     for preset, labels in cases:
         seconds = best_seconds(image, make_probabilities(labels), PRESETS[preset], options.repeats)
@@ -159,9 +176,13 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Measure, print, and write with --json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--labels", type=int, nargs="+", default=[2, 4, 21])
-    parser.add_argument("--presets", nargs="+", choices=list(PRESETS), default=["seeds", "segmentation"])
+    parser.add_argument(
+        "--presets", nargs="+", choices=list(PRESETS), default=["seeds", "segmentation"]
+    )
     parser.add_argument("--image", type=Path, help="a photo instead of the drawn picture")
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--device", help="add a row by torch on this device, e.g. cpu or cuda")
@@ -173,7 +194,10 @@ def main() -> None:
         WAYS[f"by {options.device}"] = lambda image, maps, how: dense_crf(
             image, maps, replace(how, device=options.device)
         )
-    print(f"{'preset':<14}{'labels':>6}  {'way':<12}{'time':>7}{'memory':>9}{'ms':>8}{'MB':>7}", flush=True)
+    print(
+        f"{'preset':<14}{'labels':>6}  {'way':<12}{'time':>7}{'memory':>9}{'ms':>8}{'MB':>7}",
+        flush=True,
+    )
     rows = []
     for row in measure(options):
         rows.append(row)

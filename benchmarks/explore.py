@@ -55,7 +55,13 @@ def small_run(out: Path, photos: int) -> None:
             mask = scenes.load_mask(i)
             assert mask is not None
             write_mask(label_file(out / folder, scenes.name(i)), mask)
-    head: dict[str, Any] = {"net": "head", "head_blocks": (1, 3), "size": 96, "steps": 60, "lr": 1e-2}
+    head: dict[str, Any] = {
+        "net": "head",
+        "head_blocks": (1, 3),
+        "size": 96,
+        "steps": 60,
+        "lr": 1e-2,
+    }
     train_segmenter(type(settings.segment)(out=out, count=photos, **head))
 
 
@@ -64,7 +70,10 @@ def measure(out: Path, program: str) -> dict[str, float]:
 
     began = time.monotonic()
     explorer = open_explorer(ExploreSettings(out=out))
-    times: dict[str, float] = {"photos": len(explorer.views[0].catalog), "server s": time.monotonic() - began}
+    times: dict[str, float] = {
+        "photos": len(explorer.views[0].catalog),
+        "server s": time.monotonic() - began,
+    }
     with Server(explorer) as server, sync_playwright() as playwright:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -79,7 +88,9 @@ def measure(out: Path, program: str) -> dict[str, float]:
         began = time.monotonic()
         page.goto(server.address)
         until("explorer.panes.length && explorer.panes[0].canvas.hasAttribute('aria-label')")
-        until("[...document.querySelectorAll('.card img')].slice(0, 12).every((image) => image.complete)")
+        until(
+            "[...document.querySelectorAll('.card img')].slice(0, 12).every((image) => image.complete)"
+        )
         times["usable s"] = time.monotonic() - began
         began = time.monotonic()
         page.keyboard.press("a")
@@ -94,7 +105,9 @@ def measure(out: Path, program: str) -> dict[str, float]:
         times["save ms"] = 1000 * (time.monotonic() - began)
         began = time.monotonic()
         page.click("#learn")
-        until("!document.getElementById('accept').hidden || document.getElementById('state').textContent.includes(';')")
+        until(
+            "!document.getElementById('accept').hidden || document.getElementById('state').textContent.includes(';')"
+        )
         times["learning again s"] = time.monotonic() - began
         browser.close()
         server.shutdown()
@@ -102,7 +115,9 @@ def measure(out: Path, program: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--run", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--photos", type=int, default=300)

@@ -67,10 +67,14 @@ def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
             matrix.grad = None
         logits[0, label].backward(retain_graph=True)
         gradients = [matrix.grad for matrix in matrices[-2:] if matrix.grad is not None]
-        stars.append(torch.stack([gradient[0, :, 0, 1:].relu().mean(0) for gradient in gradients]).sum(0))
+        stars.append(
+            torch.stack([gradient[0, :, 0, 1:].relu().mean(0) for gradient in gradients]).sum(0)
+        )
     for hook in hooks:
         hook.remove()
-    affinity = torch.stack([matrix.detach().mean(1)[0, 1:, 1:] for matrix in matrices]).sum(0)  # (n, n)
+    affinity = torch.stack([matrix.detach().mean(1)[0, 1:, 1:] for matrix in matrices]).sum(
+        0
+    )  # (n, n)
     return torch.stack(stars) @ affinity.T
 
 
@@ -95,7 +99,10 @@ WAYS: dict[str, Callable[[Classifier, Tensor, list[int]], Tensor]] = {
     "per class": per_class,
     "tagmask": tagmask,
     "tagmask*": tagmask_star,
-    **{name: partial(compared, name) for name in ("generic", "grad_cam", "cam", "ts_cam", "rollout")},
+    **{
+        name: partial(compared, name)
+        for name in ("generic", "grad_cam", "cam", "ts_cam", "rollout")
+    },
 }
 
 
@@ -145,7 +152,9 @@ def best_seconds(workers: dict[str, Worker], count: int, repeats: int) -> dict[s
     pairs = zip(maps["per class"], maps["tagmask"], strict=True)
     apart = max(abs(slow - fast) for slow, fast in pairs) / max(maps["per class"])
     if apart > 1e-3:
-        raise SystemExit(f"the maps of per class and tagmask differ by {apart:.1e}: nothing to compare.")
+        raise SystemExit(
+            f"the maps of per class and tagmask differ by {apart:.1e}: nothing to compare."
+        )
     return {way: min(spent) for way, spent in seconds.items()}
 
 
@@ -182,14 +191,21 @@ def measure(counts: list[int], repeats: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Measure, print, and write with --json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--classes", type=int, nargs="+", default=[1, 3, 8], help=f"1 to {CLASSES} each")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--classes", type=int, nargs="+", default=[1, 3, 8], help=f"1 to {CLASSES} each"
+    )
     parser.add_argument("--repeats", type=int, default=24)
     parser.add_argument("--json", type=Path, help="write the rows here")
     options = parser.parse_args()
     if options.repeats < 1 or not all(1 <= count <= CLASSES for count in options.classes):
         parser.error(f"--repeats must be at least 1 and --classes 1 to {CLASSES}")
-    print(f"{'classes':>7}  {'way':<10}{'time':>7}{'/tagmask':>10}{'memory':>9}{'ms':>8}{'MB':>7}", flush=True)
+    print(
+        f"{'classes':>7}  {'way':<10}{'time':>7}{'/tagmask':>10}{'memory':>9}{'ms':>8}{'MB':>7}",
+        flush=True,
+    )
     rows = []
     for row in measure(options.classes, options.repeats):
         rows.append(row)

@@ -21,10 +21,35 @@ from pathlib import Path
 
 STAGES = ("train", "seeds", "pseudo", "segment", "predict", "report")
 OLD = [
-    *("--train.no-fixed-views", "--train.freeze", "0", "--train.size", "224", "--train.epochs", "15"),
-    *("--train.batch", "4", "--train.optimizer", "sgd", "--train.lr", "0.01", "--train.head-lr", "1"),
+    *(
+        "--train.no-fixed-views",
+        "--train.freeze",
+        "0",
+        "--train.size",
+        "224",
+        "--train.epochs",
+        "15",
+    ),
+    *(
+        "--train.batch",
+        "4",
+        "--train.optimizer",
+        "sgd",
+        "--train.lr",
+        "0.01",
+        "--train.head-lr",
+        "1",
+    ),
     *("--seeds.method", "generic", "--seeds.affinity-steps", "1", "--pseudo.rule", "cross_entropy"),
-    *("--segment.net", "deeplab", "--segment.backbone", "resnet18", "--segment.freeze-norm", "--segment.size", "321"),
+    *(
+        "--segment.net",
+        "deeplab",
+        "--segment.backbone",
+        "resnet18",
+        "--segment.freeze-norm",
+        "--segment.size",
+        "321",
+    ),
     *("--segment.batch", "10", "--predict.scales", "0.75", "1.0", "1.25", "--predict.flip"),
 ]
 
@@ -48,7 +73,18 @@ def make_photos(folder: Path, count: int) -> list[str]:
 
 def run(data: list[str], out: Path, flags: list[str]) -> dict[str, float]:
     """Seconds of each stage, and of the whole command."""
-    command = [sys.executable, "-m", "tagmask", "run", "--preset", "own-photos", *data, "--out", str(out), *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "tagmask",
+        "run",
+        "--preset",
+        "own-photos",
+        *data,
+        "--out",
+        str(out),
+        *flags,
+    ]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -66,7 +102,9 @@ def run(data: list[str], out: Path, flags: list[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--photos", type=int, default=12)
     parser.add_argument("--images", help="a folder of photos, with --tags")
     parser.add_argument("--tags")
@@ -94,12 +132,19 @@ def main() -> None:
             scaled = old["segment"] * 4000 / options.deeplab_steps
             old["whole command"] += scaled - old["segment"]
             old["segment"] = scaled
-    print(f"\n{'seconds':14} {'head':>9} {'again':>9}" + (f" {'DeepLab':>9} {'ratio':>7}" if old else ""))
+    print(
+        f"\n{'seconds':14} {'head':>9} {'again':>9}"
+        + (f" {'DeepLab':>9} {'ratio':>7}" if old else "")
+    )
     for name in (*STAGES, "whole command"):
-        ratio = f" {old[name]:9.0f} {old[name] / max(1, new.get(name, 0)):6.1f}×" if name in old else ""
+        ratio = (
+            f" {old[name]:9.0f} {old[name] / max(1, new.get(name, 0)):6.1f}×" if name in old else ""
+        )
         print(f"{name:14} {new.get(name, 0):9.0f} {again.get(name, 0):9.0f}{ratio}")
     if options.json:
-        Path(options.json).write_text(json.dumps({"head": new, "again": again, "deeplab": old}, indent=2))
+        Path(options.json).write_text(
+            json.dumps({"head": new, "again": again, "deeplab": old}, indent=2)
+        )
 
 
 if __name__ == "__main__":

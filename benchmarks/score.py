@@ -37,9 +37,16 @@ KINDS = ("float32", "float16", "uint8")  # of the maps; the peers get float32
 
 def upsample(grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """(h, w) to (HEIGHT, WIDTH), bilinear."""
-    rows, columns = (np.linspace(0, size - 1, full) for size, full in zip(grid.shape, (HEIGHT, WIDTH), strict=True))
-    tall = np.stack([np.interp(rows, np.arange(len(line)), line) for line in grid.T], axis=1)  # (HEIGHT, w)
-    return np.stack([np.interp(columns, np.arange(len(line)), line) for line in tall])  # (HEIGHT, WIDTH)
+    rows, columns = (
+        np.linspace(0, size - 1, full)
+        for size, full in zip(grid.shape, (HEIGHT, WIDTH), strict=True)
+    )
+    tall = np.stack(
+        [np.interp(rows, np.arange(len(line)), line) for line in grid.T], axis=1
+    )  # (HEIGHT, w)
+    return np.stack(
+        [np.interp(columns, np.arange(len(line)), line) for line in tall]
+    )  # (HEIGHT, WIDTH)
 
 
 def make_images(total: int) -> Iterator[Sample]:
@@ -51,7 +58,9 @@ def make_images(total: int) -> Iterator[Sample]:
         maps -= maps.min(axis=(1, 2), keepdims=True)
         maps /= maps.max(axis=(1, 2), keepdims=True)
         noisy = maps + upsample(rng.normal(0, 0.1, GRID))  # (k, H, W)
-        target = np.where(noisy.max(axis=0) > 0.3, classes[noisy.argmax(axis=0)] + 1, 0).astype(np.uint8)
+        target = np.where(noisy.max(axis=0) > 0.3, classes[noisy.argmax(axis=0)] + 1, 0).astype(
+            np.uint8
+        )
         target[rng.random(target.shape) < 0.05] = 255
         yield classes, maps.astype(np.float32), target
 
@@ -59,7 +68,11 @@ def make_images(total: int) -> Iterator[Sample]:
 def stored_as(sample: Sample, kind: str) -> Sample:
     """The sample with its maps as they lie on disk."""
     classes, maps, target = sample
-    return classes, np.rint(maps * 255).astype(np.uint8) if kind == "uint8" else maps.astype(kind), target
+    return (
+        classes,
+        np.rint(maps * 255).astype(np.uint8) if kind == "uint8" else maps.astype(kind),
+        target,
+    )
 
 
 def rounded_down_thresholds() -> npt.NDArray[np.float32]:
@@ -92,7 +105,9 @@ def compare_passes(sample: Sample) -> npt.NDArray[np.int64]:
     """(T, K, K) by one argmax and T × (comparison, confusion matrix)."""
     classes, maps, target = sample
     label, value = (np.asarray(classes) + 1)[maps.argmax(axis=0)], maps.max(axis=0)  # (H, W) each
-    return np.stack([count(label * (value > threshold), target) for threshold in rounded_down_thresholds()])
+    return np.stack(
+        [count(label * (value > threshold), target) for threshold in rounded_down_thresholds()]
+    )
 
 
 def check(sample: Sample) -> None:
@@ -144,7 +159,9 @@ def measure(total: int, slow: int, repeats: int) -> list[dict[str, Any]]:
     return [row(name, times, total, slow, drawing, peak[name]) for name, times in spent.items()]
 
 
-def row(name: str, times: list[float], total: int, slow: int, drawing: float, peak: float) -> dict[str, Any]:
+def row(
+    name: str, times: list[float], total: int, slow: int, drawing: float, peak: float
+) -> dict[str, Any]:
     """One line of the table; `drawing` is the time of Sweep.result."""
     once = drawing if name.startswith("one pass") else 0.0
     return {
@@ -159,8 +176,12 @@ def row(name: str, times: list[float], total: int, slow: int, drawing: float, pe
 def show(rows: list[dict[str, Any]], total: int, slow: int) -> dict[str, float]:
     """Print the table; return how much faster each kind of one pass is than each peer."""
     fastest = rows[0]["ms_per_image"]
-    print(f"{HEIGHT}×{WIDTH}, 1–3 tags, {THRESHOLDS} thresholds; ms/image: first {slow} of {total} images")
-    print(f"{'way':<20}{'images':>8}{'ms/image':>10}{f'{total} images':>14}{'peak MB':>10}{'ratio':>9}")
+    print(
+        f"{HEIGHT}×{WIDTH}, 1–3 tags, {THRESHOLDS} thresholds; ms/image: first {slow} of {total} images"
+    )
+    print(
+        f"{'way':<20}{'images':>8}{'ms/image':>10}{f'{total} images':>14}{'peak MB':>10}{'ratio':>9}"
+    )
     for line in rows:
         mark = "" if line["images"] == total else "~"
         print(
@@ -170,13 +191,17 @@ def show(rows: list[dict[str, Any]], total: int, slow: int) -> dict[str, float]:
         )
     ours, peers = rows[: len(KINDS)], rows[len(KINDS) :]
     return {
-        f"{peer['way']} / {mine['way']}": peer["ms_per_image"] / mine["ms_per_image"] for peer in peers for mine in ours
+        f"{peer['way']} / {mine['way']}": peer["ms_per_image"] / mine["ms_per_image"]
+        for peer in peers
+        for mine in ours
     }
 
 
 def main() -> None:
     """Measure, print, and write with --json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=300)
     parser.add_argument("--slow-images", type=int, default=6, help="images that the peers see")
     parser.add_argument("--repeats", type=int, default=3)

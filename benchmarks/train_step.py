@@ -51,7 +51,9 @@ def plain_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tenso
     """Both views in one batch, class loss only."""
     logits = classifier.vit(classifier.normalize(torch.cat([images, images.flip(-1)])))
     first, second = logits.chunk(2)
-    return F.multilabel_soft_margin_loss(first, targets) + F.multilabel_soft_margin_loss(second, targets)
+    return F.multilabel_soft_margin_loss(first, targets) + F.multilabel_soft_margin_loss(
+        second, targets
+    )
 
 
 def kept_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor:
@@ -60,7 +62,11 @@ def kept_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor
     hooks = []
     for block in classifier.blocks:
         block.attn.fused_attn = False
-        hooks.append(block.attn.attn_drop.register_forward_hook(lambda _module, _inputs, out: matrices.append(out)))
+        hooks.append(
+            block.attn.attn_drop.register_forward_hook(
+                lambda _module, _inputs, out: matrices.append(out)
+            )
+        )
     loss = plain_loss(classifier, images, targets)
     for hook in hooks:
         hook.remove()
@@ -84,13 +90,19 @@ def tagmask_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Ten
 
 
 Way = Callable[[Classifier, Tensor, Tensor], Tensor]
-Case = tuple[str, int, int, int]  # backbone, pixels of a side, images per step (each in two views), threads
+Case = tuple[
+    str, int, int, int
+]  # backbone, pixels of a side, images per step (each in two views), threads
 WAYS: dict[str, Way] = {"plain": plain_loss, "kept": kept_loss, "tagmask": tagmask_loss}
 
 
 def peak_megabytes() -> float:
     """The largest resident size of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    return (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024)
+        / 1e6
+    )
 
 
 def work(pipe: Connection, way: str, backbone: str, size: int, batch: int, threads: int) -> None:
@@ -145,7 +157,9 @@ def all_seconds(case: Case, repeats: int) -> dict[str, np.ndarray[Any, np.dtype[
     kept, ours = workers["kept"].loss, workers["tagmask"].loss
     if not math.isclose(kept, ours, rel_tol=1e-4):
         raise SystemExit(f"kept gives the loss {kept}, tagmask {ours}: nothing to compare.")
-    return {way: np.array(worker.seconds[1:]) for way, worker in workers.items()}  # the first is not warm
+    return {
+        way: np.array(worker.seconds[1:]) for way, worker in workers.items()
+    }  # the first is not warm
 
 
 def megabytes(way: str, case: Case) -> float:
@@ -165,7 +179,12 @@ def measure(case: Case, repeats: int) -> list[dict[str, Any]]:
     rows = []
     for way in WAYS:
         low, middle, high = np.quantile(seconds[way] / seconds["plain"], (0.25, 0.5, 0.75)).tolist()
-        row = {"case": ":".join(map(str, case[:3])), "way": way, "time_ratio": middle, "quartiles": (low, high)}
+        row = {
+            "case": ":".join(map(str, case[:3])),
+            "way": way,
+            "time_ratio": middle,
+            "quartiles": (low, high),
+        }
         rows.append(
             row
             | {"memory_ratio": memory[way] / memory["plain"], "megabytes": memory[way]}
@@ -184,7 +203,9 @@ def parse(text: str) -> tuple[str, int, int]:
 
 def main() -> None:
     """Measure, print, and write with --json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=parse, nargs="+", default=[parse(text) for text in DEFAULT])
     parser.add_argument("--repeats", type=int, default=15, help="turns of all ways")
     parser.add_argument("--threads", type=int, default=1)
@@ -199,8 +220,13 @@ def main() -> None:
         for row in measure((*case, options.threads), options.repeats):
             rows.append(row)
             time_ratio, (low, high) = row["time_ratio"], row["quartiles"]
-            ratios = f"{time_ratio:>5.2f}×{f'{low:.2f}–{high:.2f}×':>14}{row['memory_ratio']:>8.2f}×"
-            print(f"{row['case']:<32}{row['way']:<9}{ratios}{row['seconds']:>9.2f}{row['megabytes']:>7.0f}", flush=True)
+            ratios = (
+                f"{time_ratio:>5.2f}×{f'{low:.2f}–{high:.2f}×':>14}{row['memory_ratio']:>8.2f}×"
+            )
+            print(
+                f"{row['case']:<32}{row['way']:<9}{ratios}{row['seconds']:>9.2f}{row['megabytes']:>7.0f}",
+                flush=True,
+            )
     if options.json:
         options.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
 

@@ -37,14 +37,20 @@ Array = npt.NDArray[np.float32]
 def make_input(height: int, width: int, channels: int, count: int) -> tuple[Array, Array]:
     """Features (C, h, w) with a few plain areas and a little noise; maps (K, h, w)."""
     rng = np.random.default_rng(0)
-    area = (np.arange(height)[:, None] * 3 // height) * 3 + np.arange(width) * 3 // width  # (h, w), 0 to 8
-    features = rng.normal(0, 0.3, (channels, 9))[:, area] + rng.normal(0, 0.03, (channels, height, width))
+    area = (np.arange(height)[:, None] * 3 // height) * 3 + np.arange(
+        width
+    ) * 3 // width  # (h, w), 0 to 8
+    features = rng.normal(0, 0.3, (channels, 9))[:, area] + rng.normal(
+        0, 0.03, (channels, height, width)
+    )
     return features.astype(np.float32), rng.random((count, height, width), dtype=np.float32)
 
 
 def sparse_steps(features: Array, maps: Array) -> Array:
     """As the library does it."""
-    return random_walk(maps, transition(features, beta=BETA), 2**SQUARINGS).astype(np.float32, copy=False)
+    return random_walk(maps, transition(features, beta=BETA), 2**SQUARINGS).astype(
+        np.float32, copy=False
+    )
 
 
 def dense_matrix(features: Array) -> Array:
@@ -107,10 +113,15 @@ def measure(features: Array, maps: Array, repeats: int, device: str | None) -> l
         works[f"  by torch, {device}"] = lambda: random_walk(maps, matrix, 2**SQUARINGS, device)
     works["dense squaring"] = lambda: dense_squaring(features, maps)
     best = best_seconds(works, repeats)
-    return [{"way": name, "ms": 1e3 * best[name], "peak_mb": peak_megabytes(work)} for name, work in works.items()]
+    return [
+        {"way": name, "ms": 1e3 * best[name], "peak_mb": peak_megabytes(work)}
+        for name, work in works.items()
+    ]
 
 
-def show(rows: list[dict[str, Any]], grid: tuple[int, int], channels: int, maps: int) -> dict[str, float]:
+def show(
+    rows: list[dict[str, Any]], grid: tuple[int, int], channels: int, maps: int
+) -> dict[str, float]:
     """Print the table; return how much faster and smaller the sparse way is."""
     print(f"{grid[0]}×{grid[1]} grid, {channels} channels, {maps} maps, {2**SQUARINGS} steps")
     print(f"{'way':<18}{'ms':>10}{'peak MB':>10}{'time':>9}{'memory':>9}")
@@ -128,13 +139,17 @@ def show(rows: list[dict[str, Any]], grid: tuple[int, int], channels: int, maps:
 
 def main() -> None:
     """Measure, print, and write with --json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--height", type=int, default=63)
     parser.add_argument("--width", type=int, default=47)
     parser.add_argument("--channels", type=int, default=448)
     parser.add_argument("--maps", type=int, default=4, help="background and three classes")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--device", help="also take the steps by torch on this device, e.g. cpu or cuda")
+    parser.add_argument(
+        "--device", help="also take the steps by torch on this device, e.g. cpu or cuda"
+    )
     parser.add_argument("--json", type=Path, help="write rows and ratios here")
     options = parser.parse_args()
     if min(options.height, options.width, options.channels, options.maps, options.repeats) < 1:

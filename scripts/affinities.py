@@ -36,11 +36,17 @@ def tokens_of(model: Any, picture: Tensor, prefix: int) -> dict[str, Tensor]:
     kept: dict[str, list[Tensor]] = {name: [] for name in ("queries", "keys", "values", "features")}
 
     def keep(_: Any, __: Any, output: Tensor) -> None:
-        for name, part in zip(("queries", "keys", "values"), output[0, prefix:].chunk(3, dim=-1), strict=True):
+        for name, part in zip(
+            ("queries", "keys", "values"), output[0, prefix:].chunk(3, dim=-1), strict=True
+        ):
             kept[name].append(part)
 
     hooks = [block.attn.qkv.register_forward_hook(keep) for block in list(model.blocks)[-2:]]
-    hooks.append(model.vit.norm.register_forward_hook(lambda _, __, out: kept["features"].append(out[0, prefix:])))
+    hooks.append(
+        model.vit.norm.register_forward_hook(
+            lambda _, __, out: kept["features"].append(out[0, prefix:])
+        )
+    )
     with torch.inference_mode():
         model(picture)
     for hook in hooks:
@@ -71,7 +77,9 @@ def jensen_shannon(features: Tensor, weight: Tensor) -> Tensor:
     return (-(entropy - (single[:, None] + single[None]) / 2) / TEMPERATURE).exp()
 
 
-def affinities(model: Any, image: Any, picture: Tensor, attention: Tensor) -> Iterator[tuple[str, Tensor]]:
+def affinities(
+    model: Any, image: Any, picture: Tensor, attention: Tensor
+) -> Iterator[tuple[str, Tensor]]:
     """Every affinity (n, n) by name."""
     tokens = tokens_of(model, picture, model.prefix)
     alone = {"attention": attention}
@@ -86,7 +94,9 @@ def affinities(model: Any, image: Any, picture: Tensor, attention: Tensor) -> It
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("--split", default="val")
@@ -110,8 +120,12 @@ def main() -> None:
             spread |= {f"{name}; {steps}": refine(plain, matrix, steps=steps) for steps in (1, 2)}
         grid = model.grid(*view.images.shape[-2:])
         for name, values in spread.items():
-            shown = F.interpolate(values.unflatten(-1, grid)[None], view.images.shape[-2:], mode="bilinear")
-            shown = F.interpolate(shown[..., : view.inner[0], : view.inner[1]], mask.shape, mode="bilinear")[0]
+            shown = F.interpolate(
+                values.unflatten(-1, grid)[None], view.images.shape[-2:], mode="bilinear"
+            )
+            shown = F.interpolate(
+                shown[..., : view.inner[0], : view.inner[1]], mask.shape, mode="bilinear"
+            )[0]
             codes = (255 * stretch(shown)).round().byte().numpy()
             sweep, rule = tallies.setdefault(
                 (name, i % 2), (Sweep(len(catalog.classes) + 1), choosers()["otsu"])
@@ -122,11 +136,16 @@ def main() -> None:
     lines = []
     for name in dict.fromkeys(name for name, _ in tallies):
         halves = [tallies[name, half] for half in (0, 1)]
-        scores = [100 * np.nanmean(sweep.result().at(rule.result()).class_iou[wanted]) for sweep, rule in halves]
+        scores = [
+            100 * np.nanmean(sweep.result().at(rule.result()).class_iou[wanted])
+            for sweep, rule in halves
+        ]
         lines.append([name, *(f"{score:.1f}" for score in scores)])
     lines.sort(key=lambda line: -float(line[1]))
     with options.to.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([["affinity; steps", "first half", "second half"], *lines])
+        csv.writer(file, lineterminator="\n").writerows(
+            [["affinity; steps", "first half", "second half"], *lines]
+        )
     print("\n".join(f"{name:46} {first:>6} {second:>6}" for name, first, second in lines))
 
 

@@ -25,7 +25,20 @@ COMMANDS = (  # every stage on a few pictures, and pages that need templates
     ("train", "--preset", "scenes", "--count", "24", "--steps", "2", "--batch", "4", *RUN),
     ("seeds", *RUN),
     ("pseudo", "--method", "crf", *RUN),
-    ("segment", "--backbone", "test_resnet", "--size", "65", "--steps", "2", "--batch", "4", "--workers", "0", *RUN),
+    (
+        "segment",
+        "--backbone",
+        "test_resnet",
+        "--size",
+        "65",
+        "--steps",
+        "2",
+        "--batch",
+        "4",
+        "--workers",
+        "0",
+        *RUN,
+    ),
     ("predict", *RUN),
     ("score", *RUN),
     ("report", *RUN),
@@ -40,7 +53,17 @@ assert "<html" in files("tagmask.explore").joinpath("page.html").read_text(encod
 
 def build(folder: Path) -> Path:
     """The wheel."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True)
     return next(folder.glob("*.whl"))
 
@@ -49,10 +72,16 @@ def check_files(wheel: Path) -> str:
     """Compare the files of the wheel with those of the source; a sentence."""
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tagmask/")}
     source = ROOT / "src"
-    here = {file.relative_to(source).as_posix() for file in (source / "tagmask").rglob("*") if file.is_file()}
+    here = {
+        file.relative_to(source).as_posix()
+        for file in (source / "tagmask").rglob("*")
+        if file.is_file()
+    }
     here = {name for name in here if "__pycache__" not in name}
     if inside != here:
-        sys.exit(f"the wheel lacks {sorted(here - inside)} and has {sorted(inside - here)} that the source has not.")
+        sys.exit(
+            f"the wheel lacks {sorted(here - inside)} and has {sorted(inside - here)} that the source has not."
+        )
     data = sum(not name.endswith(".py") for name in here)
     return f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, {len(here)} files, {data} of them templates and data."
 
@@ -72,7 +101,16 @@ def install(wheel: Path, place: Path, extras: list[str], more: list[str]) -> str
     venv.create(place, with_pip=True)
     before = sum(file.lstat().st_size for file in place.rglob("*"))
     report, what = place / "report.json", f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
-    words = ["install", "--quiet", "--report", str(report), "-c", str(ROOT / "constraints.txt"), *more, what]
+    words = [
+        "install",
+        "--quiet",
+        "--report",
+        str(report),
+        "-c",
+        str(ROOT / "constraints.txt"),
+        *more,
+        what,
+    ]
     subprocess.run([place / "bin/pip", *words], check=True)
     packages = {
         entry["metadata"]["name"]: size_of(entry["download_info"]["url"]) / 1e6
@@ -86,7 +124,9 @@ def install(wheel: Path, place: Path, extras: list[str], more: list[str]) -> str
 
 def main() -> None:
     """Check, and print a line for every part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--extras", nargs="+", default=[])
     parser.add_argument("--only-files", action="store_true", help="leave out the installation")
     parser.add_argument("--find-links", help="for pip")
@@ -104,7 +144,9 @@ def main() -> None:
             run = [place / "bin/tagmask", *words]
             subprocess.run(run, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
         subprocess.run([place / "bin/python", "-c", PAGES], cwd=folder, env=environment, check=True)
-    print("installed into an empty environment, every stage runs and every page finds its template.")
+    print(
+        "installed into an empty environment, every stage runs and every page finds its template."
+    )
 
 
 if __name__ == "__main__":

@@ -27,20 +27,27 @@ def _cell(row: dict[str, str], title: str) -> Cell:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tables", nargs="+", metavar="TITLE=CSV")
     parser.add_argument("--to", type=Path, required=True, help="the figure (PNG)")
     given = parser.parse_args()
     titles = [title for name, title in ABLATION_TITLES.items() if name != "none"]
     columns = [Column(title + end, gain=True) for title in titles for end in ("", BLIND)]
-    rows = [Row(title, last_row(Path(file), columns)) for title, _, file in (t.partition("=") for t in given.tables)]
+    rows = [
+        Row(title, last_row(Path(file), columns))
+        for title, _, file in (t.partition("=") for t in given.tables)
+    ]
     table = Table("overview", "Mean gain over the maps", "setting", tuple(columns), tuple(rows))
     save_gains(given.to, table)
     print(to_markdown(table))
     for place, column in enumerate(columns):
         gains = [gain for row in rows for gain in row.cells[place].ours]
         above = sum(gain > 0 for gain in gains)
-        print(f"{column.title}: {above} of {len(gains)} pairs above 0, {min(gains):+.1f} to {max(gains):+.1f}")
+        print(
+            f"{column.title}: {above} of {len(gains)} pairs above 0, {min(gains):+.1f} to {max(gains):+.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -58,13 +58,21 @@ class MaskedPictures(nn.Module):
         del targets
         pictures = self.classifier.normalize(images)
         rows, columns = self.classifier.grid(*images.shape[-2:])
-        coarse = torch.rand(len(images), 1, -(-rows // 2), -(-columns // 2)) < self.hidden  # holes of 2×2 patches
+        coarse = (
+            torch.rand(len(images), 1, -(-rows // 2), -(-columns // 2)) < self.hidden
+        )  # holes of 2×2 patches
         hole = coarse.repeat_interleave(2, -2).repeat_interleave(2, -1)[..., :rows, :columns]
-        pixels = hole.repeat_interleave(self.patch, -2).repeat_interleave(self.patch, -1)  # (B, 1, H, W)
-        tokens = self.classifier.vit.forward_features(pictures * ~pixels)[:, self.classifier.prefix :]  # (B, n, d)
+        pixels = hole.repeat_interleave(self.patch, -2).repeat_interleave(
+            self.patch, -1
+        )  # (B, 1, H, W)
+        tokens = self.classifier.vit.forward_features(pictures * ~pixels)[
+            :, self.classifier.prefix :
+        ]  # (B, n, d)
         guess = self.decoder(tokens).view(len(images), rows, columns, 3, self.patch, self.patch)
         guess = guess.permute(0, 3, 1, 4, 2, 5).reshape(images.shape)
-        return {"loss": F.l1_loss(guess[pixels.expand_as(guess)], pictures[pixels.expand_as(guess)])}
+        return {
+            "loss": F.l1_loss(guess[pixels.expand_as(guess)], pictures[pixels.expand_as(guess)])
+        }
 
 
 class PretrainTask(Task):
@@ -86,7 +94,11 @@ def main() -> None:
     scenes = Scenes(settings.count, settings.scene_seed)
     task = PretrainTask(scenes, settings)
     Loop(task, settings, settings.out, {"steps": settings.steps, "lr": settings.lr}).train(scenes)
-    kept = {name: v for name, v in task.classifier.vit.state_dict().items() if not name.startswith("head")}
+    kept = {
+        name: v
+        for name, v in task.classifier.vit.state_dict().items()
+        if not name.startswith("head")
+    }
     with replacing(settings.out / "tagmask_tiny.safetensors") as partial:
         save_file({name: value.half().contiguous() for name, value in kept.items()}, partial)
 

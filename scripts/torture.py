@@ -75,7 +75,14 @@ SMALL = [
     "--predict.no-flip",
 ]  # a run of seconds
 SCENES = ["run", "--preset", "scenes", "--count", "6", *SMALL]
-CHANGING = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors", ".tagmask.lock"}
+CHANGING = {
+    "config.toml",
+    "report.html",
+    "report.done.json",
+    "log.jsonl",
+    "resume.safetensors",
+    ".tagmask.lock",
+}
 SECONDS = 180  # after which a command hangs
 
 
@@ -93,7 +100,12 @@ class Case:
     words: list[str] = field(default_factory=list)
     printed: str = ""
 
-    def run(self, words: list[str], after: float | None = None, prepare: Callable[[], None] | None = None) -> int:
+    def run(
+        self,
+        words: list[str],
+        after: float | None = None,
+        prepare: Callable[[], None] | None = None,
+    ) -> int:
         """A command in a process of its own; killed ``after`` seconds, if given."""
         self.words = words
         log = self.folder / "printed.txt"
@@ -120,7 +132,9 @@ class Case:
             self.faults.append(f"traceback: {self.printed.strip().splitlines()[-1][:200]}")
         elif code not in (0, 1, 2, 130):
             self.faults.append(f"exit code {code}")
-        elif code and not any(mark in self.printed for mark in ("error:", "rror", "stopped;", "full helptext")):
+        elif code and not any(
+            mark in self.printed for mark in ("error:", "rror", "stopped;", "full helptext")
+        ):
             self.faults.append(f"exit code {code} without a sentence: {self.printed[-300:]!r}")
         return code
 
@@ -156,14 +170,23 @@ def _child(words: list[str], log: Path, prepare: Callable[[], None] | None) -> N
 def products(out: Path) -> dict[str, str]:
     """The files of a run that are the same whenever it is made."""
     files = [file for file in out.rglob("*") if file.is_file() and file.name not in CHANGING]
-    return {file.relative_to(out).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {
+        file.relative_to(out).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
 def snapshot(folder: Path) -> dict[str, Any]:
     """Everything of a folder: kinds, links and contents."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
-        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else path.is_dir()
+        content = (
+            os.readlink(path)
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else path.is_dir()
+        )
         found[str(path.relative_to(folder))] = content
     return found
 
@@ -206,7 +229,12 @@ def saves(case: Case) -> None:
     def save() -> None:
         for turn in range(100_000):
             write_labels(folder, name, np.full(shape, turn % 3, np.uint8))
-            write_tags(folder, {name: TagChange((scenes.classes[turn % 3],))}, scenes.classes, scenes.identity)
+            write_tags(
+                folder,
+                {name: TagChange((scenes.classes[turn % 3],))},
+                scenes.classes,
+                scenes.identity,
+            )
 
     for _ in range(case.random.randint(1, 5)):
         case.run(["explore"], after=case.random.uniform(0, 0.3), prepare=save)
@@ -219,7 +247,18 @@ def saves(case: Case) -> None:
         case.expect(bool((mask == labels).all()), "the pseudo label does not hold the correction")
 
 
-GARBAGE = [b"", b"[]", b"{}", b"null", b"9" * 5000, b"[" * 99_999, b"\xff\xfe", b"\0" * 50, b'{"step": []}', b"x = ["]
+GARBAGE = [
+    b"",
+    b"[]",
+    b"{}",
+    b"null",
+    b"9" * 5000,
+    b"[" * 99_999,
+    b"\xff\xfe",
+    b"\0" * 50,
+    b'{"step": []}',
+    b"x = [",
+]
 
 
 def damage(case: Case) -> None:
@@ -228,14 +267,20 @@ def damage(case: Case) -> None:
     shutil.copytree(case.reference, out)
     file = case.random.choice(sorted(path for path in out.rglob("*") if path.is_file()))
     data = file.read_bytes()
-    how = case.random.choice(["empty", "cut", "flip", "garbage", "delete", "folder", "loop", "pipe"])
+    how = case.random.choice(
+        ["empty", "cut", "flip", "garbage", "delete", "folder", "loop", "pipe"]
+    )
     if how in ("delete", "folder", "loop", "pipe"):
         file.unlink()
     if how == "cut":
         file.write_bytes(data[: case.random.randrange(len(data) + 1)])
     elif how == "flip":
         place = case.random.randrange(max(1, len(data)))
-        file.write_bytes(data[:place] + bytes([data[place] ^ (1 << case.random.randrange(8))]) + data[place + 1 :])
+        file.write_bytes(
+            data[:place]
+            + bytes([data[place] ^ (1 << case.random.randrange(8))])
+            + data[place + 1 :]
+        )
     elif how in ("empty", "garbage"):
         file.write_bytes(b"" if how == "empty" else case.random.choice(GARBAGE))
     elif how == "folder":
@@ -246,23 +291,55 @@ def damage(case: Case) -> None:
         os.mkfifo(file)
     name = file.relative_to(out).as_posix()
     for command in case.random.sample(["score", "report", "seeds", "predict", "export"], 1):
-        words = [command, "--out", str(out), *(["--to", str(case.folder / "c.json")] if command == "export" else [])]
+        words = [
+            command,
+            "--out",
+            str(out),
+            *(["--to", str(case.folder / "c.json")] if command == "export" else []),
+        ]
         case.run(words)
     if case.run([*SCENES, "--out", str(out)]):
         if file.is_dir() and not file.is_symlink():
             file.rmdir()
         else:
             file.unlink(missing_ok=True)
-        case.expect(case.run([*SCENES, "--out", str(out)]) == 0, f"{name} ({how}): deleting it does not help")
+        case.expect(
+            case.run([*SCENES, "--out", str(out)]) == 0,
+            f"{name} ({how}): deleting it does not help",
+        )
     case.run([*SCENES, "--out", str(out)])
     case.expect("nothing to do" in case.printed, f"{name} ({how}): there is always something to do")
-    same = {path: value for path, value in products(case.reference).items() if "done.json" not in path}
-    edited = name.endswith((".png", ".npz", "made_by.json", "background.json")) and how in ("flip", "cut", "garbage")
+    same = {
+        path: value for path, value in products(case.reference).items() if "done.json" not in path
+    }
+    edited = name.endswith((".png", ".npz", "made_by.json", "background.json")) and how in (
+        "flip",
+        "cut",
+        "garbage",
+    )
     made = products(out)
-    case.expect(edited or all(made.get(path) == value for path, value in same.items()), f"{name} ({how}): other files")
+    case.expect(
+        edited or all(made.get(path) == value for path, value in same.items()),
+        f"{name} ({how}): other files",
+    )
 
 
-NAMES = ["a", "b c", "ü", "x#y", "x.partial/a", "done.json/a", "l\nm", "-n", "a.png/b", "~", "%s", "{file}", ".h", "𝕏"]
+NAMES = [
+    "a",
+    "b c",
+    "ü",
+    "x#y",
+    "x.partial/a",
+    "done.json/a",
+    "l\nm",
+    "-n",
+    "a.png/b",
+    "~",
+    "%s",
+    "{file}",
+    ".h",
+    "𝕏",
+]
 TAGS = [
     "cat",
     "dog",
@@ -304,7 +381,9 @@ def photos(case: Case) -> Path:
     kind = case.random.choice(["csv", "json", "jsonl"])
     if kind == "csv":
         cells = [["file", "tags"], *map(list, rows)]
-        text = "\n".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in cells)
+        text = "\n".join(
+            ",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in cells
+        )
     elif kind == "json":
         text = json.dumps({file: tags.split(";") for file, tags in rows})
     else:
@@ -330,9 +409,17 @@ def own_photos(case: Case) -> None:
         case.run(words)
         case.expect("nothing to do" in case.printed, "there is always something to do")
         for kind in case.random.sample(["coco", "voc", "label-studio", "cvat", "overlays"], 2):
-            places = [*(user / name for name in ("photos", "new", table.name, "film.mp4.partial")), case.folder / "to"]
+            places = [
+                *(user / name for name in ("photos", "new", table.name, "film.mp4.partial")),
+                case.folder / "to",
+            ]
             to = case.random.choice(
-                [*places, out / "6_predictions", out / "config.toml", next((user / "photos").iterdir())]
+                [
+                    *places,
+                    out / "6_predictions",
+                    out / "config.toml",
+                    next((user / "photos").iterdir()),
+                ]
             )
             made = to.exists() or to.parent in (user, user / "photos")
             case.run(["export", "--out", str(out), "--format", kind, "--to", str(to)])
@@ -347,7 +434,22 @@ def own_photos(case: Case) -> None:
     case.expect(not changed, f"changed: {changed[:3]}")
 
 
-VALUES = ["nan", "inf", "-1", "0", "1e308", "9" * 5000, "x", "none", "1e-320", "3", "0.5", "1 2", "/dev/null", "\udcff"]
+VALUES = [
+    "nan",
+    "inf",
+    "-1",
+    "0",
+    "1e308",
+    "9" * 5000,
+    "x",
+    "none",
+    "1e-320",
+    "3",
+    "0.5",
+    "1 2",
+    "/dev/null",
+    "\udcff",
+]
 FLAGS = [
     "lr",
     "weight-decay",
@@ -376,11 +478,17 @@ def settings(case: Case) -> None:
     for _ in range(case.random.randint(1, 3)):
         section = case.random.choice(["train", "segment", "pseudo.affinity"])
         flags += [f"--{section}.{case.random.choice(FLAGS)}", *case.random.choice(VALUES).split()]
-    limit = ["--train.steps", "3"] if not any("steps" in flag or "epochs" in flag for flag in flags) else []
+    limit = (
+        ["--train.steps", "3"]
+        if not any("steps" in flag or "epochs" in flag for flag in flags)
+        else []
+    )
     code = case.run([*SCENES, "--out", str(out), *limit, *flags])
     if code:
         case.expect(products(out).keys() >= before.keys(), "a refused run has lost files")
-        case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "the old settings do not work any more")
+        case.expect(
+            case.run([*SCENES, "--out", str(out)]) == 0, "the old settings do not work any more"
+        )
         case.expect(products(out) == before, "other files after refused settings")
 
 
@@ -388,7 +496,9 @@ def surroundings(case: Case) -> None:
     """Little memory, small files, private files, no home, no temporary folder, a clock that jumps, a disk so slow that
     the command is killed while it writes."""
     out = case.folder / "run"
-    kind = case.random.choice(["umask", "memory", "file size", "home", "temporary", "clock", "open files", "slow disk"])
+    kind = case.random.choice(
+        ["umask", "memory", "file size", "home", "temporary", "clock", "open files", "slow disk"]
+    )
     size = case.random.choice([1, 2, 3, 4]) * 1_000_000_000
     small = case.random.choice([1_000, 20_000, 300_000, 900_000])
 
@@ -415,12 +525,18 @@ def surroundings(case: Case) -> None:
 
             os.replace = wait
 
-    case.run([*SCENES, "--out", str(out)], after=case.took if kind == "slow disk" else None, prepare=prepare)
+    case.run(
+        [*SCENES, "--out", str(out)],
+        after=case.took if kind == "slow disk" else None,
+        prepare=prepare,
+    )
     if kind == "clock" and out.exists():
         for file in out.rglob("*"):
             when = case.random.choice([0, 1e9, 4e9])
             os.utime(file, (when, when))
-    case.expect(case.run([*SCENES, "--out", str(out)]) == 0, f"{kind}: it does not go on afterwards")
+    case.expect(
+        case.run([*SCENES, "--out", str(out)]) == 0, f"{kind}: it does not go on afterwards"
+    )
     case.expect(products(out) == products(case.reference), f"{kind}: other files")
 
 
@@ -458,7 +574,12 @@ def try_case(number: int, seed: int, work: Path) -> dict[str, Any]:
     case = Case(number, numbers, folder, *make_reference(work))
     began = time.monotonic()
     KINDS[kind][0](case)
-    result: dict[str, Any] = {"case": number, "kind": kind, "kills": case.kills, "faults": case.faults}
+    result: dict[str, Any] = {
+        "case": number,
+        "kind": kind,
+        "kills": case.kills,
+        "faults": case.faults,
+    }
     result["seconds"] = round(time.monotonic() - began, 1)
     if case.faults:
         result |= {"words": case.words, "printed": case.printed[-2000:]}
@@ -468,17 +589,26 @@ def try_case(number: int, seed: int, work: Path) -> dict[str, Any]:
 def summarise(work: Path, seed: int) -> str:
     rows = [json.loads(line) for line in (work / "cases.jsonl").read_text().splitlines()]
     lines = ["| cases | tried | faults |", "|---|---|---|"]
-    tried, faulty = Counter(row["kind"] for row in rows), Counter(row["kind"] for row in rows if row["faults"])
+    tried, faulty = (
+        Counter(row["kind"] for row in rows),
+        Counter(row["kind"] for row in rows if row["faults"]),
+    )
     lines += [f"| {kind} | {tried[kind]} | {faulty[kind]} |" for kind in KINDS]
     lines.append(f"| together | {len(rows)} | {sum(faulty.values())} |")
     minutes, kills = sum(row["seconds"] for row in rows) / 60, sum(row["kills"] for row in rows)
     lines += ["", f"Seed {seed}, {minutes:.0f} minutes, {kills} kills."]
-    lines += [f"- case {row['case']} ({row['kind']}): {'; '.join(row['faults'])}" for row in rows if row["faults"]]
+    lines += [
+        f"- case {row['case']} ({row['kind']}): {'; '.join(row['faults'])}"
+        for row in rows
+        if row["faults"]
+    ]
     return "\n".join(lines) + "\n"
 
 
 def start() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, default=Path("torture"), help="working folder")

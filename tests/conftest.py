@@ -5,7 +5,9 @@ import shutil
 from pathlib import Path
 
 for library in ("OMP", "OPENBLAS", "MKL"):
-    os.environ[f"{library}_NUM_THREADS"] = "1"  # before torch; processes that tests start inherit it
+    os.environ[f"{library}_NUM_THREADS"] = (
+        "1"  # before torch; processes that tests start inherit it
+    )
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -32,14 +32,24 @@ def tiny_classifier(classes: int = 3, size: int = 32, seed: int = 0, **options: 
 
 def tiny_settings(out: Path, **changes: Any) -> TrainSettings:
     """A training of a few steps on a few scenes."""
-    small = {"count": 24, "size": 32, "batch": 4, "steps": 6, "log_every": 1, "warmup": 2, "val_every": 0.5}
+    small = {
+        "count": 24,
+        "size": 32,
+        "batch": 4,
+        "steps": 6,
+        "log_every": 1,
+        "warmup": 2,
+        "val_every": 0.5,
+    }
     return TrainSettings(out=out, **{**preset_of("scenes", "train"), **small, **changes})
 
 
 def forkserver(_method: str = "") -> Any:
     """Starts processes that have the libraries already; in place of ``get_context``, for pools of processes too."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"])
+    context.set_forkserver_preload(
+        ["tagmask.training.segmenter", "tagmask.stages.pseudo", "tagmask.stages.predict"]
+    )
     return context
 
 
@@ -55,7 +65,9 @@ def silent_command(words: Sequence[str]) -> None:
     main(words)
 
 
-def kill_once(is_time: Callable[[], bool], work: Callable[..., None], *arguments: Any, seconds: float = 120) -> None:
+def kill_once(
+    is_time: Callable[[], bool], work: Callable[..., None], *arguments: Any, seconds: float = 120
+) -> None:
     """Start some work in a process of its own and kill it as soon as ``is_time`` says so."""
     process, end = process_of(work, *arguments), time.monotonic() + seconds
     process.start()

@@ -13,7 +13,10 @@ import torch
 from accelerate.state import AcceleratorState
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import (
+    _DummyBackendModule,
+    _setup_privateuseone_for_python_backend,
+)
 
 aten = torch.ops.aten
 MOVES = {aten.copy_, aten._to_copy, aten.to}
@@ -33,10 +36,14 @@ class Backend(_DummyBackendModule):
 
 
 _setup_privateuseone_for_python_backend("pretend", Backend())
-with mock.patch.object(Backend, "there", True):  # the first backward pass of a process counts its devices
+with mock.patch.object(
+    Backend, "there", True
+):  # the first backward pass of a process counts its devices
     torch.ones(1, requires_grad=True).sum().backward()
 _ALL = torch.library.Library("_", "IMPL")
-_ALL.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")  # autocast may be asked for, but casts nothing
+_ALL.fallback(
+    torch.library.fallthrough_kernel, "AutocastPrivateUse1"
+)  # autocast may be asked for, but casts nothing
 GPU, CPU = torch.device("pretend", 0), torch.device("cpu")
 
 
@@ -49,8 +56,12 @@ class OnGpu(Tensor):
     @staticmethod
     def __new__(cls, hidden: Tensor) -> "OnGpu":
         dense = hidden.layout == torch.strided  # a sparse matrix is shown as a dense one
-        form: Any = {"strides": hidden.stride(), "storage_offset": hidden.storage_offset()} if dense else {}
-        tensor: OnGpu = Tensor._make_wrapper_subclass(cls, hidden.shape, device=GPU, dtype=hidden.dtype, **form)
+        form: Any = (
+            {"strides": hidden.stride(), "storage_offset": hidden.storage_offset()} if dense else {}
+        )
+        tensor: OnGpu = Tensor._make_wrapper_subclass(
+            cls, hidden.shape, device=GPU, dtype=hidden.dtype, **form
+        )
         tensor.hidden = hidden
         return tensor
 
@@ -82,9 +93,16 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     here = any(isinstance(value, OnGpu) for value in values)
     if here and kind not in MOVES:
         among = _leaves(args[0]) if kind in INDEXES else values
-        if any(isinstance(value, Tensor) and not isinstance(value, OnGpu) and value.ndim for value in among):
-            raise RuntimeError(f"{func}: expected all tensors to be on the same device, but found {GPU} and cpu")
-    if kind in MOVES and len(args) > 1 and isinstance(args[1], Tensor):  # x.copy_(y) stays, x.to(y) goes there
+        if any(
+            isinstance(value, Tensor) and not isinstance(value, OnGpu) and value.ndim
+            for value in among
+        ):
+            raise RuntimeError(
+                f"{func}: expected all tensors to be on the same device, but found {GPU} and cpu"
+            )
+    if (
+        kind in MOVES and len(args) > 1 and isinstance(args[1], Tensor)
+    ):  # x.copy_(y) stays, x.to(y) goes there
         here = isinstance(args[kind is aten.to], OnGpu)
     for value in values:
         here = value.type == GPU.type if isinstance(value, torch.device) else here
@@ -92,13 +110,21 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     answer = func(*plain_args, **plain_kwargs)
     if not here:
         return answer
-    known = {id(value.hidden): value for value in values if isinstance(value, OnGpu)}  # changed in place
+    known = {
+        id(value.hidden): value for value in values if isinstance(value, OnGpu)
+    }  # changed in place
     with torch.inference_mode(False):  # a view of an ordinary tensor must be one too
         return _each(lambda value: known[id(value)] if id(value) in known else _hide(value), answer)
 
 
 def _plain(value: Any) -> Any:
-    return value.hidden if isinstance(value, OnGpu) else CPU if isinstance(value, torch.device) else value
+    return (
+        value.hidden
+        if isinstance(value, OnGpu)
+        else CPU
+        if isinstance(value, torch.device)
+        else value
+    )
 
 
 def _hide(value: Any) -> Any:
@@ -116,7 +142,11 @@ def _leaves(value: Any) -> Iterator[Any]:
 def _each(rule: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _each(rule, part) for name, part in value.items()}
-    return type(value)(_each(rule, part) for part in value) if isinstance(value, list | tuple) else rule(value)
+    return (
+        type(value)(_each(rule, part) for part in value)
+        if isinstance(value, list | tuple)
+        else rule(value)
+    )
 
 
 @contextmanager
@@ -125,8 +155,12 @@ def pretend_gpu() -> Iterator[None]:
     AcceleratorState._reset_state(reset_partial_state=True)
     there = mock.patch.object(Backend, "there", True)
     launched = mock.patch.dict("os.environ", ACCELERATE_TORCH_DEVICE=str(GPU))
-    torch.__future__.set_swap_module_params_on_conversion(True)  # optimisers know parameters that are moved
-    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor([…], device=…) is made on the CPU, then moved
+    torch.__future__.set_swap_module_params_on_conversion(
+        True
+    )  # optimisers know parameters that are moved
+    torch._C._set_only_lift_cpu_tensors(
+        True
+    )  # torch.tensor([…], device=…) is made on the CPU, then moved
     try:
         with there, launched, _Everywhere():  # type: ignore[no-untyped-call]
             yield

@@ -31,7 +31,9 @@ def test_help_imports_nothing_heavy() -> None:
     assert "tagmask train" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["train", "demo", "seeds", "score", "segment", "predict", "export", "paper"])
+@pytest.mark.parametrize(
+    "command", ["train", "demo", "seeds", "score", "segment", "predict", "export", "paper"]
+)
 def test_help_of_a_command_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert f"tagmask {command} --" in capsys.readouterr().out
@@ -46,37 +48,82 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         (["fly"], "there is no command 'fly'; choose from demo, run, train"),
-        (["train", "--preset", "paper", "--out", "x"], "there is no preset 'paper'; choose from scenes"),
+        (
+            ["train", "--preset", "paper", "--out", "x"],
+            "there is no preset 'paper'; choose from scenes",
+        ),
         (["train", "--out", "x", "--preset"], "--preset needs a value"),
         (["train", "--config", "no.toml", "--out", "x"], "no.toml does not exist"),
-        (["train", "--out", "x", "--data", "folder"], "--images is missing; --data folder needs it"),
-        (["train", "--out", "x", "--data", "voc", "--root", "nowhere"], "--root nowhere does not exist"),
-        (["train", "--out", "x", "--backbone", "resnet18", "--count", "4"], "use a ViT with a class token"),
-        (["score", "--out", "x", "--preset", "scenes"], "--preset scenes: tagmask score has no presets; leave it out."),
-        (["segment", "--out", "x", "--count", "4"], "x/4_pseudo contains no pseudo labels of these images; make them"),
-        (["segment", "--out", "x", "--backbone", "resnet18", "--size", "3"], "--size 3 must be at least 9"),
+        (
+            ["train", "--out", "x", "--data", "folder"],
+            "--images is missing; --data folder needs it",
+        ),
+        (
+            ["train", "--out", "x", "--data", "voc", "--root", "nowhere"],
+            "--root nowhere does not exist",
+        ),
+        (
+            ["train", "--out", "x", "--backbone", "resnet18", "--count", "4"],
+            "use a ViT with a class token",
+        ),
+        (
+            ["score", "--out", "x", "--preset", "scenes"],
+            "--preset scenes: tagmask score has no presets; leave it out.",
+        ),
+        (
+            ["segment", "--out", "x", "--count", "4"],
+            "x/4_pseudo contains no pseudo labels of these images; make them",
+        ),
+        (
+            ["segment", "--out", "x", "--backbone", "resnet18", "--size", "3"],
+            "--size 3 must be at least 9",
+        ),
         (["predict", "--out", "x"], "x/5_segmenter/config.json does not exist"),
         (["predict", "photo.jpg", "--model", "m"], "m/config.json does not exist"),
-        (["predict", "photo.jpg", "--model", "m", "--scales", "9"], "--scales 9.0 must be above 0 and at most 4"),
-        (["export", "--out", "x"], "--to is missing; name the file or folder to write, or --onnx FILE"),
-        (["export", "--out", "x", "--to", "y.json"], "x/6_predictions holds no mask of these images; make some with"),
+        (
+            ["predict", "photo.jpg", "--model", "m", "--scales", "9"],
+            "--scales 9.0 must be above 0 and at most 4",
+        ),
+        (
+            ["export", "--out", "x"],
+            "--to is missing; name the file or folder to write, or --onnx FILE",
+        ),
+        (
+            ["export", "--out", "x", "--to", "y.json"],
+            "x/6_predictions holds no mask of these images; make some with",
+        ),
         (["export", "--out", "x", "--onnx", "y.onnx"], "x/5_segmenter/config.json does not exist"),
         (["paper"], "name a table or figure first: compare-coco, compare-seeds"),
-        (["paper", "ablaton", "--out", "x"], "no table or figure 'ablaton'; did you mean 'ablation'?"),
+        (
+            ["paper", "ablaton", "--out", "x"],
+            "no table or figure 'ablaton'; did you mean 'ablation'?",
+        ),
         (["paper", "zebra", "--out", "x"], "choose from compare-coco, compare-seeds"),
         (["paper", "ablation", "--preset", "photos", "--out", "x"], "there is no preset 'photos'"),
         (
             ["paper", "ablation", "--out", "x", "--score-split", "val"],
             "--score-split belongs to --data voc; leave it out.",
         ),
-        (["paper", "ablation", "--out", "x", "--random-seeds", "0"], "--random-seeds 0 must be at least 1"),
-        (["paper", "ablation", "--out", "x", "--train.steps", "0"], "train: --steps 0 must be at least 1"),
-        (["paper", "ablation", "--out", "x", "--train.count", "3"], "--train.count has no place in a run"),
+        (
+            ["paper", "ablation", "--out", "x", "--random-seeds", "0"],
+            "--random-seeds 0 must be at least 1",
+        ),
+        (
+            ["paper", "ablation", "--out", "x", "--train.steps", "0"],
+            "train: --steps 0 must be at least 1",
+        ),
+        (
+            ["paper", "ablation", "--out", "x", "--train.count", "3"],
+            "--train.count has no place in a run",
+        ),
         (
             ["paper", "ablation", "--out", "x", "--count", "4", "--only", "zebra"],
             "--only zebra is no class of these images",
         ),
-        (["paper", "ablation", "--preset", "voc", "--out", "x"], "--root is missing; --data voc needs it"),
+        (
+            ["paper", "ablation", "--preset", "voc", "--out", "x"],
+            "--root is missing; --data voc needs it",
+        ),
         (["paper", "ablation", "--config", "no.toml", "--out", "x"], "no.toml does not exist"),
     ],
 )
@@ -93,7 +140,9 @@ def test_mistakes_end_with_a_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_train_from_a_config_with_a_flag_on_top(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_from_a_config_with_a_flag_on_top(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ["--preset", "scenes", "--count", "8", "--size", "32", "--batch", "2", "--steps", "1"]
     assert run("train", *flags, "--out", str(tmp_path / "a")) == 0
     assert "validation mAP" in capsys.readouterr().out
@@ -112,7 +161,9 @@ def test_unwritable_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "permission denied" in capsys.readouterr().err
 
 
-def test_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "log.jsonl"))
 
@@ -139,7 +190,9 @@ def test_help_is_short_and_help_all_is_complete(
     assert run(name, "--help") == 0
     assert len(capsys.readouterr().out.splitlines()) <= 66
     short, everything = shown(capsys, name, "--help"), shown(capsys, name, "--help-all")
-    flags = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)} - {"--affinity"}
+    flags = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(kind)} - {
+        "--affinity"
+    }
     assert flags <= everything
     assert {"--out", "--data"} <= short < everything
     assert run(name, "--help-all") == 0
@@ -176,7 +229,9 @@ def test_defaults_in_the_help_are_those_of_the_preset(capsys: pytest.CaptureFixt
 
 
 def test_settings_that_the_help_hides_can_be_set(tmp_path: Path) -> None:
-    settings = parse(TrainSettings, ["--out", str(tmp_path), "--power", "0.5", "--scene-seed=7"], "train", "")
+    settings = parse(
+        TrainSettings, ["--out", str(tmp_path), "--power", "0.5", "--scene-seed=7"], "train", ""
+    )
     assert (settings.power, settings.scene_seed) == (0.5, 7)
 
 
@@ -185,11 +240,17 @@ def test_settings_that_the_help_hides_can_be_set(tmp_path: Path) -> None:
     [
         (["segment", "--out", "x", "--crop", "33"], "--crop is now --size."),
         (["segment", "--out", "x", "--crop=33"], "--crop is now --size."),
-        (["segment", "--out", "x", "--no-frozen-norm"], "--no-frozen-norm is now --no-freeze-norm."),
+        (
+            ["segment", "--out", "x", "--no-frozen-norm"],
+            "--no-frozen-norm is now --no-freeze-norm.",
+        ),
         (["segment", "--out", "x", "--frozen_norm"], "--frozen-norm is now --freeze-norm."),
         (["train", "--out", "x", "--model", "mct"], "--model is now --kind."),
         (["run", "--out", "x", "--segment.crop", "33"], "--segment.crop is now --segment.size."),
-        (["paper", "ablation", "--out", "x", "--train.model", "mct"], "--train.model is now --train.kind."),
+        (
+            ["paper", "ablation", "--out", "x", "--train.model", "mct"],
+            "--train.model is now --train.kind.",
+        ),
         (["paper", "ablation", "--out", "x", "--seeds", "3"], "--seeds is now --random-seeds."),
     ],
 )
@@ -202,5 +263,7 @@ def test_an_old_flag_is_answered_with_its_new_name(
 
 @pytest.mark.parametrize("stage", ["seeds", "pseudo", "segment", "predict"])
 def test_a_preset_gives_a_stage_its_data(stage: str) -> None:
-    settings: Any = parse(row_of(stage).settings, ["--preset", "voc", "--root", "here", "--out", "nowhere"], stage, "")
+    settings: Any = parse(
+        row_of(stage).settings, ["--preset", "voc", "--root", "here", "--out", "nowhere"], stage, ""
+    )
     assert (settings.data, settings.split, settings.root) == ("voc", "train_aug", Path("here"))

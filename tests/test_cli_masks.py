@@ -19,7 +19,18 @@ from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.test_cli import run
 
 COUNT = 6
-SMALL = ["--backbone", "test_resnet", "--size", "33", "--batch", "2", "--steps", "2", "--workers", "0"]
+SMALL = [
+    "--backbone",
+    "test_resnet",
+    "--size",
+    "33",
+    "--batch",
+    "2",
+    "--steps",
+    "2",
+    "--workers",
+    "0",
+]
 
 
 @pytest.fixture
@@ -30,7 +41,9 @@ def labelled(tmp_path: Path) -> Path:
         mask = scenes.load_mask(i)
         assert mask is not None
         write_mask(tmp_path / f"4_pseudo/{scenes.name(i)}.png", mask)
-    (tmp_path / "config.toml").write_text(f'[train]\ndata = "scenes"\ncount = {COUNT}\nbackbone = "tagmask_tiny"\n')
+    (tmp_path / "config.toml").write_text(
+        f'[train]\ndata = "scenes"\ncount = {COUNT}\nbackbone = "tagmask_tiny"\n'
+    )
     return tmp_path
 
 
@@ -76,12 +89,21 @@ def test_formats(labelled: Path) -> None:
     drawn = np.zeros_like(truth)
     for annotation in coco["annotations"]:
         if annotation["image_id"] == 3:
-            outlines = coco_mask.merge(coco_mask.frPyObjects(annotation["segmentation"], *truth.shape))
+            outlines = coco_mask.merge(
+                coco_mask.frPyObjects(annotation["segmentation"], *truth.shape)
+            )
             drawn[coco_mask.decode(outlines) > 0] = annotation["category_id"]
     assert np.array_equal(drawn, truth)
-    assert json.loads((labelled / "tasks.json").read_text())[0]["data"]["image"] == "http://here/scene_000000.jpg"
-    assert np.array_equal(np.array(Image.open(labelled / "voc/SegmentationClass/scene_000002.png")), truth)
-    assert (labelled / "voc/ImageSets/Segmentation/train.txt").read_text().split()[2] == "scene_000002"
+    assert (
+        json.loads((labelled / "tasks.json").read_text())[0]["data"]["image"]
+        == "http://here/scene_000000.jpg"
+    )
+    assert np.array_equal(
+        np.array(Image.open(labelled / "voc/SegmentationClass/scene_000002.png")), truth
+    )
+    assert (labelled / "voc/ImageSets/Segmentation/train.txt").read_text().split()[
+        2
+    ] == "scene_000002"
     assert np.array(Image.open(labelled / "overlays/scene_000002.png")).shape == (*truth.shape, 3)
     assert (labelled / "cvat.zip").stat().st_size > 0
     assert not leftovers(labelled)
@@ -95,7 +117,10 @@ def test_export_tells_what_is_left_out_and_what_does_not_fit(
     assert run("export", *source, "--to", str(labelled / "coco.json")) == 0
     assert f"1 of {COUNT} images have no mask" in capsys.readouterr().out
     for flags, message in (
-        (["--format", "voc-test", "--to", str(labelled / "r.tgz")], "the VOC server accepts its own 20 classes only"),
+        (
+            ["--format", "voc-test", "--to", str(labelled / "r.tgz")],
+            "the VOC server accepts its own 20 classes only",
+        ),
         (
             ["--format", "overlays", "--to", str(labelled / "4_pseudo")],
             "is read itself (--labels); choose another place",
@@ -109,14 +134,20 @@ def test_export_tells_what_is_left_out_and_what_does_not_fit(
     assert not (labelled / "other.json").exists()
 
 
-def test_photos_are_predicted_and_exported(segmented: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_photos_are_predicted_and_exported(
+    segmented: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     photos = segmented / "photos"
     (photos / "sub").mkdir(parents=True)
     Image.fromarray(Scenes(1, 0).load_image(0)).save(photos / "sub/one.png")
     out = ["--out", str(segmented)]
     assert run("predict", *out, "--photos", str(photos), "--scales", "1", "--no-flip") == 0
-    assert run("export", *out, "--to", str(segmented / "coco.json")) == 0  # the photos stand in config.toml
-    assert json.loads((segmented / "coco.json").read_text())["images"][0]["file_name"] == "sub/one.png"
+    assert (
+        run("export", *out, "--to", str(segmented / "coco.json")) == 0
+    )  # the photos stand in config.toml
+    assert (
+        json.loads((segmented / "coco.json").read_text())["images"][0]["file_name"] == "sub/one.png"
+    )
     (segmented / "6_predictions/made_by.json").unlink()
     capsys.readouterr()
     assert run("export", *out, "--to", str(segmented / "coco.json")) == 1
@@ -138,15 +169,23 @@ def test_one_photo(segmented: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(np.unique(mask).tolist()) <= {0, 2, 4}
     assert np.array(Image.open(segmented / "out.png")).shape[1] > 2 * image.shape[1]
     capsys.readouterr()
-    for tags, message in (("unicorn", "does not know the class 'unicorn'"), ("a,,b", "contains an empty tag")):
+    for tags, message in (
+        ("unicorn", "does not know the class 'unicorn'"),
+        ("a,,b", "contains an empty tag"),
+    ):
         assert run("predict", photo, *flags, "--tags", tags) == 1
         assert message in capsys.readouterr().err
 
 
-def test_pseudo_labels_that_cannot_be_learned_from(labelled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pseudo_labels_that_cannot_be_learned_from(
+    labelled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = ["--out", str(labelled), "--val-fraction", "0"]
     scenes = Scenes(COUNT, 0)
-    for value, message in ((255, "unsure (255) all over; make the pseudo labels"), (99, "holds the label 99, but")):
+    for value, message in (
+        (255, "unsure (255) all over; make the pseudo labels"),
+        (99, "holds the label 99, but"),
+    ):
         for i in range(COUNT):
             shape = scenes.load_image(i).shape[:2]
             write_mask(labelled / f"4_pseudo/{scenes.name(i)}.png", np.full(shape, value, np.uint8))
@@ -197,7 +236,16 @@ def test_ctrl_c_leaves_no_half_file_and_the_rest_is_made_later(
 def test_ctrl_c_while_training(labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tagmask.training.loop import Loop
 
-    command = ["segment", *SMALL, "--save-every", "1", "--val-fraction", "0", "--out", str(labelled)]
+    command = [
+        "segment",
+        *SMALL,
+        "--save-every",
+        "1",
+        "--val-fraction",
+        "0",
+        "--out",
+        str(labelled),
+    ]
     plain = Loop._one_step
 
     def step(self: Loop, number: int, batches: Any) -> dict[str, float]:
@@ -215,7 +263,8 @@ def test_ctrl_c_while_training(labelled: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("number", "message"), [(30, "the disk is read-only; choose another --out"), (28, "the disk is full")]
+    ("number", "message"),
+    [(30, "the disk is read-only; choose another --out"), (28, "the disk is full")],
 )
 @pytest.mark.parametrize("command", ["segment", "predict", "export"])
 def test_disk_that_cannot_be_written(
@@ -254,7 +303,10 @@ def test_data_of_the_newest_stage_before(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     for section, count in (("train", 1), ("seeds", 2), ("segment", 3), ("predict", 4)):
         write_section(config, section, SegmentSettings(out=tmp_path, count=count))
-    counts = {command: data_of_run(out, command)["count"] for command in ("seeds", "score", "segment", "predict")}
+    counts = {
+        command: data_of_run(out, command)["count"]
+        for command in ("seeds", "score", "segment", "predict")
+    }
     assert counts == {"seeds": 2, "score": 2, "segment": 3, "predict": 4}
     assert data_of_run(out, "export")["count"] == 4
     assert data_of_run([*out, "--labels", "4_pseudo"], "export")["count"] == 2
@@ -267,5 +319,8 @@ def test_data_of_the_newest_stage_before(tmp_path: Path) -> None:
 def test_the_network_as_onnx(segmented: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
     assert run("export", "--out", str(segmented), "--onnx", str(segmented / "net.onnx")) == 0
-    assert "images (N, 3, H, W) in [0, 1] in, probabilities (N, 11, H, W) out" in capsys.readouterr().out
+    assert (
+        "images (N, 3, H, W) in [0, 1] in, probabilities (N, 11, H, W) out"
+        in capsys.readouterr().out
+    )
     assert (segmented / "net.onnx").stat().st_size > 10_000

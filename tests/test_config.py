@@ -47,7 +47,13 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     )
     with pytest.raises(TagmaskError) as caught:
         check(settings)
-    for part in ("--images is missing", "--annotations is missing", "--accumulate 2", "--lr 0", "no view 'flip'"):
+    for part in (
+        "--images is missing",
+        "--annotations is missing",
+        "--accumulate 2",
+        "--lr 0",
+        "no view 'flip'",
+    ):
         assert part in str(caught.value)
     for part in ("--ema 1", "--crop-scale 2", "no.pth does not exist"):
         assert part in str(caught.value)
@@ -58,7 +64,9 @@ def test_good_settings_pass(tmp_path: Path) -> None:
 
 
 def test_toml_round_trip_keeps_other_sections(tmp_path: Path) -> None:
-    settings = TrainSettings(out=tmp_path, consistency_blocks=(2, 5), weights=Path("w.pth"), lr=0.5, epochs=3)
+    settings = TrainSettings(
+        out=tmp_path, consistency_blocks=(2, 5), weights=Path("w.pth"), lr=0.5, epochs=3
+    )
     file = tmp_path / "config.toml"
     file.write_text("[seeds]\nlayers = 2\n")
     write_section(file, "train", settings)
@@ -85,7 +93,9 @@ def test_wrong_values_in_a_file(values: dict[str, Any], message: str) -> None:
 
 
 def test_optional_choices_are_read_back(tmp_path: Path) -> None:
-    settings = PseudoSettings(out=tmp_path, maps="plain", affinity_blocks=(0, 1), size=64, background=0.5, beta=2.0)
+    settings = PseudoSettings(
+        out=tmp_path, maps="plain", affinity_blocks=(0, 1), size=64, background=0.5, beta=2.0
+    )
     write_section(tmp_path / "config.toml", "pseudo", settings)
     values = read_values(PseudoSettings, read_toml(tmp_path / "config.toml")["pseudo"], "pseudo")
     assert PseudoSettings(**values) == settings
@@ -102,29 +112,53 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
             SeedSettings(out=Path("x"), affinity_blocks=(3, 1)),
             "--affinity-blocks 3 1 must be at least 0, the smaller",
         ),
-        (PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True), "--unsure compares"),
+        (
+            PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True),
+            "--unsure compares",
+        ),
         (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
-        (TrainSettings(out=Path("x"), lr=1e308), "--lr (too long to show) must be above 0 and at most 1e+09"),
+        (
+            TrainSettings(out=Path("x"), lr=1e308),
+            "--lr (too long to show) must be above 0 and at most 1e+09",
+        ),
         (
             TrainSettings(out=Path("x"), steps=10**5000),
             "--steps (too long to show) must be at least 1 and at most 1e+09",
         ),
-        (TrainSettings(out=Path("x"), size=10**6), "--size 1000000 must be at least 1 and at most 16384"),
-        (PseudoSettings(out=Path("x"), processes=10**4), "--processes 10000 must be at least 1 and at most 256"),
-        (TrainSettings(out=Path("x"), epochs=float("inf")), "--epochs inf must be above 0 and finite"),
-        (TrainSettings(out=Path("x"), seed=10**400), "must be at least 0 and at most 9223372036854775807"),
+        (
+            TrainSettings(out=Path("x"), size=10**6),
+            "--size 1000000 must be at least 1 and at most 16384",
+        ),
+        (
+            PseudoSettings(out=Path("x"), processes=10**4),
+            "--processes 10000 must be at least 1 and at most 256",
+        ),
+        (
+            TrainSettings(out=Path("x"), epochs=float("inf")),
+            "--epochs inf must be above 0 and finite",
+        ),
+        (
+            TrainSettings(out=Path("x"), seed=10**400),
+            "must be at least 0 and at most 9223372036854775807",
+        ),
         (
             TrainSettings(out=Path("x"), images=Path()),
             "--images belongs to --data folder or coco",
         ),
-        (TrainSettings(out=Path("run"), data="folder", images=Path()), "--out run is inside --images ."),
+        (
+            TrainSettings(out=Path("run"), data="folder", images=Path()),
+            "--out run is inside --images .",
+        ),
         (PredictSettings(out=Path("run"), photos=Path()), "--out run is inside --photos ."),
         (
             PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")),
             "--show a.png is read itself (--photo)",
         ),
         (ExportSettings(out=Path("x"), format="label-studio", to=Path("a.xml")), "name a .json"),
-        (PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")), "--mask a is read itself (--photo)"),
+        (
+            PredictPhotoSettings(photo=Path("a"), model=Path("m"), mask=Path("a")),
+            "--mask a is read itself (--photo)",
+        ),
     ],
 )
 def test_settings_that_cannot_be_used(settings: Any, message: str) -> None:
@@ -180,7 +214,9 @@ class Outer:
 
 
 def test_nested_settings_are_a_table_of_their_own(tmp_path: Path) -> None:
-    settings = Outer(out=tmp_path, affinity=AffinitySettings(size=96, scales=(0.5, 2.0), weights=Path("w.pth")))
+    settings = Outer(
+        out=tmp_path, affinity=AffinitySettings(size=96, scales=(0.5, 2.0), weights=Path("w.pth"))
+    )
     write_section(tmp_path / "config.toml", "outer", settings)
     assert "[outer.affinity]" in (tmp_path / "config.toml").read_text()
     whole = read_toml(tmp_path / "config.toml")
@@ -190,13 +226,20 @@ def test_nested_settings_are_a_table_of_their_own(tmp_path: Path) -> None:
 def test_nested_values_lie_on_top_of_the_outer_default() -> None:
     values = read_values(Outer, {"affinity": {"radius": 3}}, "file")
     assert values["affinity"] == AffinitySettings(size=64, radius=3.0)
-    assert read_values(Outer, {"affinity": AffinitySettings()}, "file")["affinity"] == AffinitySettings()
+    assert (
+        read_values(Outer, {"affinity": AffinitySettings()}, "file")["affinity"]
+        == AffinitySettings()
+    )
 
 
 def test_mistakes_of_nested_settings_are_told_with_the_others() -> None:
     with pytest.raises(TagmaskError) as caught:
         read_values(Outer, {"affinity": {"radios": 3, "size": "big"}, "stepps": 1}, "my.toml")
-    for part in ("my.toml: affinity: there is no setting 'radios'; did you mean 'radius'", "size = 'big'", "'stepps'"):
+    for part in (
+        "my.toml: affinity: there is no setting 'radios'; did you mean 'radius'",
+        "size = 'big'",
+        "'stepps'",
+    ):
         assert part in str(caught.value)
     with pytest.raises(TagmaskError, match="affinity = 3 is not of the form AffinitySettings"):
         read_values(Outer, {"affinity": 3}, "my.toml")
@@ -216,13 +259,18 @@ def test_a_default_that_was_unset_stays_unset(tmp_path: Path) -> None:
         ({}, "--to is missing; name the file or folder"),
         ({"to": Path(__file__).parent}, "is a folder; --format coco writes a single file"),
         ({"to": Path(__file__), "format": "voc"}, "is a file; --format voc writes a folder"),
-        ({"to": Path("x"), "format": "cvat", "polygons": True}, "--polygons belongs to --format coco"),
+        (
+            {"to": Path("x"), "format": "cvat", "polygons": True},
+            "--polygons belongs to --format coco",
+        ),
         ({"to": Path("x"), "format": "voc", "pieces": True}, "knows classes only"),
         ({"to": Path("x"), "photos": Path("nowhere")}, "--photos nowhere is not a folder"),
         ({"to": Path("x"), "data": "folder"}, "--images is missing"),
     ],
 )
-def test_export_settings_that_cannot_be_used(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_export_settings_that_cannot_be_used(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(TagmaskError, match=message):
         check(ExportSettings(out=tmp_path, **changes))
     check(ExportSettings(out=tmp_path, onnx=tmp_path / "net.onnx"))
@@ -235,15 +283,39 @@ def test_settings_are_read_without_torch() -> None:
 
 def test_defaults_are_the_paper_s_recipe(tmp_path: Path) -> None:
     paper = TrainSettings(out=tmp_path, **preset_of("voc", "train"))
-    assert (paper.batch, paper.epochs, paper.optimizer, paper.lr, paper.weight_decay) == (4, 15, "sgd", 0.01, 5e-4)
-    assert (paper.power, paper.momentum, paper.alpha, paper.beta, paper.view) == (0.9, 0.9, 100, 100, "hflip")
+    assert (paper.batch, paper.epochs, paper.optimizer, paper.lr, paper.weight_decay) == (
+        4,
+        15,
+        "sgd",
+        0.01,
+        5e-4,
+    )
+    assert (paper.power, paper.momentum, paper.alpha, paper.beta, paper.view) == (
+        0.9,
+        0.9,
+        100,
+        100,
+        "hflip",
+    )
     assert paper.backbone == "vit_base_r50_s16_384"
 
 
 def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
     voc = SegmentSettings(out=tmp_path, **preset_of("voc", "segment"))
-    assert (voc.size, voc.scales, voc.batch, voc.steps, voc.head_lr) == (321, (0.5, 1.5), 10, 20_000, 10)
-    assert (voc.lr, voc.momentum, voc.weight_decay, voc.power, voc.optimizer) == (2e-4, 0.9, 5e-4, 0.9, "sgd")
+    assert (voc.size, voc.scales, voc.batch, voc.steps, voc.head_lr) == (
+        321,
+        (0.5, 1.5),
+        10,
+        20_000,
+        10,
+    )
+    assert (voc.lr, voc.momentum, voc.weight_decay, voc.power, voc.optimizer) == (
+        2e-4,
+        0.9,
+        5e-4,
+        0.9,
+        "sgd",
+    )
     assert SegmentSettings(out=tmp_path).lr == 2.5e-4
     assert PRESETS["coco"]["segment"]["steps"] == 100_000
     assert PredictSettings(out=tmp_path).scales == (0.5, 0.75, 1.0, 1.25, 1.5)
@@ -263,7 +335,12 @@ def test_every_method_can_be_chosen() -> None:
         (Limit(), (-1e9, 0, 10**9), (2e9, 10**5000), "finite"),
         (Limit(least=1), (1, 7), (0, 0.999), "at least 1"),
         (Limit(above=0, most=4), (1e-9, 4), (0, 4.1), "above 0 and at most 4"),
-        (Limit(least=0, below=1, example="0.9"), (0, 0.999), (-0.1, 1), "at least 0 and below 1, e.g. 0.9"),
+        (
+            Limit(least=0, below=1, example="0.9"),
+            (0, 0.999),
+            (-0.1, 1),
+            "at least 0 and below 1, e.g. 0.9",
+        ),
         (Limit(above=0, multiple=8), (8, 64), (0, -8, 12), "a multiple of 8 and above 0"),
     ],
 )
@@ -285,9 +362,13 @@ NUMBERS = [
 @pytest.mark.parametrize(("kind", "name"), NUMBERS)
 def test_no_number_may_be_infinite_or_nan(kind: Any, name: str, value: float) -> None:
     required = {"out": Path("x"), "photo": Path("a"), "model": Path("m")}
-    needed = {key: required[key] for key in required if key in {field.name for field in fields(kind)}}
+    needed = {
+        key: required[key] for key in required if key in {field.name for field in fields(kind)}
+    }
     mistakes = kind(**{**needed, name: value}).mistakes()
-    assert any(mistake.startswith(f"--{name.replace('_', '-')} {value}") for mistake in mistakes), mistakes
+    assert any(mistake.startswith(f"--{name.replace('_', '-')} {value}") for mistake in mistakes), (
+        mistakes
+    )
 
 
 def test_the_first_of_two_numbers_is_the_smaller() -> None:

@@ -56,10 +56,18 @@ def test_json_that_cannot_be_read(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [f"[run]\ncount = {DIGITS}", "x = " + "[" * 5000, "[run]\nout = '\x00'", "\udcff", "x = {a=" * 5000],
+    [
+        f"[run]\ncount = {DIGITS}",
+        "x = " + "[" * 5000,
+        "[run]\nout = '\x00'",
+        "\udcff",
+        "x = {a=" * 5000,
+    ],
     ids=range(5),
 )
-def test_toml_that_cannot_be_read(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_toml_that_cannot_be_read(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "c.toml").write_text(content, errors="surrogateescape")
     with pytest.raises(TagmaskError, match=r"c\.toml"):
         read_toml(tmp_path / "c.toml")
@@ -67,7 +75,9 @@ def test_toml_that_cannot_be_read(content: str, tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err.startswith("error: ")
 
 
-@pytest.mark.parametrize("value", [int("f" * 5000, 16), [int("f" * 5000, 16)], "x", {}, [[[]]], True, ""], ids=range(7))
+@pytest.mark.parametrize(
+    "value", [int("f" * 5000, 16), [int("f" * 5000, 16)], "x", {}, [[[]]], True, ""], ids=range(7)
+)
 def test_values_of_wrong_types(value: Any) -> None:
     for name in ("count", "data"):
         if (name, value) == ("count", int("f" * 5000, 16)):
@@ -76,13 +86,23 @@ def test_values_of_wrong_types(value: Any) -> None:
             read_values(RunTop, {name: value}, "here")
 
 
-@pytest.mark.parametrize("flag", ["--count", "--train.lr", "--train.epochs", "--train.val-every", "--segment.scales"])
+@pytest.mark.parametrize(
+    "flag", ["--count", "--train.lr", "--train.epochs", "--train.val-every", "--segment.scales"]
+)
 @pytest.mark.parametrize("value", [DIGITS, "1e400", "nan", "-1", "0", "x", "1e308"], ids=range(7))
 def test_numbers_on_the_command_line(
-    flag: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    flag: str,
+    value: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tagmask.pipeline.run.open_catalog", lambda _: pytest.fail("it was accepted"))
-    assert run("run", "--preset", "scenes", "--no-estimate", "--out", str(tmp_path / "run"), flag, value) in (1, 2)
+    monkeypatch.setattr(
+        "tagmask.pipeline.run.open_catalog", lambda _: pytest.fail("it was accepted")
+    )
+    assert run(
+        "run", "--preset", "scenes", "--no-estimate", "--out", str(tmp_path / "run"), flag, value
+    ) in (1, 2)
     assert "Traceback" not in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -112,16 +132,36 @@ def test_notes_of_wrong_types(note: Any, tmp_path: Path) -> None:
 
 
 def test_rows_of_a_log_that_are_none(tmp_path: Path) -> None:
-    rows = ["[]", "3", '{"step": "2"}', '{"step": []}', f'{{"step": {DIGITS}}}', '{"step": 1e999}', "[" * 100_000]
-    (tmp_path / "log.jsonl").write_text("\n".join([*rows, '{"step": 3, "loss": "x", "lr": 1, "seconds": null}']))
+    rows = [
+        "[]",
+        "3",
+        '{"step": "2"}',
+        '{"step": []}',
+        f'{{"step": {DIGITS}}}',
+        '{"step": 1e999}',
+        "[" * 100_000,
+    ]
+    (tmp_path / "log.jsonl").write_text(
+        "\n".join([*rows, '{"step": 3, "loss": "x", "lr": 1, "seconds": null}'])
+    )
     assert read_log(tmp_path / "log.jsonl") == [{"step": 3.0, "lr": 1.0}]
 
 
 @pytest.mark.parametrize(
-    "state", [[], 3, {"step": "1", "best": {}, "broken": [], "identity": {}}, {"step": -1, "best": {}, "broken": []}]
+    "state",
+    [
+        [],
+        3,
+        {"step": "1", "best": {}, "broken": [], "identity": {}},
+        {"step": -1, "best": {}, "broken": []},
+    ],
 )
 def test_a_resume_point_of_wrong_types(state: Any, tmp_path: Path) -> None:
-    save_file({"a": torch.zeros(1)}, tmp_path / "resume.safetensors", metadata={"state": json.dumps(state)})
+    save_file(
+        {"a": torch.zeros(1)},
+        tmp_path / "resume.safetensors",
+        metadata={"state": json.dumps(state)},
+    )
     with pytest.raises(TagmaskError, match="cannot be read"):
         read_state(tmp_path)
 
@@ -175,7 +215,9 @@ def test_weights_of_odd_content(content: Any, tmp_path: Path) -> None:
         Classifier("tagmask_tiny", 3, img_size=32, weights=tmp_path / "w.pth")
 
 
-@pytest.mark.parametrize("value", [torch.full((1, 17, 64), torch.nan), torch.zeros(7), torch.zeros(1, 3, 64)])
+@pytest.mark.parametrize(
+    "value", [torch.full((1, 17, 64), torch.nan), torch.zeros(7), torch.zeros(1, 3, 64)]
+)
 def test_weights_of_odd_shapes_and_values(value: torch.Tensor, tmp_path: Path) -> None:
     weights = {**tiny_classifier().vit.state_dict(), "pos_embed": value}
     save_file(weights, tmp_path / "w.safetensors")
@@ -218,21 +260,27 @@ XML = '<?xml version="1.0" encoding="{}"?>'
     ],
     ids=range(4),
 )
-def test_annotations_of_odd_encodings(head: str, encoding: str, is_read: bool, tmp_path: Path) -> None:
+def test_annotations_of_odd_encodings(
+    head: str, encoding: str, is_read: bool, tmp_path: Path
+) -> None:
     for name in ("a", "b"):
         for folder in ("JPEGImages", "Annotations", "ImageSets/Segmentation"):
             (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 6)).save(tmp_path / f"JPEGImages/{name}.jpg")
         text = "<annotation><object><name>cat</name></object></annotation>"
         text = (head if name == "a" else "") + text
-        (tmp_path / f"Annotations/{name}.xml").write_bytes(text.encode(encoding if name == "a" else "utf-8"))
+        (tmp_path / f"Annotations/{name}.xml").write_bytes(
+            text.encode(encoding if name == "a" else "utf-8")
+        )
     (tmp_path / "ImageSets/Segmentation/train.txt").write_text("a\nb\n")
     catalog = read_voc(tmp_path, "train")
     assert [item.name for item in catalog] == (["a", "b"] if is_read else ["b"])
     assert any("a.xml is not valid XML" in note for note in catalog.notes) is not is_read
 
 
-@pytest.mark.parametrize("names", [["done.json/a"], ["a", "a.png/b"], ["x/a", "x/a.npz/b"], ["made_by.json/a/b"]])
+@pytest.mark.parametrize(
+    "names", [["done.json/a"], ["a", "a.png/b"], ["x/a", "x/a.npz/b"], ["made_by.json/a/b"]]
+)
 def test_folders_named_like_files_of_a_run(names: list[str]) -> None:
     with pytest.raises(TagmaskError, match="rename the folder"):
         Catalog(["cat"], names, [[0]] * len(names))
@@ -249,7 +297,11 @@ def test_a_link_to_itself(flag: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "loop").symlink_to("loop")
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     (tmp_path / "tags.csv").write_text("file,tags\na.png,cat\n")
-    words = {"--images": str(tmp_path), "--tags": str(tmp_path / "tags.csv"), "--out": str(tmp_path / "run")}
+    words = {
+        "--images": str(tmp_path),
+        "--tags": str(tmp_path / "tags.csv"),
+        "--out": str(tmp_path / "run"),
+    }
     words[flag] = str(tmp_path / "loop")
     flags = [word for pair in words.items() for word in pair]
     assert run("run", "--data", "folder", "--no-estimate", *flags) == 1
@@ -267,10 +319,16 @@ def test_a_size_that_only_the_annotations_have(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+    ],
 )
 def test_memory_that_runs_out_is_about_a_photo(error: Exception) -> None:
-    wanted = pytest.raises(ImageError, match=r'"a\.jpg" needs more memory than there is; add --tile')
+    wanted = pytest.raises(
+        ImageError, match=r'"a\.jpg" needs more memory than there is; add --tile'
+    )
     with wanted, enough_memory("a.jpg", "add --tile"):
         raise error
     with pytest.raises(RuntimeError, match="other"), enough_memory("a.jpg", ""):
@@ -295,19 +353,26 @@ def test_names_that_lists_and_addresses_cannot_hold(tmp_path: Path) -> None:
     for name in NAMES:
         write_mask(tmp_path / f"{name}.png", np.ones((2, 2), np.uint8))
     catalog, damaged = Catalog(["cat"], NAMES, [[0]] * len(NAMES)), dict[str, str]()
-    assert [item.name for item in from_folder(catalog, tmp_path, damaged, unusable=unlistable_name)] == [
+    assert [
+        item.name for item in from_folder(catalog, tmp_path, damaged, unusable=unlistable_name)
+    ] == [
         "plain",
         "a b",
         "f#g",
     ]
     assert list(damaged) == ["c\nd", "#e"]
     write_label_studio(from_folder(catalog, tmp_path, {}), ["cat"], tmp_path / "t.json")
-    urls = [task["data"]["image"].partition("d=")[2] for task in json.loads((tmp_path / "t.json").read_text())]
+    urls = [
+        task["data"]["image"].partition("d=")[2]
+        for task in json.loads((tmp_path / "t.json").read_text())
+    ]
     assert urls == ["plain.jpg", "a%20b.jpg", "c%0Ad.jpg", "%23e.jpg", "f%23g.jpg"]
 
 
 def command(*words: str, **how: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "tagmask", *words], start_new_session=True, **how)
+    return subprocess.Popen(
+        [sys.executable, "-m", "tagmask", *words], start_new_session=True, **how
+    )
 
 
 def hears_ctrl_c() -> None:
@@ -318,7 +383,9 @@ def hears_ctrl_c() -> None:
 @pytest.mark.parametrize("seconds", [0.06, 0.1, 0.2, 0.4])
 def test_ctrl_c_right_after_the_start(seconds: float, tmp_path: Path) -> None:
     words = ["run", "--preset", "scenes", "--out", str(tmp_path / "run"), "--count", "8"]
-    process = command(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c)
+    process = command(
+        *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c
+    )
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, printed = process.communicate(timeout=60)
@@ -335,7 +402,9 @@ def test_closed_streams(closed: str, tmp_path: Path) -> None:
     result = subprocess.run(f"({words}); echo", shell=True, capture_output=True, timeout=120)
     assert b"Traceback" not in result.stdout + result.stderr
     assert "|" in closed or (tmp_path / "run/1_classifier/model.safetensors").is_file()
-    assert all(b"step" not in file.read_bytes()[:200] for file in tmp_path.rglob("model.safetensors"))
+    assert all(
+        b"step" not in file.read_bytes()[:200] for file in tmp_path.rglob("model.safetensors")
+    )
 
 
 def damage(file: Path, how: Callable[[bytes], bytes]) -> None:
@@ -344,7 +413,9 @@ def damage(file: Path, how: Callable[[bytes], bytes]) -> None:
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 @pytest.mark.parametrize(
-    "how", [lambda _: b"", lambda data: data[: len(data) // 2], lambda _: b"[" * 100_000], ids=range(3)
+    "how",
+    [lambda _: b"", lambda data: data[: len(data) // 2], lambda _: b"[" * 100_000],
+    ids=range(3),
 )
 def test_a_damaged_network(name: str, how: Callable[[bytes], bytes], tmp_path: Path) -> None:
     tiny_classifier().save(tmp_path)

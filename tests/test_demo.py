@@ -14,7 +14,9 @@ from tagmask.demo import DemoSettings, run_demo
 from tests.helpers import kill_once, tiny_settings
 
 
-def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_in_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(demo, "LABELLED", {**demo.LABELLED, "count": 30})
     scenes = PRESETS["scenes"]
     changed = {
@@ -28,13 +30,26 @@ def test_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))
     printed = capsys.readouterr().out
     assert printed.count("validation mAP") == 2
-    for row in ("baseline seeds", "ACR seeds", "pseudo labels  ", "predictions  ", "30 pictures with tags"):
+    for row in (
+        "baseline seeds",
+        "ACR seeds",
+        "pseudo labels  ",
+        "predictions  ",
+        "30 pictures with tags",
+    ):
         assert row in printed
     assert Image.open(tmp_path / "demo/seeds.png").size[0] > 400
-    assert printed.index("demo/pictures.png") < printed.index("validation mAP")  # something to look at meanwhile
+    assert printed.index("demo/pictures.png") < printed.index(
+        "validation mAP"
+    )  # something to look at meanwhile
     assert Image.open(tmp_path / "demo/pictures.png").size[0] > 400
     scores = json.loads((tmp_path / "demo/scores.json").read_text())
-    assert scores["seeds"]["images"] == scores["pseudo"]["images"] == scores["predictions"]["images"] == 30
+    assert (
+        scores["seeds"]["images"]
+        == scores["pseudo"]["images"]
+        == scores["predictions"]["images"]
+        == 30
+    )
     assert "<html" in (tmp_path / "demo/report.html").read_text()
     run_demo(DemoSettings(out=tmp_path / "demo", steps=2))  # typed again, it finds everything done
     assert "is trained already" in capsys.readouterr().out
@@ -50,7 +65,9 @@ def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -
     finally:
         torch.set_num_threads(threads)
     demo._run_quietly({"train": (tiny_settings(tmp_path / "alone", steps=2), None)})
-    beside, alone = (tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone"))
+    beside, alone = (
+        tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone")
+    )
     assert beside.read_bytes() == alone.read_bytes()
 
 

@@ -28,14 +28,18 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.paper.command:run_paper",
     "tagmask.explore.server:explore",
 )
-ELSEWHERE = re.compile(r"does not exist; check the path|is not a folder; check the path")  # the reader's own files
+ELSEWHERE = re.compile(
+    r"does not exist; check the path|is not a folder; check the path"
+)  # the reader's own files
 
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name
+)
 def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page one after the other: a later one may use names of an earlier one."""
     monkeypatch.chdir(tmp_path)
@@ -47,7 +51,9 @@ def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def commands(page: Path) -> list[str]:
     """The tagmask commands of a page; of a shell loop its first turn."""
-    lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    lines = [
+        line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()
+    ]
     matches = [re.search(r"(?:^|-m |[A-Z]=\S+ )(tagmask [^&]*)", line) for line in lines]
     return [match[1].replace("$i", "0") for match in matches if match]
 
@@ -71,7 +77,9 @@ def test_commands_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     mistakes = asked[0].mistakes() if asked and hasattr(asked[0], "mistakes") else []
     from_the_run = words[0] not in ("train", "run") and "--data" not in words
     unexpected = [mistake for mistake in mistakes if not ELSEWHERE.search(mistake)]
-    assert [text for text in unexpected if not (from_the_run and "is missing; --data" in text)] == []
+    assert [
+        text for text in unexpected if not (from_the_run and "is missing; --data" in text)
+    ] == []
 
 
 def test_there_are_commands_and_code() -> None:
@@ -91,9 +99,19 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_overview_of_results_is_that_of_its_files(tmp_path: Path) -> None:
     """The command on the page, its picture elsewhere, prints the table on the page."""
     page = ROOT / "docs/results.md"
-    (line,) = (line for block in blocks(page, "bash") for line in block.splitlines() if "gains_overview" in line)
-    words = [str(tmp_path / "gains.png") if word.endswith(".png") else word for word in shlex.split(line)[1:]]
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, encoding="utf-8")
+    (line,) = (
+        line
+        for block in blocks(page, "bash")
+        for line in block.splitlines()
+        if "gains_overview" in line
+    )
+    words = [
+        str(tmp_path / "gains.png") if word.endswith(".png") else word
+        for word in shlex.split(line)[1:]
+    ]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, check=True, capture_output=True, encoding="utf-8"
+    )
     rows = [row for row in done.stdout.splitlines() if row.startswith("|")]
     assert len(rows) >= 4
     assert "\n".join(rows) in page.read_text(encoding="utf-8")
@@ -110,7 +128,9 @@ def test_pictures_are_small_and_shown() -> None:
             assert image.format == "PNG"
 
 
-def test_your_own_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_your_own_photos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What a newcomer types: the small trial, a look at the masks, the export, masks of other photos."""
     scenes, rows = Scenes(8, seed=5), ["file,tags"]
     for i in range(len(scenes)):
@@ -124,7 +144,11 @@ def test_your_own_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.chdir(tmp_path)
     page = commands(ROOT / "docs/own-photos.md")
     measured = [line for line in page if "--split" in line]  # of photos that not everybody has
-    lines = [line for line in page if line not in measured and ("tagmask run" not in line or "trial" in line)]
+    lines = [
+        line
+        for line in page
+        if line not in measured and ("tagmask run" not in line or "trial" in line)
+    ]
     typed = [line.replace("run/", "trial/").replace("--out run", "--out trial") for line in lines]
     assert len(typed) == 7
     for line in typed:
@@ -137,5 +161,7 @@ def test_your_own_photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert (tmp_path / "trial/6_predictions/day 1/1.png").is_file()
     assert (tmp_path / "pictures/day 1/1.png").is_file()
     assert (tmp_path / "new/6_predictions/new.png").is_file()
-    assert {"masks.json", "tasks.json", "masks.zip", "out.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"masks.json", "tasks.json", "masks.zip", "out.png"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
     assert "check first" in (tmp_path / "trial/report.html").read_text(encoding="utf-8")

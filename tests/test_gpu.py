@@ -54,7 +54,11 @@ STAGES = ("train", "seeds", "pseudo", "segment", "predict")
 BRUSH = '<BrushLabels name="b" toName="i"><Label value="x"/></BrushLabels>'
 LABELS = f'<View><Image name="i" value="$image"/>{BRUSH}</View>'
 FAMILIES = (  # each has a way of its own to tell tokens where they are
-    *("deit_tiny_distilled_patch16_224", "vit_small_patch16_dinov3", "vit_relpos_medium_patch16_cls_224"),
+    *(
+        "deit_tiny_distilled_patch16_224",
+        "vit_small_patch16_dinov3",
+        "vit_relpos_medium_patch16_cls_224",
+    ),
     "beit_base_patch16_224",
 )
 
@@ -110,9 +114,17 @@ def test_the_plan_measures_every_stage(settings_of: Any, tmp_path: Path) -> None
         assert next(example.task.module.parameters()).device == GPU
 
 
-def test_training_on_kept_tokens_and_resuming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_on_kept_tokens_and_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kept tokens are made before the network moves, and read after it has."""
-    options: dict[str, Any] = {"fixed_views": True, "freeze": 2, "head_first": True, "ema": 0.9, "save_every": 1}
+    options: dict[str, Any] = {
+        "fixed_views": True,
+        "freeze": 2,
+        "head_first": True,
+        "ema": 0.9,
+        "save_every": 1,
+    }
     options |= {"steps": 3, "batch": 2, "count": 8, "val_every": 0.25, "accumulate": 2, "clip": 1.0}
     plain, dies_at = Loop._one_step, [2]
 
@@ -135,9 +147,20 @@ def test_training_on_kept_tokens_and_resuming(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("kind", ["acr", "mct"])
 def test_the_losses_of_every_view(kind: Any, tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, kind=kind)
-    classifier = tiny_classifier() if kind == "acr" else MctClassifier("tagmask_tiny", 3, img_size=32)
+    classifier = (
+        tiny_classifier() if kind == "acr" else MctClassifier("tagmask_tiny", 3, img_size=32)
+    )
     images, targets = torch.rand(2, 3, 32, 48), torch.eye(3)[:2]
-    for name in ("vflip", "rotate90", "rotate180", "resize0.5", "hide", "gray", "none", "hflip+resize0.5"):
+    for name in (
+        "vflip",
+        "rotate90",
+        "rotate180",
+        "resize0.5",
+        "hide",
+        "gray",
+        "none",
+        "hflip+resize0.5",
+    ):
         module = TwoViews(classifier, parse_view(name, classifier.patch_size), settings)
         torch.manual_seed(0)
         expected = copy.deepcopy(module)(images, targets)["loss"]
@@ -150,7 +173,9 @@ def test_the_losses_of_every_view(kind: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_maps_by_every_method(method: Any) -> None:
-    model: Classifier = MctClassifier("tagmask_tiny", 3, img_size=32) if method == "mct" else tiny_classifier()
+    model: Classifier = (
+        MctClassifier("tagmask_tiny", 3, img_size=32) if method == "mct" else tiny_classifier()
+    )
     same_maps(model, MapSettings(method=method, size=40))
 
 
@@ -172,11 +197,14 @@ def same_maps(model: Classifier, settings: MapSettings) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"tile": 32, "halo": 32, "flip": False, "scales": (1.0,)}, {"pamr": True, "device": "gpu"}]
+    "options",
+    [{"tile": 32, "halo": 32, "flip": False, "scales": (1.0,)}, {"pamr": True, "device": "gpu"}],
 )
 def test_masks_by_deeplab(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    model = DeepLabV2("test_resnet", num_classes=4, classes=["a", "b", "c"], multi_scale="tile" not in options).eval()
+    model = DeepLabV2(
+        "test_resnet", num_classes=4, classes=["a", "b", "c"], multi_scale="tile" not in options
+    ).eval()
     settings = MaskSettings(**options)
     expected = _chances(model, PHOTO, [0, 1], replace(settings, device=None))
     with pretend_gpu():
@@ -185,7 +213,12 @@ def test_masks_by_deeplab(options: dict[str, Any]) -> None:
 
 
 def test_deeplab_trains(headed: Path, tmp_path: Path) -> None:
-    settings = replace(tiny_run(tmp_path).for_stage("segment"), steps=2, pseudo=headed / "4_pseudo", val_fraction=0.2)
+    settings = replace(
+        tiny_run(tmp_path).for_stage("segment"),
+        steps=2,
+        pseudo=headed / "4_pseudo",
+        val_fraction=0.2,
+    )
     train_segmenter(replace(settings, out=tmp_path / "cpu"))
     with pretend_gpu():
         train_segmenter(replace(settings, out=tmp_path / "gpu"))
@@ -197,7 +230,9 @@ def test_walks(method: Any, headed: Path, tmp_path: Path) -> None:
     """AffinityNet is trained on the GPU and used there; the labels are those of the CPU with the same network."""
     net = AffinitySettings(backbone="test_resnet", size=48, batch=2, steps=1, lr=1e-3, head_lr=1.0)
     shutil.copytree(headed, tmp_path / "run")
-    settings = PseudoSettings(out=tmp_path / "run", count=12, method=method, affinity=net, restart=True, device="gpu")
+    settings = PseudoSettings(
+        out=tmp_path / "run", count=12, method=method, affinity=net, restart=True, device="gpu"
+    )
     with pretend_gpu():
         make_pseudo(settings)
     (tmp_path / "run/4_pseudo").rename(tmp_path / "gpu")
@@ -226,8 +261,12 @@ def test_explorer_and_services(out: Path, tmp_path: Path) -> None:
         files: Any = {"show": tmp_path / "maps.png", "show_affinity": tmp_path / "affinity.png"}
         photo = PhotoSettings(photo=tmp_path / "photos/a.png", model=out / "1_classifier", **files)
         assert "seen by the model" in seed_photo(photo)
-        backend = label_studio.Backend(ServeSettings(out=out, label_studio=True, images=tmp_path / "photos"))
-        answer = backend.answer("/predict", {"label_config": LABELS, "tasks": [{"id": 1, "data": {"image": "a.png"}}]})
+        backend = label_studio.Backend(
+            ServeSettings(out=out, label_studio=True, images=tmp_path / "photos")
+        )
+        answer = backend.answer(
+            "/predict", {"label_config": LABELS, "tasks": [{"id": 1, "data": {"image": "a.png"}}]}
+        )
         assert answer is not None
         assert len(answer["results"]) == 1
 
@@ -245,9 +284,15 @@ def test_costs_in_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert computation._peak_megabytes() == 5
 
 
-def test_processes_of_a_launch_of_tables_choose_their_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_a_launch_of_tables_choose_their_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chosen: list[int] = []
-    for name, value in {"is_available": lambda: True, "device_count": lambda: 2, "set_device": chosen.append}.items():
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "set_device": chosen.append,
+    }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
@@ -255,7 +300,9 @@ def test_processes_of_a_launch_of_tables_choose_their_gpu(tmp_path: Path, monkey
     assert chosen == [1]
 
 
-def test_what_depends_on_whether_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_depends_on_whether_there_is_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(TagmaskError, match="fp16 needs a GPU; use bf16"):
         make_accelerator(tiny_settings(tmp_path, precision="fp16"), tmp_path)
     threads: list[int] = []

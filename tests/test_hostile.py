@@ -27,9 +27,22 @@ from tagmask.models.kinds import load
 from tagmask.pipeline.record import Record, read_log
 from tests.helpers import tiny_classifier
 
-few = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+few = settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 NAMES = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(
-    ["a.png", "b.png", "background", "../a.png", "cat", "done.json", "\n", "\x00", "\ud800", "a.png/b"]
+    [
+        "a.png",
+        "b.png",
+        "background",
+        "../a.png",
+        "cat",
+        "done.json",
+        "\n",
+        "\x00",
+        "\ud800",
+        "a.png/b",
+    ]
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | NAMES | st.just(int("9" * 400)),
@@ -59,7 +72,9 @@ def refuses(work: Any) -> None:
 
 
 @few
-@given(rows=st.lists(st.lists(NAMES, max_size=3), max_size=4), suffix=st.sampled_from([".csv", ".tsv"]))
+@given(
+    rows=st.lists(st.lists(NAMES, max_size=3), max_size=4), suffix=st.sampled_from([".csv", ".tsv"])
+)
 def test_tables(rows: list[list[str]], suffix: str, photos: Path) -> None:
     folder = scratch()
     text = "file,tags\n" + "\n".join(",".join(row) for row in rows)
@@ -80,14 +95,22 @@ def test_json_tables(content: Any, suffix: str, photos: Path) -> None:
 PARTS = {
     "images": {"id": 1, "file_name": "a.png", "height": 6, "width": 8},
     "categories": {"id": 1, "name": "cat"},
-    "annotations": {"image_id": 1, "category_id": 1, "segmentation": [[0, 0, 4, 0, 4, 4]], "iscrowd": 0, "bbox": []},
+    "annotations": {
+        "image_id": 1,
+        "category_id": 1,
+        "segmentation": [[0, 0, 4, 0, 4, 4]],
+        "iscrowd": 0,
+        "bbox": [],
+    },
 }
 CHANGES = st.sampled_from([(key, name) for key, entry in PARTS.items() for name in entry])
 
 
 @few
 @given(
-    changes=st.dictionaries(CHANGES, VALUES | st.dictionaries(st.sampled_from(["size", "counts"]), VALUES), max_size=2)
+    changes=st.dictionaries(
+        CHANGES, VALUES | st.dictionaries(st.sampled_from(["size", "counts"]), VALUES), max_size=2
+    )
 )
 def test_coco(changes: dict[tuple[str, str], Any], photos: Path) -> None:
     folder, content = scratch(), {key: [dict(entry)] for key, entry in PARTS.items()}
@@ -105,11 +128,18 @@ def test_coco(changes: dict[tuple[str, str], Any], photos: Path) -> None:
 
 
 @few
-@given(values=st.dictionaries(st.sampled_from(["lr", "size", "steps", "view", "batch", "images", "augment"]), VALUES))
+@given(
+    values=st.dictionaries(
+        st.sampled_from(["lr", "size", "steps", "view", "batch", "images", "augment"]), VALUES
+    )
+)
 def test_settings_of_any_type(values: dict[str, Any]) -> None:
     def read() -> None:
         arguments = read_values(TrainSettings, values, "here")
-        assert all(mistake.strip() for mistake in TrainSettings(**{"out": Path("x"), **arguments}).mistakes())
+        assert all(
+            mistake.strip()
+            for mistake in TrainSettings(**{"out": Path("x"), **arguments}).mistakes()
+        )
 
     refuses(read)
     refuses(lambda: read_values(RunTop, values, "here"))
@@ -150,7 +180,10 @@ def test_command_lines(words: list[str]) -> None:
 
 
 @few
-@given(content=VALUES | st.dictionaries(st.sampled_from(["made_from", "files", "contents", "step", "loss"]), VALUES))
+@given(
+    content=VALUES
+    | st.dictionaries(st.sampled_from(["made_from", "files", "contents", "step", "loss"]), VALUES)
+)
 def test_notes(content: Any) -> None:
     folder = scratch()
     record = Record(folder, "*.npz")
@@ -171,7 +204,11 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(few, max_examples=15)
-@given(changes=st.dictionaries(st.sampled_from(["kind", "backbone", "img_size", "classes", "fixed_views"]), VALUES))
+@given(
+    changes=st.dictionaries(
+        st.sampled_from(["kind", "backbone", "img_size", "classes", "fixed_views"]), VALUES
+    )
+)
 def test_configs_of_networks(changes: dict[str, Any], network: Path) -> None:
     folder = scratch()
     config = json.loads((network / "config.json").read_text())

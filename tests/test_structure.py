@@ -9,7 +9,9 @@ import pytest
 import tagmask
 
 SOURCE = Path(tagmask.__file__).parent
-MAY_IMPORT: dict[str, set[str]] = {  # room: what it may know besides itself, errors, files and labels
+MAY_IMPORT: dict[
+    str, set[str]
+] = {  # room: what it may know besides itself, errors, files and labels
     "acr": set(),
     "masks": set(),
     "scoring": set(),
@@ -20,20 +22,64 @@ MAY_IMPORT: dict[str, set[str]] = {  # room: what it may know besides itself, er
     "scenes": {"data"},
     "show": {"config", "data", "masks", "pipeline.layout", "scoring"},
     "export": {"data", "masks", "models", "show", "pipeline.layout"},
-    "training": {"acr", "config", "data", "masks", "models", "pipeline.layout", "pipeline.record", "scoring"},
+    "training": {
+        "acr",
+        "config",
+        "data",
+        "masks",
+        "models",
+        "pipeline.layout",
+        "pipeline.record",
+        "scoring",
+    },
     "report": {"config", "data", "pipeline.layout", "pipeline.record", "scoring", "show", "stages"},
     "stages": {
-        *("acr", "config", "data", "export", "masks", "methods", "models", "report", "scoring", "show", "training"),
+        *(
+            "acr",
+            "config",
+            "data",
+            "export",
+            "masks",
+            "methods",
+            "models",
+            "report",
+            "scoring",
+            "show",
+            "training",
+        ),
         *("pipeline.layout", "pipeline.record"),
     },
     "live": {"config", "data", "export", "models", "stages", "pipeline.layout"},
     "pipeline": {"config", "data", "stages", "training"},
     "paper": {
-        *("acr", "config", "data", "masks", "methods", "models", "pipeline", "report", "scoring", "show", "stages"),
+        *(
+            "acr",
+            "config",
+            "data",
+            "masks",
+            "methods",
+            "models",
+            "pipeline",
+            "report",
+            "scoring",
+            "show",
+            "stages",
+        ),
         "training",
     },
     "explore": {
-        *("acr", "config", "data", "masks", "methods", "models", "pipeline", "scoring", "stages", "training"),
+        *(
+            "acr",
+            "config",
+            "data",
+            "masks",
+            "methods",
+            "models",
+            "pipeline",
+            "scoring",
+            "stages",
+            "training",
+        ),
     },
     "cli": {"config", "explore", "live", "paper", "pipeline", "stages", "demo"},
 }
@@ -60,7 +106,9 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def test_every_room_is_checked() -> None:
-    rooms = {folder.name for folder in SOURCE.iterdir() if folder.is_dir() and any(folder.glob("*.py"))}
+    rooms = {
+        folder.name for folder in SOURCE.iterdir() if folder.is_dir() and any(folder.glob("*.py"))
+    }
     assert rooms == MAY_IMPORT.keys()
     assert {file.stem for file in SOURCE.glob("*.py")} == TOP
 
@@ -72,14 +120,21 @@ def test_rooms_import_one_way(room: str) -> None:
     for file in sorted((SOURCE / room).rglob("*.py")):
         for name in (name for name in imported(file) if name in known and name != "tagmask"):
             inside = any(name == other or name.startswith(other + ".") for other in allowed)
-            is_parent = any(other.startswith(name + ".") for other in allowed)  # `from tagmask.pipeline import layout`
+            is_parent = any(
+                other.startswith(name + ".") for other in allowed
+            )  # `from tagmask.pipeline import layout`
             assert inside or is_parent, f"{file.relative_to(SOURCE)} imports {name}"
 
 
 def test_no_module_is_imported_in_a_circle() -> None:
     known = modules()
-    edges = {name: {other for other in imported(file) if other in known} for name, file in known.items()}
-    edges = {name: {other for other in others if not name.startswith(other + ".")} for name, others in edges.items()}
+    edges = {
+        name: {other for other in imported(file) if other in known} for name, file in known.items()
+    }
+    edges = {
+        name: {other for other in others if not name.startswith(other + ".")}
+        for name, others in edges.items()
+    }
     del edges["tagmask"]  # its public names are looked up when they are used
     finished: set[str] = set()
 
@@ -97,7 +152,9 @@ def test_no_module_is_imported_in_a_circle() -> None:
 
 @pytest.mark.parametrize("room", ["acr", "masks", "scoring"])
 def test_the_mathematics_knows_no_files_and_no_torch_where_numpy_will_do(room: str) -> None:
-    names = {name.split(".")[0] for file in (SOURCE / room).rglob("*.py") for name in imported(file)}
+    names = {
+        name.split(".")[0] for file in (SOURCE / room).rglob("*.py") for name in imported(file)
+    }
     assert not names & {"json", "tomllib", "safetensors", "PIL", "tqdm"}
     assert room != "scoring" or "torch" not in names
 

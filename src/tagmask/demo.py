@@ -14,7 +14,10 @@ from tagmask.config import PRESETS, ReportSettings, ScoreSettings
 from tagmask.config.run import RunSettings, run_values
 from tagmask.pipeline import layout
 
-LABELLED: dict[str, Any] = {"count": 400, "scene_seed": 1}  # other pictures than the classifier learns from
+LABELLED: dict[str, Any] = {
+    "count": 400,
+    "scene_seed": 1,
+}  # other pictures than the classifier learns from
 BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
 RULE = "cross_entropy"  # chooses every threshold of the table, without masks
 
@@ -46,11 +49,16 @@ def run_demo(settings: DemoSettings) -> None:
 
     def do(name: str, run: RunSettings, data: dict[str, Any]) -> None:
         catalog = labelled if data else pictures
-        print(stage(name).run(dataclasses.replace(run.for_stage(name), **data), catalog).summary(), flush=True)
+        print(
+            stage(name).run(dataclasses.replace(run.for_stage(name), **data), catalog).summary(),
+            flush=True,
+        )
 
     _show_pictures(out, pictures)
     print(f"pictures and their tags, all that is learnt from: {out / 'pictures.png'}")
-    print("\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)")
+    print(
+        "\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)"
+    )
     maps = dataclasses.replace(baseline.for_stage("seeds"), **LABELLED)
     with _beside({"train": (baseline.for_stage("train"), pictures), "seeds": (maps, labelled)}):
         do("train", training, {})
@@ -59,7 +67,9 @@ def run_demo(settings: DemoSettings) -> None:
     do("train", baseline, {})
     do("seeds", baseline, LABELLED)
     without = score_seeds(ScoreSettings(out=baseline.out, processes=1, **LABELLED), labelled)
-    print("\nFrom the maps to a label for every pixel, along the edges of the pictures.", flush=True)
+    print(
+        "\nFrom the maps to a label for every pixel, along the edges of the pictures.", flush=True
+    )
     do("pseudo", training, LABELLED)
     print("\nA segmentation network learns from these labels, and predicts the masks.", flush=True)
     do("segment", training, LABELLED)
@@ -68,22 +78,34 @@ def run_demo(settings: DemoSettings) -> None:
     stage("report").run(ReportSettings(out=out, **LABELLED), labelled)
     _show_examples(out, labelled)
     print("\n" + table(without, scores) + "\n")
-    for name, file in {"picture": "seeds.png", "report": layout.REPORT, "scores": layout.SCORES}.items():
+    for name, file in {
+        "picture": "seeds.png",
+        "report": layout.REPORT,
+        "scores": layout.SCORES,
+    }.items():
         print(f"{name}: {out / file}")
     print(f"the demo took {time.monotonic() - began:.0f} s.")
 
 
-def demo_run(settings: DemoSettings, out: Path, changes: dict[str, float] | None = None) -> RunSettings:
+def demo_run(
+    settings: DemoSettings, out: Path, changes: dict[str, float] | None = None
+) -> RunSettings:
     """The preset `scenes`; predictions are restricted to the tags of a picture."""
     values = run_values("scenes", None)
     sections: dict[str, dict[str, Any]] = {
         "train": {"steps": settings.steps, "seed": settings.seed, **(changes or {})},
         "seeds": {"processes": 1},  # the other core has the other training
         "pseudo": {"rule": RULE},
-        "segment": {"seed": settings.seed, "steps": 400, "val_every": 5.0},  # shorter than the preset's
+        "segment": {
+            "seed": settings.seed,
+            "steps": 400,
+            "val_every": 5.0,
+        },  # shorter than the preset's
         "predict": {"use_tags": True},
     }
-    values |= {name: dataclasses.replace(values[name], **section) for name, section in sections.items()}
+    values |= {
+        name: dataclasses.replace(values[name], **section) for name, section in sections.items()
+    }
     return RunSettings(**{**values, "out": out})
 
 
@@ -101,7 +123,9 @@ def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
     if threads < 2:
         yield
         return
-    process = multiprocessing.get_context("spawn").Process(target=_run_quietly, args=(stages,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_run_quietly, args=(stages,), daemon=True
+    )
     with deaf_to_ctrl_c():  # this process terminates it
         process.start()
     torch.set_num_threads(threads // 2)
@@ -143,7 +167,11 @@ def table(baseline: Any, run: Any) -> str:
 def _blind(scores: Any, kind: str) -> str:
     """mIoU at the threshold that the rule chose, in per cent; nan if it could not choose one."""
     threshold = scores.chosen[kind].get(RULE)
-    return "nan" if threshold is None else f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
+    return (
+        "nan"
+        if threshold is None
+        else f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
+    )
 
 
 def _show_pictures(out: Path, scenes: Any) -> None:

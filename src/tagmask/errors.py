@@ -20,7 +20,9 @@ def first_of(names: Sequence[str], most: int = 5) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out: Python's and NumPy's error, or torch's, which is known by its words."""
     words = ("allocate memory", "out of memory", "bad allocation", "bad_alloc")
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(w in str(error) for w in words))
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(w in str(error) for w in words)
+    )
 
 
 @contextmanager

@@ -31,7 +31,9 @@ def replacing(path: Path) -> Iterator[Path]:
     If the disk fails, the OSError names ``path``, since a failed write itself names no file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    short = zlib.crc32(os.fsencode(path.name))  # the name may already be as long as the file system allows
+    short = zlib.crc32(
+        os.fsencode(path.name)
+    )  # the name may already be as long as the file system allows
     partial = path.with_name(f"{short:08x}.{os.getpid()}{PARTIAL}")
     try:
         yield partial
@@ -79,7 +81,9 @@ def _system_error(error: Exception) -> int | None:
 
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8", errors="surrogateescape")  # file names may hold any bytes
+        partial.write_text(
+            text, encoding="utf-8", errors="surrogateescape"
+        )  # file names may hold any bytes
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -90,8 +94,13 @@ def read_json(path: Path) -> Any:
     """Parse a JSON file; the error names the file and the place."""
     try:
         return json.loads(read_text(path, errors="surrogateescape"))
-    except (ValueError, RecursionError) as error:  # not JSON, a number of thousands of digits, or nested too deep
-        raise TagmaskError(f"{path} is not valid JSON ({error}); repair it or make it again.") from None
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not JSON, a number of thousands of digits, or nested too deep
+        raise TagmaskError(
+            f"{path} is not valid JSON ({error}); repair it or make it again."
+        ) from None
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
@@ -99,7 +108,9 @@ def read_text(path: Path, errors: str = "strict") -> str:
     if not os.path.lexists(path):
         raise TagmaskError(f"{path} does not exist; check the path.")
     if not is_regular(path):
-        raise TagmaskError(f"{path} cannot be read (a folder, pipe, device or broken link); check the path.")
+        raise TagmaskError(
+            f"{path} cannot be read (a folder, pipe, device or broken link); check the path."
+        )
     if path.stat().st_size > MAX_TEXT:
         raise TagmaskError(f"{path} is larger than {MAX_TEXT / 1e9:g} GB; check the path.")
     try:
@@ -114,17 +125,23 @@ def read_text(path: Path, errors: str = "strict") -> str:
 def parse_xml(text: str, source: Path | str) -> ElementTree.Element:
     """The root of an XML text. Entities of its own are refused: a few lines of them can stand for gigabytes."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise TagmaskError(f"{source} declares a document type or entities, which are not read; remove them.")
+        raise TagmaskError(
+            f"{source} declares a document type or entities, which are not read; remove them."
+        )
     try:
         return ElementTree.fromstring(text)
     except (ElementTree.ParseError, LookupError, ValueError, RecursionError) as error:
-        raise TagmaskError(f"{source} is not valid XML ({error}); repair it or make it again.") from None
+        raise TagmaskError(
+            f"{source} is not valid XML ({error}); repair it or make it again."
+        ) from None
 
 
 def read_object(path: Path, **forms: type | tuple[type, ...]) -> dict[str, Any]:
     """Parse a JSON file that tagmask wrote: an object with these keys, whose values have these types."""
     value = read_json(path)
-    if not isinstance(value, dict) or not all(key in value and is_a(value[key], form) for key, form in forms.items()):
+    if not isinstance(value, dict) or not all(
+        key in value and is_a(value[key], form) for key, form in forms.items()
+    ):
         raise TagmaskError(f"{path} was not written by tagmask; delete it, and its part is redone.")
     return value
 
@@ -154,13 +171,18 @@ def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in names}
-        if any(array.dtype.kind not in "iuf" or not np.isfinite(array).all() for array in arrays.values()):
+        if any(
+            array.dtype.kind not in "iuf" or not np.isfinite(array).all()
+            for array in arrays.values()
+        ):
             raise ValueError("values that are not numbers")
         return arrays
     except FileNotFoundError:
         raise TagmaskError(f"{path} does not exist; make it with `{command}`.") from None
     except Exception as error:  # of zip, zlib, struct, Python's parser and others
-        raise TagmaskError(f"{path} is damaged ({error}); delete it and run `{command}` again.") from None
+        raise TagmaskError(
+            f"{path} is damaged ({error}); delete it and run `{command}` again."
+        ) from None
 
 
 @contextmanager
@@ -197,7 +219,9 @@ def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # others share it still, or a folder that was here before is not empty
+            with suppress(
+                OSError
+            ):  # others share it still, or a folder that was here before is not empty
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink(missing_ok=True)
                 if is_new:

@@ -39,7 +39,9 @@ def lively(model: Classifier, seed: int = 0) -> Classifier:
     return model.double().eval()
 
 
-def by_hooks(model: Classifier, images: Tensor, classes: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def by_hooks(
+    model: Classifier, images: Tensor, classes: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
     """Attention, L × (B, heads, N, N), and its class gradients, L × (B, K, heads, N, N).
 
     One full backward pass per class, parameters requiring gradients, every matrix a tensor of timm's own code.
@@ -62,10 +64,14 @@ def by_hooks(model: Classifier, images: Tensor, classes: Tensor) -> tuple[list[T
         model.zero_grad()
         for matrix in kept:
             matrix.grad = None
-        sum(logits[image, c] for image, c in enumerate(column) if c >= 0).backward(retain_graph=True)
+        sum(logits[image, c] for image, c in enumerate(column) if c >= 0).backward(
+            retain_graph=True
+        )
         per_class.append([torch.zeros_like(m) if m.grad is None else m.grad.clone() for m in kept])
     model.zero_grad()
-    return [matrix.detach() for matrix in kept], [torch.stack(one, dim=1) for one in zip(*per_class, strict=True)]
+    return [matrix.detach() for matrix in kept], [
+        torch.stack(one, dim=1) for one in zip(*per_class, strict=True)
+    ]
 
 
 def distance(actual: Tensor, expected: Tensor) -> float:

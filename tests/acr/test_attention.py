@@ -25,7 +25,9 @@ def test_output_equals_the_fused_function() -> None:
 
 
 @pytest.mark.parametrize("matrices_at_once", [1, 2, 4, 6])
-def test_gradients_by_finite_differences(matrices_at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_by_finite_differences(
+    matrices_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(module._WORKING_ELEMENTS, "cpu", matrices_at_once * 5 * 5)
     assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv), random_qkv())
     assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv)[1], random_qkv())
@@ -35,7 +37,9 @@ def test_additive_mask_is_learned() -> None:
     query, key, value = random_qkv()
     mask = torch.randn(1, 2, 5, 5, dtype=torch.float64, requires_grad=True)
     output, mean = attend(query, key, value, attn_mask=mask)
-    torch.testing.assert_close(output, F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+    torch.testing.assert_close(
+        output, F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    )
     gradient = torch.autograd.grad(mean.square().sum(), mask)[0]
     assert gradient.abs().max() > 0
 
@@ -55,7 +59,9 @@ def test_autocast_does_not_reach_inside() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert (query @ key.mT).dtype == torch.bfloat16
         answers = attend(query, key, value)
-        gradients = torch.autograd.grad(answers[0].sum() + answers[1].square().sum(), (query, key, value))
+        gradients = torch.autograd.grad(
+            answers[0].sum() + answers[1].square().sum(), (query, key, value)
+        )
     torch.testing.assert_close(answers, expected, rtol=0, atol=0)
     again = torch.autograd.grad(expected[0].sum() + expected[1].square().sum(), (query, key, value))
     torch.testing.assert_close(gradients, again, rtol=1e-5, atol=1e-6)

@@ -26,7 +26,10 @@ def test_a_constant_map_has_no_say() -> None:
 @pytest.mark.parametrize("transpose", [False, True])
 def test_many_steps_reach_the_closed_form(transpose: bool) -> None:
     torch.manual_seed(0)
-    maps, affinity = torch.rand(2, 3, 7, dtype=torch.float64), torch.rand(2, 7, 7, dtype=torch.float64)
+    maps, affinity = (
+        torch.rand(2, 3, 7, dtype=torch.float64),
+        torch.rand(2, 7, 7, dtype=torch.float64),
+    )
     pairs = affinity.mT if transpose else affinity
     pairs = pairs / pairs.sum(-1, keepdim=True)
     closed = 0.3 * torch.linalg.solve(torch.eye(7, dtype=torch.float64) - 0.7 * pairs, maps.mT).mT

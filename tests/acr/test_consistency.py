@@ -62,7 +62,9 @@ def test_strength_keeps_its_effect_on_another_grid() -> None:
         0.01 * torch.arange(4.0).view(1, 4).softmax(-1),
         0.01 * torch.arange(4.0).view(1, 4).softmax(-1).repeat_interleave(4, -1) / 4,
     )
-    assert strength(1, 4) * coarse.mean().item() == pytest.approx(strength(1, 16) * fine.mean().item())
+    assert strength(1, 4) * coarse.mean().item() == pytest.approx(
+        strength(1, 16) * fine.mean().item()
+    )
 
 
 def test_bad_input_is_refused() -> None:

@@ -10,7 +10,14 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from tagmask.acr.gradients import ClassRows, class_rows, why_no_shortcut
-from tagmask.acr.localize import affinity, gradient_map, localize, localize_both, pad_classes, refine
+from tagmask.acr.localize import (
+    affinity,
+    gradient_map,
+    localize,
+    localize_both,
+    pad_classes,
+    refine,
+)
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
 from tests.acr.independent import around, by_hooks, distance, lively
@@ -31,9 +38,17 @@ CLASSES = [[0, 3], [2]]
 def backbone(name: str) -> Classifier:
     torch.manual_seed(0)
     if name.endswith("_norm"):
-        options = {"qk_norm": True} if name == "qk_norm" else {"scale_attn_norm": True, "scale_mlp_norm": True}
+        options = (
+            {"qk_norm": True}
+            if name == "qk_norm"
+            else {"scale_attn_norm": True, "scale_mlp_norm": True}
+        )
         return lively(
-            around(timm.create_model("vit_tiny_patch16_224", num_classes=4, dynamic_img_size=True, **options))
+            around(
+                timm.create_model(
+                    "vit_tiny_patch16_224", num_classes=4, dynamic_img_size=True, **options
+                )
+            )
         )
     return lively(Classifier(name, 4))
 
@@ -91,7 +106,11 @@ def test_more_blocks_than_the_shortcut_knows(name: str, layers: int) -> None:
     matrices, gradients = by_hooks(model, images, classes)
     chosen = range(4)  # some before the graph starts, some after
     means = [model.without_extra_tokens(matrices[i].mean(1)) for i in chosen]
-    assert_same(class_rows(model, images, classes, layers, chosen), patch_rows(model, gradients, layers), means)
+    assert_same(
+        class_rows(model, images, classes, layers, chosen),
+        patch_rows(model, gradients, layers),
+        means,
+    )
 
 
 @pytest.mark.parametrize("blocks", [range(0), range(2), range(2, 3), range(3, 4), range(1, 4, 2)])
@@ -104,7 +123,11 @@ def test_affinity_of_chosen_blocks(blocks: range) -> None:
 
 
 def test_a_single_block() -> None:
-    model = lively(around(timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=4, dynamic_img_size=True)))
+    model = lively(
+        around(
+            timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=4, dynamic_img_size=True)
+        )
+    )
     images, classes = batch(model), pad_classes(CLASSES)
     matrices, gradients = by_hooks(model, images, classes)
     actual = class_rows(model, images, classes, 1, range(1))
@@ -137,8 +160,12 @@ def test_product_by_hand() -> None:
     """Patch 0 attends to patch 1, patch 1 to itself, patch 2 half to each of the first two."""
     attends = torch.tensor([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.5, 0.5, 0.0]])
     maps = torch.tensor([[4.0, 2.0, 8.0]])
-    assert refine(maps, attends).tolist() == [[2.0, 2.0, 3.0]]  # A·g: collects from what it attends to
-    assert refine(maps, attends, transpose=True).tolist() == [[4.0, 10.0, 0.0]]  # Aᵀg: from what attends to it
+    assert refine(maps, attends).tolist() == [
+        [2.0, 2.0, 3.0]
+    ]  # A·g: collects from what it attends to
+    assert refine(maps, attends, transpose=True).tolist() == [
+        [4.0, 10.0, 0.0]
+    ]  # Aᵀg: from what attends to it
 
 
 def test_steps_by_hand() -> None:
@@ -147,18 +174,26 @@ def test_steps_by_hand() -> None:
     assert refine(maps, attends).tolist() == [[8.0, 8.0]]
     assert refine(maps, attends, steps=2).tolist() == [[3.0, 2.5]]  # after the first (4, 2)
     assert refine(maps, attends, steps=3).tolist() == [[2.75, 2.625]]
-    lopsided = torch.tensor([[0.0, 1.0], [0.0, 1.0]])  # transposed: nothing attends to patch 0, both to patch 1
-    assert refine(maps, lopsided + 1, True, 2).tolist() == [[4.0, 4.0]]  # columns (1, 1) and (2, 2): (½, ½) each
+    lopsided = torch.tensor(
+        [[0.0, 1.0], [0.0, 1.0]]
+    )  # transposed: nothing attends to patch 0, both to patch 1
+    assert refine(maps, lopsided + 1, True, 2).tolist() == [
+        [4.0, 4.0]
+    ]  # columns (1, 1) and (2, 2): (½, ½) each
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_steps_of_every_map(steps: int) -> None:
     model = backbone("vit_small_patch14_reg4_dinov2")
     images = batch(model)
-    plain, refined = localize_both(model, images, CLASSES, affinity_steps=steps, affinity_blocks=range(2, 9))
+    plain, refined = localize_both(
+        model, images, CLASSES, affinity_steps=steps, affinity_blocks=range(2, 9)
+    )
     matrices, _ = by_hooks(model, images, pad_classes(CLASSES))
     for i in range(2):
-        pairs = torch.stack(matrices[2:9])[:, i, :, model.prefix :, model.prefix :].mean(1).sum(0)  # (n, n)
+        pairs = (
+            torch.stack(matrices[2:9])[:, i, :, model.prefix :, model.prefix :].mean(1).sum(0)
+        )  # (n, n)
         pairs = pairs if steps == 1 else pairs / pairs.sum(1, keepdim=True)
         expected = plain[i].flatten(1) @ torch.linalg.matrix_power(pairs, steps).T
         assert distance(refined[i].flatten(1), expected) < 1e-10
@@ -183,7 +218,9 @@ def test_maps_are_the_formula(transpose: bool) -> None:
     model = backbone("deit_tiny_distilled_patch16_224")
     images = batch(model)
     matrices, gradients = by_hooks(model, images, pad_classes(CLASSES))
-    star = sum(g[..., 0, 2:].clamp(min=0).sum(2) / 3 for g in gradients[-2:]) + torch.zeros(1)  # three heads
+    star = sum(g[..., 0, 2:].clamp(min=0).sum(2) / 3 for g in gradients[-2:]) + torch.zeros(
+        1
+    )  # three heads
     weight = torch.stack(matrices[4:]).sum((0, 2))[:, 2:, 2:] / 3
     refined = torch.einsum("bji,bkj->bki" if transpose else "bij,bkj->bki", weight, star)
     options: dict[str, Any] = {"affinity_blocks": range(4, 12), "transpose": transpose}
@@ -212,13 +249,17 @@ def test_centred_gradients_by_hand(name: str) -> None:
     assert distance(plain[0][1].flatten(), star) < 1e-10
     pairs = torch.stack(attention)[:, 0, :, model.prefix :, model.prefix :].mean(1).sum(0)  # (n, n)
     assert distance(refined[0][1].flatten(), pairs @ star) < 1e-10
-    assert distance(localize(model, images, CLASSES, affinity=False, centre=True)[0], plain[0]) < 1e-10
+    assert (
+        distance(localize(model, images, CLASSES, affinity=False, centre=True)[0], plain[0]) < 1e-10
+    )
 
 
 def test_centred_maps_do_not_change_with_what_all_patches_share() -> None:
     gradients = [torch.randn(2, 4, 6), torch.randn(2, 4, 6)]
     shifted = [gradient + torch.randn(2, 4, 1) for gradient in gradients]
-    torch.testing.assert_close(gradient_map(shifted, centre=True), gradient_map(gradients, centre=True))
+    torch.testing.assert_close(
+        gradient_map(shifted, centre=True), gradient_map(gradients, centre=True)
+    )
     assert distance(gradient_map(shifted), gradient_map(gradients)) > 0.1
 
 
@@ -260,13 +301,19 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
     if place:
         parent, _, name = place.rpartition(".")
         setattr(model.vit.get_submodule(parent), name, Failing())
-    before = [part.training for part in model.modules()], [p.requires_grad for p in model.parameters()]
+    before = (
+        [part.training for part in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+    )
     try:
         class_rows(model, torch.rand(1, 3, 32, 40), pad_classes([[0]]), layers, range(4))
         assert not place
     except RuntimeError as error:
         assert str(error) == "on purpose"  # noqa: PT017
-    assert ([part.training for part in model.modules()], [p.requires_grad for p in model.parameters()]) == before
+    assert (
+        [part.training for part in model.modules()],
+        [p.requires_grad for p in model.parameters()],
+    ) == before
     assert all("forward" not in block.__dict__ for block in model.blocks)
 
 
@@ -275,9 +322,15 @@ def test_the_model_is_as_before(place: str, layers: int) -> None:
     [
         ({"layers": 0}, "layers is 0; tagmask_tiny has 4 blocks, choose 1 to 4"),
         ({"layers": 7}, "layers is 7; tagmask_tiny has 4 blocks, choose 1 to 4"),
-        ({"affinity_blocks": range(7)}, r"blocks range\(0, 7\) do not exist; tagmask_tiny has blocks 0 to 3"),
+        (
+            {"affinity_blocks": range(7)},
+            r"blocks range\(0, 7\) do not exist; tagmask_tiny has blocks 0 to 3",
+        ),
         ({"affinity_blocks": range(-1, 3)}, r"blocks range\(-1, 3\) do not exist"),
-        ({"images": torch.rand(1, 3, 33, 40)}, "33×40 pixels, but tagmask_tiny needs multiples of 8"),
+        (
+            {"images": torch.rand(1, 3, 33, 40)},
+            "33×40 pixels, but tagmask_tiny needs multiples of 8",
+        ),
         ({"affinity_blocks": range(0)}, "affinity_blocks is empty; name at least one block"),
         ({"classes": [[-1]]}, "class -1 does not exist; classes are counted from 0"),
         ({"classes": [[0, 3]]}, "class 3 does not exist; this model knows classes 0 to 2"),

@@ -19,8 +19,15 @@ Array = npt.NDArray[np.float64]
 
 def two_blocks(height: int, width: int, dim: int, heads: int, classes: int) -> Classifier:
     """One pixel is one patch."""
-    size = {"img_size": (height, width), "patch_size": 1, "embed_dim": dim, "dynamic_img_size": True}
-    return around(VisionTransformer(**size, depth=2, num_heads=heads, mlp_ratio=2, num_classes=classes))
+    size = {
+        "img_size": (height, width),
+        "patch_size": 1,
+        "embed_dim": dim,
+        "dynamic_img_size": True,
+    }
+    return around(
+        VisionTransformer(**size, depth=2, num_heads=heads, mlp_ratio=2, num_classes=classes)
+    )
 
 
 def pencil_model() -> Classifier:
@@ -52,13 +59,19 @@ def test_gradients_by_pencil() -> None:
     model = pencil_model()
     image = torch.tensor([[[[2, 0]], [[1, 3]], [[9, 9]]]], dtype=torch.float64)  # blue is not seen
     found = class_rows(model, image, pad_classes([[0, 1]]), 2, range(2))
-    first, second = (gradient[0, :, 0] for gradient in found.gradients)  # (2 classes, 2 patches), one head
+    first, second = (
+        gradient[0, :, 0] for gradient in found.gradients
+    )  # (2 classes, 2 patches), one head
     torch.testing.assert_close(first, torch.tensor([[2, 6], [-2, -6]], dtype=torch.float64))
     torch.testing.assert_close(second, torch.tensor([[4, -8], [-4, 8]], dtype=torch.float64))
-    star = localize(model, image, [[0, 1]], affinity=False)[0]  # class 0: 2 + 4, 6 + 0; class 1: 0, 8
+    star = localize(model, image, [[0, 1]], affinity=False)[
+        0
+    ]  # class 0: 2 + 4, 6 + 0; class 1: 0, 8
     torch.testing.assert_close(star, torch.tensor([[[6, 6]], [[0, 8]]], dtype=torch.float64))
     refined = localize(model, image, [[0, 1]])[0]  # twice a third of the sum
-    torch.testing.assert_close(refined, torch.tensor([[[8, 8]], [[16 / 3, 16 / 3]]], dtype=torch.float64))
+    torch.testing.assert_close(
+        refined, torch.tensor([[[8, 8]], [[16 / 3, 16 / 3]]], dtype=torch.float64)
+    )
 
 
 def norm(tokens: Array, weights: dict[str, Array], name: str) -> Array:
@@ -75,7 +88,9 @@ def gelu(x: Array) -> Array:
     return np.asarray(x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))))
 
 
-def numpy_logits(weights: dict[str, Array], image: Array, heads: int, bump: tuple[int, int, int, float]) -> Array:
+def numpy_logits(
+    weights: dict[str, Array], image: Array, heads: int, bump: tuple[int, int, int, float]
+) -> Array:
     """Logits (C,) of the two-block ViT where ``bump`` (block, head, key, ε) adds ε to one A[0, key]."""
     weights = {**weights, "patch.weight": weights["patch_embed.proj.weight"][:, :, 0, 0]}
     patches = image.reshape(3, -1).T @ weights["patch.weight"].T + weights["patch_embed.proj.bias"]
@@ -83,7 +98,9 @@ def numpy_logits(weights: dict[str, Array], image: Array, heads: int, bump: tupl
     for block in range(2):
         name = f"blocks.{block}"
         qkv = linear(norm(tokens, weights, f"{name}.norm1"), weights, f"{name}.attn.qkv")
-        query, key, value = (np.split(part, heads, axis=1) for part in np.split(qkv, 3, axis=1))  # heads × (N, d)
+        query, key, value = (
+            np.split(part, heads, axis=1) for part in np.split(qkv, 3, axis=1)
+        )  # heads × (N, d)
         mixed = []
         for head in range(heads):
             scores = np.exp(query[head] @ key[head].T / math.sqrt(query[head].shape[1]))

@@ -80,13 +80,19 @@ def test_index_form_equals_kronecker_form(name: str, grid: Grid) -> None:
     restored = view.restore(changed, grid)
     torch.testing.assert_close(restored[1:, 1:], moved, rtol=0, atol=0)
     torch.testing.assert_close(restored[0, 0], changed[0, 0], rtol=0, atol=0)
-    torch.testing.assert_close(restored[0, 1:], changed[0, 1:] @ after.T @ inner @ before, rtol=0, atol=0)
-    torch.testing.assert_close(restored[1:, 0], before.T @ inner.T @ after @ changed[1:, 0], rtol=0, atol=0)
+    torch.testing.assert_close(
+        restored[0, 1:], changed[0, 1:] @ after.T @ inner @ before, rtol=0, atol=0
+    )
+    torch.testing.assert_close(
+        restored[1:, 0], before.T @ inner.T @ after @ changed[1:, 0], rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", list(EIGHT))
-def test_restored_attention_of_the_view_is_the_attention_of_the_image(name: str, grid: Grid) -> None:
+def test_restored_attention_of_the_view_is_the_attention_of_the_image(
+    name: str, grid: Grid
+) -> None:
     torch.manual_seed(0)
     view = parse_view(name, 1)
     image = torch.rand(1, 3, *grid, dtype=torch.float64)  # one pixel per patch
@@ -96,7 +102,9 @@ def test_restored_attention_of_the_view_is_the_attention_of_the_image(name: str,
     def attention(picture: Tensor) -> Tensor:
         return attention_of(torch.cat([class_token, picture[0].flatten(1).T]), query, key)
 
-    torch.testing.assert_close(view.restore(attention(view.apply(image)), grid), attention(image), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        view.restore(attention(view.apply(image)), grid), attention(image), rtol=0, atol=1e-14
+    )
 
 
 def test_rotation_by_hand() -> None:
@@ -123,14 +131,19 @@ def linear_attention(grid: Grid) -> Tensor:
     y = (torch.arange(rows, dtype=torch.float64) + 0.5) / rows
     x = (torch.arange(columns, dtype=torch.float64) + 0.5) / columns
     place = torch.cartesian_prod(y, x)  # (n, 2)
-    queries, keys = 1 + place @ torch.tensor([0.3, -0.2]).double(), 1 + place @ torch.tensor([0.5, 0.7]).double()
+    queries, keys = (
+        1 + place @ torch.tensor([0.3, -0.2]).double(),
+        1 + place @ torch.tensor([0.5, 0.7]).double(),
+    )
     to_class = 0.1 + 0.2 * place[:, 0]
     patches = (1 - to_class)[:, None] * (keys / keys.sum())[None] + 0 * queries[:, None]
     first = torch.cat([torch.tensor([0.25]).double(), 0.75 * keys / keys.sum()])
     return torch.cat([first[None], torch.cat([to_class[:, None], patches], 1)])
 
 
-@pytest.mark.parametrize(("grid", "scale"), [((4, 6), 0.5), ((3, 5), 2.0), ((6, 4), 1.5), ((8, 12), 0.75)])
+@pytest.mark.parametrize(
+    ("grid", "scale"), [((4, 6), 0.5), ((3, 5), 2.0), ((6, 4), 1.5), ((8, 12), 0.75)]
+)
 def test_resize_restores_linear_functions_exactly(grid: Grid, scale: float) -> None:
     view = Resize(scale, patch=1)
     restored = view.restore(linear_attention(view.grid(grid)), grid)
@@ -161,7 +174,9 @@ def test_resize_is_not_a_picture_of_the_flat_matrix() -> None:
     assert (restored[:, 3, 3] >= restored.flatten(1).max(-1).values - 1e-12).all()
 
 
-@pytest.mark.parametrize("view", [HorizontalFlip(), VerticalFlip(), Rotate(90), Rotate(270), Rotate(180)])
+@pytest.mark.parametrize(
+    "view", [HorizontalFlip(), VerticalFlip(), Rotate(90), Rotate(270), Rotate(180)]
+)
 def test_index_undoes_apply(view: Permutation) -> None:
     picture = torch.rand(1, 3, 2, 3)
     changed = view.apply(picture).flatten(2)  # (1, 3, n)
@@ -178,7 +193,9 @@ def test_hide_patches_paints_whole_cells_with_the_mean() -> None:
     torch.manual_seed(0)
     picture = torch.rand(4, 3, 16, 24)
     hidden = HidePatches(0.5, patch=8).apply(picture)
-    changed = (hidden != picture).any(1).view(4, 2, 8, 3, 8).transpose(2, 3).flatten(3)  # (4, 2, 3, 64)
+    changed = (
+        (hidden != picture).any(1).view(4, 2, 8, 3, 8).transpose(2, 3).flatten(3)
+    )  # (4, 2, 3, 64)
     assert set(changed.float().mean(-1).flatten().tolist()) == {0.0, 1.0}
     cell = int(changed[0].all(-1).flatten().float().argmax())
     row, column = divmod(cell, 3)
@@ -206,7 +223,12 @@ def test_resize_makes_images_of_whole_patches() -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("flip", "no view 'flip'"), ("rotate45", "use 90, 180 or 270"), ("resize9", "outside"), ("hidex", "hidex")],
+    [
+        ("flip", "no view 'flip'"),
+        ("rotate45", "use 90, 180 or 270"),
+        ("resize9", "outside"),
+        ("hidex", "hidex"),
+    ],
 )
 def test_unknown_views_are_refused_with_a_sentence(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

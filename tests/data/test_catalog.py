@@ -17,15 +17,27 @@ CLASSES = ("cat", "dog", "sofa")
 
 
 def small() -> Catalog:
-    return Catalog(CLASSES, ["a", "b", "sub/c", "d"], [[0], [2, 1, 1], [], [1]], notes=["one note."])
+    return Catalog(
+        CLASSES, ["a", "b", "sub/c", "d"], [[0], [2, 1, 1], [], [1]], notes=["one note."]
+    )
 
 
 def many(count: int) -> Catalog:
-    return Catalog(CLASSES, [f"image {number}" for number in range(count)], [[number % 3] for number in range(count)])
+    return Catalog(
+        CLASSES,
+        [f"image {number}" for number in range(count)],
+        [[number % 3] for number in range(count)],
+    )
 
 
 def test_items_come_back_as_they_were_given() -> None:
-    catalog = Catalog(CLASSES, ["a", "sub/ü"], [[2, 0], [1]], images=["x/a.jpg", None], masks=[None, Path("m.png")])
+    catalog = Catalog(
+        CLASSES,
+        ["a", "sub/ü"],
+        [[2, 0], [1]],
+        images=["x/a.jpg", None],
+        masks=[None, Path("m.png")],
+    )
     assert catalog.item(0) == Item(0, "a", (0, 2), Path("x/a.jpg"), None)
     assert catalog.item(1) == Item(1, "sub/ü", (1,), None, Path("m.png"))
     assert [item.name for item in catalog] == ["a", "sub/ü"]
@@ -58,7 +70,9 @@ def test_subset_is_a_view_in_the_given_order() -> None:
     assert len(catalog) == 1000
 
 
-@pytest.mark.parametrize(("indices", "text"), [([0, 4], "items 0 to 4"), ([-1], "items -1 to -1"), ([1, 1], "twice")])
+@pytest.mark.parametrize(
+    ("indices", "text"), [([0, 4], "items 0 to 4"), ([-1], "items -1 to -1"), ([1, 1], "twice")]
+)
 def test_subset_refuses(indices: list[int], text: str) -> None:
     with pytest.raises(TagmaskError, match=text):
         small().subset(indices)
@@ -171,7 +185,11 @@ def test_images_and_masks_are_loaded_by_view_position(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "b.png")
     write_mask(tmp_path / "m.png", np.array([[0, 1, 2, 255]] * 2, np.uint8))
     catalog = Catalog(
-        CLASSES, ["a", "b"], [[0], [1]], images=[None, tmp_path / "b.png"], masks=[None, tmp_path / "m.png"]
+        CLASSES,
+        ["a", "b"],
+        [[0], [1]],
+        images=[None, tmp_path / "b.png"],
+        masks=[None, tmp_path / "m.png"],
     )
     image, mask = catalog.subset([1]).load_pair(0)
     assert np.array_equal(image, pixels)
@@ -187,6 +205,8 @@ def test_images_and_masks_are_loaded_by_view_position(tmp_path: Path) -> None:
 def test_a_mask_of_another_size_is_named(tmp_path: Path) -> None:
     Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
     write_mask(tmp_path / "m.png", np.zeros((3, 5), np.uint8))
-    catalog = Catalog(CLASSES, ["a"], [[0]], images=[tmp_path / "a.png"], masks=[tmp_path / "m.png"])
+    catalog = Catalog(
+        CLASSES, ["a"], [[0]], images=[tmp_path / "a.png"], masks=[tmp_path / "m.png"]
+    )
     with pytest.raises(ImageError, match='the mask of "a" is 5×3 pixels but its image is 4×3'):
         catalog.load_pair(0)

@@ -23,7 +23,11 @@ from tagmask.errors import ImageError, TagmaskError
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "coco"
 Mask = npt.NDArray[np.uint8]
-CATEGORIES = [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}, {"id": 18, "name": "dog"}]
+CATEGORIES = [
+    {"id": 90, "name": "toothbrush"},
+    {"id": 1, "name": "person"},
+    {"id": 18, "name": "dog"},
+]
 
 
 def box(left: int, top: int, right: int, bottom: int) -> list[float]:
@@ -31,17 +35,34 @@ def box(left: int, top: int, right: int, bottom: int) -> list[float]:
 
 
 def thing(image: int, category: int, segmentation: Any, **more: Any) -> dict[str, Any]:
-    return {"image_id": image, "category_id": category, "segmentation": segmentation, "iscrowd": 0, **more}
+    return {
+        "image_id": image,
+        "category_id": category,
+        "segmentation": segmentation,
+        "iscrowd": 0,
+        **more,
+    }
 
 
-def coco(root: Path, objects: list[dict[str, Any]], files: tuple[str, ...] = ("a.jpg", "b.jpg"), **parts: Any) -> Path:
+def coco(
+    root: Path,
+    objects: list[dict[str, Any]],
+    files: tuple[str, ...] = ("a.jpg", "b.jpg"),
+    **parts: Any,
+) -> Path:
     """A COCO data set of 8×6 images with the ids 11, 12, …"""
     images = []
     for number, file in enumerate(files, 11):
         (root / "images" / file).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 6)).save(root / "images" / file)
         images.append({"id": number, "file_name": file, "height": 6, "width": 8})
-    value = {"info": {"year": 2014}, "images": images, "annotations": objects, "categories": CATEGORIES, **parts}
+    value = {
+        "info": {"year": 2014},
+        "images": images,
+        "annotations": objects,
+        "categories": CATEGORIES,
+        **parts,
+    }
     (root / "instances.json").write_text(json.dumps(value))
     return root / "instances.json"
 
@@ -73,7 +94,11 @@ def runs(mask: Mask) -> list[int]:
 
 
 def test_gaps_in_the_ids_vanish_in_the_order_of_the_ids(tmp_path: Path) -> None:
-    objects = [thing(12, 90, [box(0, 0, 2, 2)]), thing(11, 18, [box(0, 0, 2, 2)]), thing(12, 1, [box(3, 3, 5, 5)])]
+    objects = [
+        thing(12, 90, [box(0, 0, 2, 2)]),
+        thing(11, 18, [box(0, 0, 2, 2)]),
+        thing(12, 1, [box(3, 3, 5, 5)]),
+    ]
     objects.append(thing(12, 90, [box(5, 0, 6, 2)]))
     catalog = read_coco(tmp_path / "images", coco(tmp_path, objects))
     assert catalog.classes == ("person", "dog", "toothbrush")
@@ -84,10 +109,16 @@ def test_gaps_in_the_ids_vanish_in_the_order_of_the_ids(tmp_path: Path) -> None:
     assert np.array_equal(mask, filled((0, 0, 2, 2, 3), (3, 3, 5, 5, 1), (5, 0, 6, 2, 3)))
 
 
-def test_images_without_label_are_dropped_and_counted_and_missing_ones_listed(tmp_path: Path) -> None:
+def test_images_without_label_are_dropped_and_counted_and_missing_ones_listed(
+    tmp_path: Path,
+) -> None:
     crowd = {"size": [6, 8], "counts": [0, 48]}
     files = ("train/a.jpg", "bare.jpg", "crowd.jpg", "gone.jpg")
-    objects = [thing(11, 1, [box(0, 0, 2, 2)]), thing(13, 1, crowd, iscrowd=1), thing(14, 1, [box(0, 0, 2, 2)])]
+    objects = [
+        thing(11, 1, [box(0, 0, 2, 2)]),
+        thing(13, 1, crowd, iscrowd=1),
+        thing(14, 1, [box(0, 0, 2, 2)]),
+    ]
     objects.append(thing(99, 1, [box(0, 0, 2, 2)]))
     source = coco(tmp_path, objects, files)
     (tmp_path / "images" / "gone.jpg").unlink()
@@ -117,7 +148,11 @@ def test_run_lengths_plain_and_compressed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_the_smaller_object_lies_on_top_whatever_the_order(tmp_path: Path, turn: int) -> None:
-    objects = [thing(11, 1, [box(0, 0, 6, 6)]), thing(11, 18, [box(2, 2, 5, 5)]), thing(11, 90, [box(3, 3, 4, 4)])]
+    objects = [
+        thing(11, 1, [box(0, 0, 6, 6)]),
+        thing(11, 18, [box(2, 2, 5, 5)]),
+        thing(11, 90, [box(3, 3, 4, 4)]),
+    ]
     mask = drawn(tmp_path, objects[::turn])
     assert np.array_equal(mask, filled((0, 0, 6, 6, 1), (2, 2, 5, 5, 2), (3, 3, 4, 4, 3)))
 
@@ -179,21 +214,43 @@ def test_outlines_that_cannot_be_drawn_name_their_image(tmp_path: Path, segmenta
 @pytest.mark.parametrize(
     ("objects", "parts", "text"),
     [
-        ([thing(11, 7, [])], {}, "annotations, entry 1: the category 7 is not among the categories"),
-        ([thing(11, 1, [[0, 0, 1, 1, 2]])], {}, "entry 1: a polygon has an odd number of coordinates"),
+        (
+            [thing(11, 7, [])],
+            {},
+            "annotations, entry 1: the category 7 is not among the categories",
+        ),
+        (
+            [thing(11, 1, [[0, 0, 1, 1, 2]])],
+            {},
+            "entry 1: a polygon has an odd number of coordinates",
+        ),
         ([thing(11, 1, [["0", 0, 1, 1, 2, 2]])], {}, "annotations, entry 1: must be real number"),
-        ([thing(11, 1, {"size": [6, 8], "counts": [47]})], {}, "entry 1: run lengths do not add up"),
+        (
+            [thing(11, 1, {"size": [6, 8], "counts": [47]})],
+            {},
+            "entry 1: run lengths do not add up",
+        ),
         ([{"image_id": 11}], {}, "annotations, entry 1: lacks 'category_id'"),
         ([3], {}, "annotations, entry 1"),
         ([thing(11, 1, [])], {"images": [{"id": 11}]}, "images, entry 1: lacks 'file_name'"),
-        ([thing(11, 1, [])], {"categories": CATEGORIES * 2}, "categories, entry 4: the id 90 is given twice"),
-        ([thing(11, 1, [])], {"categories": [{"id": 2**70, "name": "a"}]}, "categories, entry 1: int too big"),
+        (
+            [thing(11, 1, [])],
+            {"categories": CATEGORIES * 2},
+            "categories, entry 4: the id 90 is given twice",
+        ),
+        (
+            [thing(11, 1, [])],
+            {"categories": [{"id": 2**70, "name": "a"}]},
+            "categories, entry 1: int too big",
+        ),
         ([thing(11, 1, {"size": [-1, 8], "counts": "x"})], {}, "annotations, entry 1"),
         ([], {}, "has no annotations; give a COCO instances file"),
         ([thing(12, 1, [], iscrowd=1)], {}, "has an object; give another file"),
     ],
 )
-def test_mistakes_in_the_file(tmp_path: Path, objects: list[Any], parts: dict[str, Any], text: str) -> None:
+def test_mistakes_in_the_file(
+    tmp_path: Path, objects: list[Any], parts: dict[str, Any], text: str
+) -> None:
     with pytest.raises(TagmaskError) as caught:
         read_coco(tmp_path / "images", coco(tmp_path, objects, **parts))
     assert text in str(caught.value)
@@ -211,7 +268,9 @@ def test_images_given_twice(tmp_path: Path) -> None:
     source = coco(tmp_path, [thing(11, 1, [])], images=[image, image])
     with pytest.raises(TagmaskError, match="image 11: the id is given twice"):
         read_coco(tmp_path / "images", source)
-    source = coco(tmp_path, [thing(11, 1, []), thing(12, 1, [])], images=[image, {**image, "id": 12}])
+    source = coco(
+        tmp_path, [thing(11, 1, []), thing(12, 1, [])], images=[image, {**image, "id": 12}]
+    )
     with pytest.raises(TagmaskError, match='two images are called "a"'):
         read_coco(tmp_path / "images", source)
 
@@ -240,7 +299,10 @@ def test_run_totals_are_those_of_the_reference_encoder(data: st.DataObject) -> N
 def test_coordinates_come_back_exactly(digits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlines, "_BLOCK", 50)  # several blocks, of either kind
     numbers = np.random.default_rng(0).random((40, 12)) * 640
-    polygons = [[round(x, digits if row > 20 else 2) for x in line] for row, line in enumerate(numbers.tolist())]
+    polygons = [
+        [round(x, digits if row > 20 else 2) for x in line]
+        for row, line in enumerate(numbers.tolist())
+    ]
     builder = OutlineBuilder()
     for polygon in polygons:
         builder.add([polygon])
@@ -255,11 +317,18 @@ def test_a_big_file_opens_in_little_memory(tmp_path: Path) -> None:
     count, per_image = 2000, 8
     for number in range(count):
         (tmp_path / "images" / f"{number}.jpg").touch()
-    images = [{"id": 7 * number, "file_name": f"{number}.jpg", "height": 480, "width": 640} for number in range(count)]
+    images = [
+        {"id": 7 * number, "file_name": f"{number}.jpg", "height": 480, "width": 640}
+        for number in range(count)
+    ]
     shape = [round(100 + x, 2) for x in np.random.default_rng(0).random(40) * 99]
-    objects = [thing(7 * (number % count), 18, [shape], id=number) for number in range(count * per_image)]
+    objects = [
+        thing(7 * (number % count), 18, [shape], id=number) for number in range(count * per_image)
+    ]
     source = tmp_path / "instances.json"
-    source.write_text(json.dumps({"images": images, "annotations": objects, "categories": CATEGORIES}))
+    source.write_text(
+        json.dumps({"images": images, "annotations": objects, "categories": CATEGORIES})
+    )
     del images, objects
     tracemalloc.start()
     catalog = read_coco(tmp_path / "images", source)
@@ -297,8 +366,15 @@ def test_the_real_photos_against_the_coco_api(capsys: pytest.CaptureFixture[str]
 def _by_api(api: COCO, objects: list[dict[str, Any]], place: dict[int, int]) -> Mask:
     """Every pixel goes to the smallest object that covers it."""
     layers = np.stack([api.annToMask(item) > 0 for item in objects])  # (objects, H, W)
-    areas = np.array([np.inf if item["iscrowd"] else layer.sum() for item, layer in zip(objects, layers, strict=True)])
-    labels = np.array([255 if item["iscrowd"] else place[item["category_id"]] + 1 for item in objects])
+    areas = np.array(
+        [
+            np.inf if item["iscrowd"] else layer.sum()
+            for item, layer in zip(objects, layers, strict=True)
+        ]
+    )
+    labels = np.array(
+        [255 if item["iscrowd"] else place[item["category_id"]] + 1 for item in objects]
+    )
     order = np.argsort(areas, kind="stable")
     mask = np.zeros(layers.shape[1:], np.uint8)
     for number in order:

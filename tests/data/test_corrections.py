@@ -42,7 +42,9 @@ def test_corrected_pixels_replace_labels_and_unsure_ones_are_not_learnt_from() -
     assert fix(before, correction, "a").tolist() == [[0, 2, 255, 2]]
     assert fix(before, correction, "a", unsure=False).tolist() == [[0, 2, 0, 2]]
     assert fix(before, None, "a") is before
-    with pytest.raises(ImageError, match='the correction of "a" is 4×1 pixels but the photo is 1×4'):
+    with pytest.raises(
+        ImageError, match='the correction of "a" is 4×1 pixels but the photo is 1×4'
+    ):
         fix(before.T, correction, "a")
 
 
@@ -63,13 +65,19 @@ def test_labels_are_written_and_read_and_removed_with_the_last_pixel(tmp_path: P
 def test_a_mask_remembers_the_correction_it_was_made_with(tmp_path: Path) -> None:
     write_mask(tmp_path / "plain.png", labels([0, 1]))
     write_mask(tmp_path / "fixed.png", labels([0, 1]), correction="abc")
-    assert [digest_in(tmp_path / f"{name}.png") for name in ("plain", "fixed", "missing")] == ["", "abc", ""]
+    assert [digest_in(tmp_path / f"{name}.png") for name in ("plain", "fixed", "missing")] == [
+        "",
+        "abc",
+        "",
+    ]
 
 
 def test_tags_change_for_every_reader_of_the_catalog(tmp_path: Path) -> None:
     changes = {"a": TagChange(added=("fish",), removed=("cat",)), "b/c": TagChange()}
     write_tags(tmp_path, changes, CLASSES, {})
-    assert json.loads((tmp_path / "tags.json").read_text())["photos"] == {"a": {"added": ["fish"], "removed": ["cat"]}}
+    assert json.loads((tmp_path / "tags.json").read_text())["photos"] == {
+        "a": {"added": ["fish"], "removed": ["cat"]}
+    }
     view = catalog().corrected(tmp_path)
     assert [view.tags(i) for i in range(2)] == [(2,), (1, 2)]
     assert view.fingerprint() != catalog().fingerprint()
@@ -82,7 +90,12 @@ def test_the_catalog_of_a_run_is_opened_with_its_corrections(tmp_path: Path) -> 
     before = open_catalog(settings)
     assert before.corrections is None
     wanted = next(name for k, name in enumerate(before.classes) if k not in before.tags(0))
-    write_tags(tmp_path / "corrections", {before.name(0): TagChange(added=(wanted,))}, before.classes, before.identity)
+    write_tags(
+        tmp_path / "corrections",
+        {before.name(0): TagChange(added=(wanted,))},
+        before.classes,
+        before.identity,
+    )
     after = open_catalog(settings)
     assert {*after.tags(0)} == {*before.tags(0), before.classes.index(wanted)}
     assert after.tags(1) == before.tags(1)
@@ -98,8 +111,14 @@ def test_corrections_for_other_classes_and_damaged_files_are_refused(tmp_path: P
     for text, sentence in (
         ("{", "not valid JSON"),
         ('{"classes": [], "photos": 3, "identity": {}}', "was not written by tagmask"),
-        (f'{{"classes": {json.dumps(CLASSES)}, "identity": {{}}, "photos": {{"a": []}}}}', "does not list added"),
-        (f'{{"classes": {json.dumps(CLASSES)}, "identity": {{}}, "photos": {{"a": {{"added": 1}}}}}}', "does not list"),
+        (
+            f'{{"classes": {json.dumps(CLASSES)}, "identity": {{}}, "photos": {{"a": []}}}}',
+            "does not list added",
+        ),
+        (
+            f'{{"classes": {json.dumps(CLASSES)}, "identity": {{}}, "photos": {{"a": {{"added": 1}}}}}}',
+            "does not list",
+        ),
     ):
         file.write_text(text)
         with pytest.raises(TagmaskError, match=sentence):

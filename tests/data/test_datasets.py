@@ -51,7 +51,9 @@ def test_a_broken_image_is_replaced_by_the_next_and_reported(tmp_path: Path) -> 
 def test_nothing_usable_is_an_error_that_names_the_first_reason(tmp_path: Path) -> None:
     catalog = photos(tmp_path).subset([1])
     for data in datasets(catalog, tmp_path):
-        with pytest.raises(TagmaskError, match=r"1 images in a row cannot be used; the first error: .*1\.png"):
+        with pytest.raises(
+            TagmaskError, match=r"1 images in a row cannot be used; the first error: .*1\.png"
+        ):
             data[(0, 0)]
 
 

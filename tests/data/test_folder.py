@@ -52,7 +52,9 @@ EXPECTED = {"a": ("dog", "sofa"), "sub/b": ("cat",), "c.v2": ("dog",)}
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_every_form_of_table_gives_the_same_catalog(tmp_path: Path, name: str, text: str, encoding: str) -> None:
+def test_every_form_of_table_gives_the_same_catalog(
+    tmp_path: Path, name: str, text: str, encoding: str
+) -> None:
     images = photos(tmp_path, "a.jpg", "sub/b.png", "c.v2.jpg", "unlisted.jpg")
     catalog = read_folder(images, table(tmp_path, text, name, encoding))
     assert content(catalog) == EXPECTED
@@ -64,7 +66,9 @@ def test_every_form_of_table_gives_the_same_catalog(tmp_path: Path, name: str, t
 
 
 def test_one_sub_folder_per_tag(tmp_path: Path) -> None:
-    images = photos(tmp_path, "dog/a.jpg", "dog/2021/b.jpg", "cat/a.jpg", "loose.jpg", "dog/.hidden.jpg")
+    images = photos(
+        tmp_path, "dog/a.jpg", "dog/2021/b.jpg", "cat/a.jpg", "loose.jpg", "dog/.hidden.jpg"
+    )
     (images / "dog" / "readme.txt").write_text("no picture")
     (images / "empty").mkdir()
     catalog = read_folder(images, None)
@@ -101,7 +105,9 @@ def test_missing_images_are_skipped_and_listed(tmp_path: Path) -> None:
     catalog = read_folder(images, table(tmp_path, f"file,tags\na.jpg,dog\n{lines}../a.jpg,dog\n"))
     assert content(catalog) == {"a": ("dog",)}
     note, idle = catalog.notes
-    assert note.startswith("8 images were listed but not found and left out: gone0.jpg, gone1.jpg, ")
+    assert note.startswith(
+        "8 images were listed but not found and left out: gone0.jpg, gone1.jpg, "
+    )
     assert note.endswith("gone4.jpg, ….")
     assert idle == "no image carries the tags cat."
 
@@ -163,9 +169,21 @@ def test_masks_that_match_nothing(tmp_path: Path) -> None:
         ("t.csv", "file,tags\na,dog;\n", 'line 2: an empty tag in "dog;"'),
         ("t.json", '{"a": ["dog", ""]}', 'entry 1: an empty tag in "dog;"'),
         ("t.csv", "file,tags\na,dog\nb,dog\na,cat\n", 'line 4: "a" is already listed at line 2'),
-        ("t.csv", "file,tags\na,dog\na.jpg,cat\n", "line 3: a.jpg is already listed at line 2; keep one of the two"),
-        ("t.csv", "file,tags\ntwin.jpg,dog\ntwin.png,dog\n", "line 3: twin.png has the name of twin.jpg (line 2)"),
-        ("t.csv", "file,tags\ntwin,dog\n", 'line 2: "twin" may be twin.jpg or twin.png; write the suffix'),
+        (
+            "t.csv",
+            "file,tags\na,dog\na.jpg,cat\n",
+            "line 3: a.jpg is already listed at line 2; keep one of the two",
+        ),
+        (
+            "t.csv",
+            "file,tags\ntwin.jpg,dog\ntwin.png,dog\n",
+            "line 3: twin.png has the name of twin.jpg (line 2)",
+        ),
+        (
+            "t.csv",
+            "file,tags\ntwin,dog\n",
+            'line 2: "twin" may be twin.jpg or twin.png; write the suffix',
+        ),
         ("t.json", '{"a": ["dog"], "a": ["cat"]}', 'entry 2: "a" is already listed at entry 1'),
         ("t.csv", "file,cat,dog\na,1,yes\n", 'line 2: "yes" in the column "dog"; write 0 or 1'),
         ("t.csv", "file,cat,dog\na,1,\n", 'line 2: "" in the column "dog"; write 0 or 1'),
@@ -181,12 +199,22 @@ def test_masks_that_match_nothing(tmp_path: Path) -> None:
         ("t.csv", "file,cat,\na,1,0\n", "line 1: column 3 has no name"),
         ("t.csv", "file,tags\n,dog\n", "line 2: no file name"),
         ("t.csv", 'file,tags\n"a\nb",dog;\nc,dog;\n', "line 4: an empty tag"),
-        ("t.json", '{"a": "dog"}', 'entry 1: an entry needs "file" (a string) and "tags" (a list of strings)'),
+        (
+            "t.json",
+            '{"a": "dog"}',
+            'entry 1: an entry needs "file" (a string) and "tags" (a list of strings)',
+        ),
         ("t.json", '[{"file": "a"}, 3]', "entry 2: an entry needs"),
-        ("t.jsonl", '{"file": "a", "tags": ["dog"]}\n{"tags": ["dog"]}\n', "line 2: an entry needs"),
+        (
+            "t.jsonl",
+            '{"file": "a", "tags": ["dog"]}\n{"tags": ["dog"]}\n',
+            "line 2: an entry needs",
+        ),
     ],
 )
-def test_mistakes_are_named_with_their_place(tmp_path: Path, name: str, text: str, expected: str) -> None:
+def test_mistakes_are_named_with_their_place(
+    tmp_path: Path, name: str, text: str, expected: str
+) -> None:
     images = photos(tmp_path, "a.jpg", "b.jpg", "twin.jpg", "twin.png")
     with pytest.raises(TagmaskError) as caught:
         read_folder(images, table(tmp_path, text, name))

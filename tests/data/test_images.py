@@ -16,7 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tagmask.data.images import check_same_size, read_image, read_mask, strip_suffix, walk, write_mask
+from tagmask.data.images import (
+    check_same_size,
+    read_image,
+    read_mask,
+    strip_suffix,
+    walk,
+    write_mask,
+)
 from tagmask.errors import ImageError
 from tagmask.labels import voc_palette
 
@@ -72,7 +79,9 @@ def test_garbled_exif_does_not_matter(tmp_path: Path) -> None:
     assert np.array_equal(read_image(tmp_path / "a.png"), CORNERS)
 
 
-def test_orientation_beside_garbled_entries_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orientation_beside_garbled_entries_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (40, 20)).save(tmp_path / "a.png", exif=exif)
@@ -148,7 +157,9 @@ def test_alpha_is_laid_over_white(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["gif", "webp", "png", "tif"])
 def test_of_an_animation_the_first_frame_is_taken(tmp_path: Path, suffix: str) -> None:
-    frames = [Image.new("RGB", (4, 3), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))]
+    frames = [
+        Image.new("RGB", (4, 3), colour) for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255))
+    ]
     options: dict[str, Any] = {"lossless": True} if suffix == "webp" else {}
     frames[0].save(tmp_path / f"a.{suffix}", save_all=True, append_images=frames[1:], **options)
     with Image.open(tmp_path / f"a.{suffix}") as image:
@@ -158,7 +169,9 @@ def test_of_an_animation_the_first_frame_is_taken(tmp_path: Path, suffix: str) -
 
 def _truncated() -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)).save(buffer, "JPEG")
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)).save(
+        buffer, "JPEG"
+    )
     return buffer.getvalue()[: len(buffer.getvalue()) // 2]
 
 
@@ -188,7 +201,9 @@ def test_missing_files_and_folders(tmp_path: Path) -> None:
         read_image(tmp_path)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permissions do not bind this user")
+@pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() == 0, reason="permissions do not bind this user"
+)
 def test_forbidden_files(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.fromarray(CORNERS).save(path)
@@ -206,7 +221,14 @@ def test_a_decompression_bomb_is_refused_unread(tmp_path: Path) -> None:
 def test_palette_is_that_of_voc() -> None:
     colours = voc_palette()
     assert colours.shape == (256, 3)
-    expected = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 12: (64, 0, 128), 15: (192, 128, 128)}
+    expected = {
+        0: (0, 0, 0),
+        1: (128, 0, 0),
+        2: (0, 128, 0),
+        3: (128, 128, 0),
+        12: (64, 0, 128),
+        15: (192, 128, 128),
+    }
     expected |= {20: (0, 64, 128), 255: (224, 224, 192)}
     assert {label: tuple(colours[label].tolist()) for label in expected} == expected
     assert len(np.unique(colours, axis=0)) == 256
@@ -227,7 +249,11 @@ def test_palette_follows_the_bit_formula(label: int) -> None:
 @given(data=st.data())
 def test_masks_round_trip(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     height, width = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 7))
-    labels = data.draw(st.lists(st.sampled_from([0, 1, 5, 20, 255]), min_size=height * width, max_size=height * width))
+    labels = data.draw(
+        st.lists(
+            st.sampled_from([0, 1, 5, 20, 255]), min_size=height * width, max_size=height * width
+        )
+    )
     mask = np.array(labels, np.uint8).reshape(height, width)
     path = tmp_path_factory.mktemp("mask") / "sub" / "a.png"
     write_mask(path, mask)
@@ -236,7 +262,9 @@ def test_masks_round_trip(data: st.DataObject, tmp_path_factory: pytest.TempPath
     assert np.array_equal(read_image(path), voc_palette()[mask])
 
 
-@pytest.mark.parametrize("mask", [np.zeros((2, 2)), np.zeros((2, 2, 3), np.uint8), np.zeros((0, 2), np.uint8)])
+@pytest.mark.parametrize(
+    "mask", [np.zeros((2, 2)), np.zeros((2, 2, 3), np.uint8), np.zeros((0, 2), np.uint8)]
+)
 def test_write_mask_refuses_other_arrays(tmp_path: Path, mask: npt.NDArray[np.uint8]) -> None:
     with pytest.raises(ValueError, match="uint8 array"):
         write_mask(tmp_path / "a.png", mask)
@@ -260,7 +288,9 @@ def test_masks_of_colours_are_refused(tmp_path: Path) -> None:
 
 def test_labels_outside_the_classes_are_listed(tmp_path: Path) -> None:
     write_mask(tmp_path / "a.png", np.array([[0, 3, 4, 254, 255]], np.uint8))
-    with pytest.raises(ImageError, match=r"holds the labels 4, 254; with 3 classes they must be 0 to 3, or 255"):
+    with pytest.raises(
+        ImageError, match=r"holds the labels 4, 254; with 3 classes they must be 0 to 3, or 255"
+    ):
         read_mask(tmp_path / "a.png", 3)
     Image.fromarray(np.array([[300]], np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(ImageError, match="labels 300"):
@@ -281,7 +311,8 @@ def test_sizes_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "name"), [("a/b.JPG", "a/b"), ("img.v2", "img.v2"), ("img.v2.png", "img.v2"), ("x.tar.jpeg", "x.tar")]
+    ("path", "name"),
+    [("a/b.JPG", "a/b"), ("img.v2", "img.v2"), ("img.v2.png", "img.v2"), ("x.tar.jpeg", "x.tar")],
 )
 def test_only_picture_suffixes_are_stripped(path: str, name: str) -> None:
     assert strip_suffix(path) == name
@@ -297,7 +328,9 @@ def _png(width: int, height: int, depth: int, colour_type: int, row: bytes) -> b
     """A PNG by hand, of one row, for what Pillow cannot write."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
     body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" + row)) + chunk(b"IEND", b"")

@@ -46,7 +46,9 @@ def test_the_two_parts_are_the_whole(first: int) -> None:
     rest = tail(model, first, grid)
     with torch.no_grad():
         if first == len(model.blocks):
-            torch.testing.assert_close(model.vit.forward_head(model.vit.norm(tokens)), model(images))
+            torch.testing.assert_close(
+                model.vit.forward_head(model.vit.norm(tokens)), model(images)
+            )
             return
         torch.testing.assert_close(rest(tokens), model(images))
         _, attention = model.attend(images)
@@ -56,7 +58,9 @@ def test_the_two_parts_are_the_whole(first: int) -> None:
     numbers = torch.tensor([[0, 2], [1, -1]])
     for name in ("acr", "weighted"):
         whole = METHODS[name].maps(model, images, numbers, range(first, len(model.blocks)))
-        part = METHODS[name].maps(rest, tokens, numbers, range(len(rest.blocks)), layers=min(2, len(rest.blocks)))
+        part = METHODS[name].maps(
+            rest, tokens, numbers, range(len(rest.blocks)), layers=min(2, len(rest.blocks))
+        )
         if len(rest.blocks) >= 2:
             torch.testing.assert_close(part.plain, whole.plain)
         torch.testing.assert_close(part.attention[-1], whole.attention[-1])
@@ -85,7 +89,9 @@ def test_kept_tokens_are_fresh_tokens(tmp_path: Path) -> None:
     stored = load_file(tmp_path / f"0_tokens/train/{scenes.name(1)}.safetensors")["tokens"]
     assert stored.dtype == torch.float16
     mirrored = photo_tokens(model, FIRST, SIZE, scenes.load_image(1)[:, ::-1])
-    torch.testing.assert_close(mirrored.values[0].half(), stored[1], rtol=0, atol=2e-2)  # resized, then mirrored
+    torch.testing.assert_close(
+        mirrored.values[0].half(), stored[1], rtol=0, atol=2e-2
+    )  # resized, then mirrored
 
 
 def test_what_is_kept_is_what_the_limit_allows(tmp_path: Path) -> None:
@@ -109,7 +115,12 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     fresh = store.get(scenes, 0).values
     file = tmp_path / f"0_tokens/train/{scenes.name(0)}.safetensors"
     whole = file.read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2], whole.replace(b'\\"grid\\": [', b'\\"grid\\": [9'), b"no tokens"):
+    for damaged in (
+        b"",
+        whole[: len(whole) // 2],
+        whole.replace(b'\\"grid\\": [', b'\\"grid\\": [9'),
+        b"no tokens",
+    ):
         file.write_bytes(damaged)
         assert torch.equal(store.get(scenes, 0).values, fresh)
         assert file.read_bytes() == whole
@@ -118,11 +129,15 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
 def test_another_photo_backbone_or_size_is_noticed(tmp_path: Path) -> None:
     model = cut_classifier()
     before = store_in(tmp_path, model).get(Scenes(1), 0).values
-    assert not torch.equal(store_in(tmp_path, model).get(Scenes(1, seed=5), 0).values, before)  # the same name
+    assert not torch.equal(
+        store_in(tmp_path, model).get(Scenes(1, seed=5), 0).values, before
+    )  # the same name
     other = cut_classifier(seed=1)
     assert frozen_digest(other, FIRST) != frozen_digest(model, FIRST)
     store_in(tmp_path, other).get(Scenes(1), 0)
-    assert json.loads((tmp_path / "0_tokens/train/made_by.json").read_text())["frozen"] == frozen_digest(other, FIRST)
+    assert json.loads((tmp_path / "0_tokens/train/made_by.json").read_text())[
+        "frozen"
+    ] == frozen_digest(other, FIRST)
     other.fixed_views = (2 * SIZE, FIRST)
     assert store_in(tmp_path, other).get(Scenes(1), 0).values.shape[1] > 2 * before.shape[1]
     with torch.no_grad():  # what is trained makes no difference
@@ -133,7 +148,9 @@ def test_another_photo_backbone_or_size_is_noticed(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("*.safetensors"))) == 1
 
 
-def test_a_full_disk_is_noted_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_noted_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenes, model = Scenes(3), cut_classifier()
     store = store_in(tmp_path, model)
     kept = store.get(scenes, 0).values
@@ -160,7 +177,10 @@ def test_a_full_disk_is_noted_and_nothing_is_lost(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("flip", [False, True])
 def test_maps_from_tokens_are_those_of_the_photo(method: Any, flip: bool) -> None:
     """The photo is a whole number of patches, so that both ways see the same pixels."""
-    model, image = cut_classifier(), np.random.default_rng(0).integers(0, 255, (32, SIZE, 3), dtype=np.uint8)
+    model, image = (
+        cut_classifier(),
+        np.random.default_rng(0).integers(0, 255, (32, SIZE, 3), dtype=np.uint8),
+    )
     settings = MapSettings(method=method, flip=flip, affinity_blocks=(FIRST, 3))
     from_tokens = token_maps(model, photo_tokens(model, FIRST, SIZE, image), [2, 0], settings)
     again = photo_maps(model, image, [2, 0], settings)
@@ -172,7 +192,9 @@ def test_maps_from_tokens_are_those_of_the_photo(method: Any, flip: bool) -> Non
 
 
 def fixed(out: Path, **changes: Any) -> TrainSettings:
-    return tiny_settings(out, **{"fixed_views": True, "freeze": FIRST, "size": SIZE, "steps": 4, **changes})
+    return tiny_settings(
+        out, **{"fixed_views": True, "freeze": FIRST, "size": SIZE, "steps": 4, **changes}
+    )
 
 
 def test_training_with_and_without_kept_tokens_is_the_same(tmp_path: Path) -> None:
@@ -198,7 +220,9 @@ def test_runs_may_share_their_tokens(tmp_path: Path) -> None:
     before = kept()
     assert before
     assert not (tmp_path / "a/0_tokens").exists()
-    assert (train(fixed(tmp_path / "b", tokens=shared)).folder / "model.safetensors").read_bytes() == first
+    assert (
+        train(fixed(tmp_path / "b", tokens=shared)).folder / "model.safetensors"
+    ).read_bytes() == first
     assert (train(fixed(tmp_path / "c")).folder / "model.safetensors").read_bytes() == first
     assert kept() == before
     train(fixed(tmp_path / "d", tokens=shared, freeze=1))
@@ -225,11 +249,16 @@ def test_consistency_is_over_the_trained_blocks(tmp_path: Path) -> None:
         rest = tail(task.classifier, FIRST, grid)
         logits, attention = rest.attend(sample["tokens"])
         terms = [
-            consistency_losses(mean[:1], HorizontalFlip().restore(mean[1:], grid, 1), "l1", 1) for mean in attention
+            consistency_losses(mean[:1], HorizontalFlip().restore(mean[1:], grid, 1), "l1", 1)
+            for mean in attention
         ]
-        activation, affinity = (torch.stack([term[k] for term in terms]).sum() / 4 for k in (0, 1))  # of 4 blocks
+        activation, affinity = (
+            torch.stack([term[k] for term in terms]).sum() / 4 for k in (0, 1)
+        )  # of 4 blocks
         targets = sample["targets"][None]
-        classes = sum(torch.nn.functional.multilabel_soft_margin_loss(row[None], targets) for row in logits)
+        classes = sum(
+            torch.nn.functional.multilabel_soft_margin_loss(row[None], targets) for row in logits
+        )
         weights = [strength(w, grid[0] * grid[1]) for w in (7.0, 3.0)]
         expected = expected + (classes + weights[0] * activation + weights[1] * affinity) / 4
     torch.testing.assert_close(losses["loss"], expected)
@@ -248,18 +277,31 @@ def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         seeds = read_seeds(tmp_path / f"2_seeds/{scenes.name(i)}.npz")
         settings = MapSettings(method="weighted", affinity_steps=2)
         maps = photo_maps(model, scenes.load_image(i), list(scenes.tags(i)), settings)
-        np.testing.assert_array_equal(seeds["refined"], np.rint(maps.refined * 255).astype(np.uint8))
-    monkeypatch.setattr("tagmask.data.tokens.photo_tokens", lambda *_: pytest.fail("computed again"))
-    trained = [i for i in range(6) if (tmp_path / f"0_tokens/train/{scenes.name(i)}.safetensors").is_file()]
+        np.testing.assert_array_equal(
+            seeds["refined"], np.rint(maps.refined * 255).astype(np.uint8)
+        )
+    monkeypatch.setattr(
+        "tagmask.data.tokens.photo_tokens", lambda *_: pytest.fail("computed again")
+    )
+    trained = [
+        i for i in range(6) if (tmp_path / f"0_tokens/train/{scenes.name(i)}.safetensors").is_file()
+    ]
     assert len(trained) == 6
     seed_catalog(SeedSettings(out=tmp_path, restart=True, **options))
 
 
 @pytest.mark.parametrize(
-    "changes", [{"freeze": 0}, {"view": "vflip"}, {"kind": "mct"}, {"drop_path": 0.1}], ids=lambda changes: str(changes)
+    "changes",
+    [{"freeze": 0}, {"view": "vflip"}, {"kind": "mct"}, {"drop_path": 0.1}],
+    ids=lambda changes: str(changes),
 )
-def test_fixed_views_that_cannot_be_kept_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
-    assert any("--fixed-views needs --freeze" in mistake for mistake in fixed(tmp_path, **changes).mistakes())
+def test_fixed_views_that_cannot_be_kept_are_refused(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    assert any(
+        "--fixed-views needs --freeze" in mistake
+        for mistake in fixed(tmp_path, **changes).mistakes()
+    )
 
 
 def test_a_backbone_that_cannot_be_cut_is_refused(tmp_path: Path) -> None:

@@ -45,7 +45,16 @@ def pairs() -> list[tuple[str, list[str]]]:
 def task(address: str, *results: list[str], **more: Any) -> dict[str, Any]:
     """A task as Label Studio exports it; each list of choices is an annotation of its own."""
     annotations = [
-        {"result": [{"type": "choices", "from_name": "tag", "to_name": "image", "value": {"choices": list(names)}}]}
+        {
+            "result": [
+                {
+                    "type": "choices",
+                    "from_name": "tag",
+                    "to_name": "image",
+                    "value": {"choices": list(names)},
+                }
+            ]
+        }
         for names in results
     ]
     return {"id": 1, "data": {"image": address}, "annotations": annotations, **more}
@@ -60,10 +69,16 @@ def label_studio() -> list[dict[str, Any]]:
 
 
 def fiftyone() -> dict[str, Any]:
-    labels = {name: [{"_cls": "Classification", "label": tag} for tag in tags] for name, tags in pairs()}
+    labels = {
+        name: [{"_cls": "Classification", "label": tag} for tag in tags] for name, tags in pairs()
+    }
     return {
         "samples": [
-            {"filepath": f"data/{n}", "tags": ["train"], "weather": {"_cls": "Classifications", "classifications": v}}
+            {
+                "filepath": f"data/{n}",
+                "tags": ["train"],
+                "weather": {"_cls": "Classifications", "classifications": v},
+            }
             for n, v in labels.items()
         ]
     }
@@ -84,10 +99,16 @@ def test_label_studio(images: Path, tmp_path: Path) -> None:
     assert content(read_folder(images, tags)) == TAGS
     cancelled = label_studio()
     cancelled[0]["annotations"][0]["was_cancelled"] = True
-    cancelled[0]["annotations"][1]["result"] += [{"type": "rating", "value": {"rating": 3}}, None, 7]
+    cancelled[0]["annotations"][1]["result"] += [
+        {"type": "rating", "value": {"rating": 3}},
+        None,
+        7,
+    ]
     assert content(read_folder(images, written(tags, cancelled))) == TAGS
     with pytest.raises(TagmaskError, match="short form JSON-MIN; export the project as JSON"):
-        read_folder(images, written(tags, [{"image": "a.jpg", "choice": "dog", "annotation_id": 1}]))
+        read_folder(
+            images, written(tags, [{"image": "a.jpg", "choice": "dog", "annotation_id": 1}])
+        )
 
 
 def test_fiftyone(images: Path, tmp_path: Path) -> None:
@@ -101,7 +122,11 @@ def test_fiftyone(images: Path, tmp_path: Path) -> None:
         read_folder(images, written(tags, {"samples": samples}))
     with pytest.raises(TagmaskError, match="one field of Classifications, and has none"):
         read_folder(images, written(tags, {"samples": [{"filepath": "a.jpg"}]}))
-    single = {"samples": [{"filepath": "a.jpg", "ground_truth": {"_cls": "Classification", "label": "dog"}}]}
+    single = {
+        "samples": [
+            {"filepath": "a.jpg", "ground_truth": {"_cls": "Classification", "label": "dog"}}
+        ]
+    }
     assert content(read_folder(images, written(tags, single))) == {"a": ("dog",)}
 
 
@@ -117,7 +142,10 @@ def test_cvat(images: Path, tmp_path: Path, zipped: bool) -> None:
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_hugging_face(images: Path, tmp_path: Path, inside: bool) -> None:
-    rows = [{"file_name": name, "text": "x", "tags": tags or None, "box": [1, 2]} for name, tags in pairs()]
+    rows = [
+        {"file_name": name, "text": "x", "tags": tags or None, "box": [1, 2]}
+        for name, tags in pairs()
+    ]
     folder = images if inside else tmp_path / "elsewhere"
     lines = written(folder / "metadata.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert content(read_folder(images, lines)) == TAGS
@@ -136,7 +164,10 @@ def test_hugging_face_parts_in_sub_folders(images: Path) -> None:
     written(images / "day 1/metadata.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     assert content(read_folder(images, images)) == TAGS
     written(images / "metadata.jsonl", '{"file_name": "a.jpg", "x": ["dog"], "y": ["sofa"]}\n')
-    with pytest.raises(TagmaskError, match='needs one column of lists of tags, and has several: x, y; call it "tags"'):
+    with pytest.raises(
+        TagmaskError,
+        match='needs one column of lists of tags, and has several: x, y; call it "tags"',
+    ):
         read_folder(images, images)
     written(images / "metadata.jsonl", '{"file_name": "a.jpg", "label": 3}\n')
     with pytest.raises(TagmaskError, match="needs one column of lists of tags, and has none"):
@@ -147,7 +178,12 @@ def test_hugging_face_parts_in_sub_folders(images: Path) -> None:
 def test_x_anylabeling(images: Path, tmp_path: Path, inside: bool) -> None:
     folder = images if inside else tmp_path / "labels"
     for name, tags in pairs():
-        value = {"version": "4.2.1", "shapes": [], "imagePath": name.split("/")[-1], "tags": [*tags, None, " "]}
+        value = {
+            "version": "4.2.1",
+            "shapes": [],
+            "imagePath": name.split("/")[-1],
+            "tags": [*tags, None, " "],
+        }
         written(folder / f"{name[:-4]}.json", value)
     written(folder / "classes.json", {"not": {"a": "label file"}})
     assert content(read_folder(images, folder)) == TAGS
@@ -168,9 +204,13 @@ def test_a_name_without_its_folder_must_be_unique(images: Path, tmp_path: Path) 
     assert content(read_folder(images, tags)) == {"day 1/été": ("dog",)}
     (images / "day 2").mkdir()
     Image.new("RGB", (4, 3)).save(images / "day 2/été.jpg")
-    with pytest.raises(TagmaskError, match=r'"été.jpg" may be day 1/été.jpg or day 2/été.jpg; rename one'):
+    with pytest.raises(
+        TagmaskError, match=r'"été.jpg" may be day 1/été.jpg or day 2/été.jpg; rename one'
+    ):
         read_folder(images, written(tags, [task("été.jpg", ["dog"])]))
-    other = written(tags, [task("/data/local-files/?d=day 3/été.jpg", ["cat"]), task("a.jpg", ["dog"])])
+    other = written(
+        tags, [task("/data/local-files/?d=day 3/été.jpg", ["cat"]), task("a.jpg", ["dog"])]
+    )
     catalog = read_folder(images, other)  # in a folder of another name it is another photo
     assert content(catalog) == {"a": ("dog",)}
     assert "1 image was listed but not found" in catalog.notes[0]
@@ -241,7 +281,9 @@ def test_keywords_in_the_photos(images: Path) -> None:
     assert catalog.notes == ("3 images were without any label and left out.",)
 
 
-@pytest.mark.parametrize("packet", [b"<x", BOMB.encode(), b"\xff\xfe\x00", b"\0" * 100, xmp("a")[:300]])
+@pytest.mark.parametrize(
+    "packet", [b"<x", BOMB.encode(), b"\xff\xfe\x00", b"\0" * 100, xmp("a")[:300]]
+)
 def test_a_garbled_packet_says_nothing(images: Path, packet: bytes) -> None:
     Image.new("RGB", (4, 3)).save(images / "a.jpg", xmp=packet)
     assert keywords(images / "a.jpg") == ()

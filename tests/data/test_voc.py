@@ -15,7 +15,9 @@ REAL = Path(__file__).parents[2].parent / "shared" / "data" / "voc"
 DOG, SOFA, PERSON = (CLASSES.index(name) for name in ("dog", "sofa", "person"))
 
 
-def add(root: Path, name: str, labels: list[int] | None, folder: str = "SegmentationClassAug") -> None:
+def add(
+    root: Path, name: str, labels: list[int] | None, folder: str = "SegmentationClassAug"
+) -> None:
     """An image, with a mask of those labels if any are given."""
     (root / "JPEGImages").mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (len(labels or [0]), 2)).save(root / "JPEGImages" / f"{name}.jpg")
@@ -29,7 +31,9 @@ def annotate(root: Path, name: str, *objects: str) -> None:
         f"<object><name>{name}</name><difficult>1</difficult><part><name>head</name></part></object>"
         for name in objects
     )
-    (root / "Annotations" / f"{name}.xml").write_text(f"<annotation><filename>x</filename>{parts}</annotation>")
+    (root / "Annotations" / f"{name}.xml").write_text(
+        f"<annotation><filename>x</filename>{parts}</annotation>"
+    )
 
 
 def split(root: Path, name: str, text: str) -> None:
@@ -76,7 +80,9 @@ def test_lists_of_paths_and_any_list_file(tmp_path: Path) -> None:
     add(tmp_path, "b", [SOFA + 1])
     write_mask(tmp_path / "Other" / "b.png", np.array([[PERSON + 1], [0]], np.uint8))
     listing = tmp_path / "my list.txt"
-    listing.write_text("/JPEGImages/a.jpg /SegmentationClassAug/a.png\n  \n/JPEGImages/b.jpg /Other/b.png\n")
+    listing.write_text(
+        "/JPEGImages/a.jpg /SegmentationClassAug/a.png\n  \n/JPEGImages/b.jpg /Other/b.png\n"
+    )
     assert content(read_voc(tmp_path, listing)) == {"a": (DOG,), "b": (PERSON,)}
     assert content(read_voc(tmp_path, str(listing))) == {"a": (DOG,), "b": (PERSON,)}
 
@@ -93,7 +99,9 @@ def test_a_missing_split_lists_the_others(tmp_path: Path) -> None:
     add(tmp_path, "a", [1])
     split(tmp_path, "val", "a\n")
     split(tmp_path, "train", "a\n")
-    with pytest.raises(TagmaskError, match=r'no split "train_aug": .* has train, val; name one of these'):
+    with pytest.raises(
+        TagmaskError, match=r'no split "train_aug": .* has train, val; name one of these'
+    ):
         read_voc(tmp_path)
 
 
@@ -120,7 +128,9 @@ def test_entities_of_an_annotation_are_not_expanded(tmp_path: Path) -> None:
     for name in ("good", "bomb", "accent"):
         add(tmp_path, name, [DOG + 1])
         annotate(tmp_path, name, "dog")
-    entities = '<!DOCTYPE a [<!ENTITY b "dog">]><annotation><object><name>&b;</name></object></annotation>'
+    entities = (
+        '<!DOCTYPE a [<!ENTITY b "dog">]><annotation><object><name>&b;</name></object></annotation>'
+    )
     (tmp_path / "Annotations" / "bomb.xml").write_text(entities)
     accent = "<annotation><owner>Zo\xeb</owner><object><name>dog</name></object></annotation>"
     (tmp_path / "Annotations" / "accent.xml").write_bytes(accent.encode("latin-1"))

@@ -31,7 +31,11 @@ def model() -> DeepLabV2:
     model = DeepLabV2("test_resnet", num_classes=4, classes=CLASSES).eval()
     with torch.no_grad():
         for layer in model.modules():
-            if isinstance(layer, torch.nn.Conv2d) and layer.out_channels == 4 and layer.bias is not None:
+            if (
+                isinstance(layer, torch.nn.Conv2d)
+                and layer.out_channels == 4
+                and layer.bias is not None
+            ):
                 layer.bias[0] -= 1  # less background
     return model
 
@@ -48,12 +52,19 @@ Ask = Any
 
 
 @pytest.fixture
-def ask(model: DeepLabV2, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask]:
+def ask(
+    model: DeepLabV2, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Ask]:
     """Send a request; returns status and answer."""
     monkeypatch.setattr(label_studio, "load_segmenter", lambda folder: model)
     (tmp_path / "secret").write_text("me:pass word\n")
     settings = ServeSettings(
-        out=tmp_path, label_studio=True, images=tmp_path / "photos", port=0, secret=tmp_path / "secret", **QUICK
+        out=tmp_path,
+        label_studio=True,
+        images=tmp_path / "photos",
+        port=0,
+        secret=tmp_path / "secret",
+        **QUICK,
     )
     server = label_studio.build_server(settings)
     assert server.server_address[0] == "127.0.0.1"
@@ -77,7 +88,9 @@ def ask(model: DeepLabV2, photo: Path, tmp_path: Path, monkeypatch: pytest.Monke
     thread.join()
 
 
-def request(address: str = "/data/local-files/?d=photos/day%201/a%20%231.png", **task: Any) -> dict[str, Any]:
+def request(
+    address: str = "/data/local-files/?d=photos/day%201/a%20%231.png", **task: Any
+) -> dict[str, Any]:
     """As Label Studio sends it: github.com/HumanSignal/label-studio-ml-backend, label_studio_ml/api.py."""
     return {
         "tasks": [{"id": 7, "data": {"image": address}, "annotations": [], **task}],
@@ -91,15 +104,26 @@ def request(address: str = "/data/local-files/?d=photos/day%201/a%20%231.png", *
 def drawn(results: list[dict[str, Any]]) -> np.ndarray:
     mask = np.zeros((33, 47), np.uint8)
     for result in results:
-        assert (result["type"], result["from_name"], result["to_name"]) == ("brushlabels", "tag", "image")
-        region = unpack(result["value"]["rle"], (result["original_height"], result["original_width"]))
+        assert (result["type"], result["from_name"], result["to_name"]) == (
+            "brushlabels",
+            "tag",
+            "image",
+        )
+        region = unpack(
+            result["value"]["rle"], (result["original_height"], result["original_width"])
+        )
         mask[region] = CLASSES.index(result["value"]["brushlabels"][0]) + 1
     return mask
 
 
 def test_label_studio_is_answered(ask: Ask, model: DeepLabV2, photo: Path) -> None:
     assert ask("GET", "/health") == (200, {"status": "UP", "model_class": "tagmask"})
-    setup = {"project": "1.17", "schema": labelling_interface(CLASSES), "hostname": "http://x", "access_token": "t"}
+    setup = {
+        "project": "1.17",
+        "schema": labelling_interface(CLASSES),
+        "hostname": "http://x",
+        "access_token": "t",
+    }
     assert ask("POST", "/setup", setup) == (200, {"model_version": "tagmask"})
     status, answer = ask("POST", "/predict", request())
     assert status == 200
@@ -128,9 +152,17 @@ def test_hostile_requests_are_refused(ask: Ask) -> None:
         status, answer = ask("POST", "/predict", request(address))  # type: ignore[arg-type]
         assert (status, "was not found in" in answer["error"]) == (400, True)
     bomb = '<!DOCTYPE a [<!ENTITY a "aa">]><View>&a;</View>'
-    assert "document type" in ask("POST", "/predict", request() | {"label_config": bomb})[1]["error"]
-    assert "has no BrushLabels" in ask("POST", "/predict", request() | {"label_config": "<View/>"})[1]["error"]
-    assert ask("POST", "/predict", {"tasks": 3, "label_config": labelling_interface(CLASSES)}) == (200, {"results": []})
+    assert (
+        "document type" in ask("POST", "/predict", request() | {"label_config": bomb})[1]["error"]
+    )
+    assert (
+        "has no BrushLabels"
+        in ask("POST", "/predict", request() | {"label_config": "<View/>"})[1]["error"]
+    )
+    assert ask("POST", "/predict", {"tasks": 3, "label_config": labelling_interface(CLASSES)}) == (
+        200,
+        {"results": []},
+    )
 
 
 def test_settings_of_the_service(tmp_path: Path) -> None:
@@ -168,12 +200,18 @@ def test_cvat_loads_the_function_and_takes_its_masks(
     assert np.array_equal(mask, expected)
     polygons = Context()
     polygons.conv_mask_to_poly = True
-    assert {shape.type.value for shape in function.detect(polygons, Image.open(photo))} == {"polygon"}
+    assert {shape.type.value for shape in function.detect(polygons, Image.open(photo))} == {
+        "polygon"
+    }
 
 
-def test_cvat_cli_finds_the_function_file(model: DeepLabV2, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cvat_cli_finds_the_function_file(
+    model: DeepLabV2, photo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """cvat-cli's own loader, with the flags as they are typed, and its driver's check of what the function gives."""
-    common: Any = pytest.importorskip("cvat_cli._internal.common", reason="cvat-cli is not installed")
+    common: Any = pytest.importorskip(
+        "cvat_cli._internal.common", reason="cvat-cli is not installed"
+    )
     driver: Any = pytest.importorskip("cvat_sdk.auto_annotation.driver")
     monkeypatch.setattr("tagmask.models.kinds.load_segmenter", lambda folder: model)
     monkeypatch.setattr("tagmask.stages.predict.predict", lambda *parts: predict(*parts, **QUICK))
@@ -186,7 +224,11 @@ def test_cvat_cli_finds_the_function_file(model: DeepLabV2, photo: Path, monkeyp
         for n, name in enumerate(reversed(CLASSES))
     ]
     mapper = driver._AnnotationMapper(
-        logging.getLogger(), function.spec.labels, there, allow_unmatched_labels=False, conv_mask_to_poly=False
+        logging.getLogger(),
+        function.spec.labels,
+        there,
+        allow_unmatched_labels=False,
+        conv_mask_to_poly=False,
     )
     _, mapped = mapper.validate_and_remap(shapes, 3)
     assert {shape.label_id for shape in mapped} <= {40, 41, 42}

@@ -23,7 +23,16 @@ from tagmask.export.yolo import write_ultralytics, write_yolo_seg
 from tagmask.labels import Mask
 
 CLASSES = ("dog", 'sofa & "chair": x', "été 🐕\u200d")
-NAMES = ("plain", "day 1/with space #1", "étage/日本", "new\nline", "x" * 200, "test/val/images of it", "one", "large")
+NAMES = (
+    "plain",
+    "day 1/with space #1",
+    "étage/日本",
+    "new\nline",
+    "x" * 200,
+    "test/val/images of it",
+    "one",
+    "large",
+)
 
 
 def masks() -> dict[str, Mask]:
@@ -71,7 +80,9 @@ def sure(mask: Mask) -> Mask:
 def test_hugging_face_reads_the_imagefolder(items: Sequence[Labelled], tmp_path: Path) -> None:
     datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
     write_huggingface(items, CLASSES, tmp_path / "out")
-    loaded = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    loaded = datasets.load_dataset(
+        "imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "cache")
+    )
     assert set(loaded) == {"train", "validation"}
     rows = {row["name"]: (part, row) for part in loaded for row in loaded[part]}
     assert rows.keys() == set(NAMES)
@@ -85,31 +96,49 @@ def test_hugging_face_reads_the_imagefolder(items: Sequence[Labelled], tmp_path:
 
 
 def test_fiftyone_reads_the_directory(items: Sequence[Labelled], tmp_path: Path) -> None:
-    importers: Any = pytest.importorskip("fiftyone.utils.data.importers", reason="fiftyone is not installed")
+    importers: Any = pytest.importorskip(
+        "fiftyone.utils.data.importers", reason="fiftyone is not installed"
+    )
     heat = {1: np.arange(12, dtype=np.uint8).reshape(3, 4)}
     write_fiftyone([replace(item, maps=lambda: heat) for item in items], CLASSES, tmp_path)
     found = {}
-    with importers.ImageSegmentationDirectoryImporter(dataset_dir=str(tmp_path), compute_metadata=True) as samples:
+    with importers.ImageSegmentationDirectoryImporter(
+        dataset_dir=str(tmp_path), compute_metadata=True
+    ) as samples:
         for image, metadata, label in samples:
             name = str(Path(image).relative_to(tmp_path / "data").with_suffix(""))
-            found[name] = (label.mask if label.mask is not None else np.array(Image.open(label.mask_path)), metadata)
+            found[name] = (
+                label.mask if label.mask is not None else np.array(Image.open(label.mask_path)),
+                metadata,
+            )
     assert found.keys() == set(NAMES)
     for item in items:
         mask, metadata = found[item.name]
         assert np.array_equal(mask, item.mask)
         assert (metadata.height, metadata.width) == item.mask.shape
-        assert np.array_equal(np.array(Image.open(tmp_path / f"heatmaps/1/{item.name}.png")), heat[1])
-    targets = {int(label): name for label, name in json.loads((tmp_path / "mask_targets.json").read_text()).items()}
+        assert np.array_equal(
+            np.array(Image.open(tmp_path / f"heatmaps/1/{item.name}.png")), heat[1]
+        )
+    targets = {
+        int(label): name
+        for label, name in json.loads((tmp_path / "mask_targets.json").read_text()).items()
+    }
     assert targets == {0: "background", 1: CLASSES[0], 2: CLASSES[1], 3: CLASSES[2], 255: "unsure"}
 
 
-def test_fiftyone_loads_a_data_set_with_heat_maps(items: Sequence[Labelled], tmp_path: Path) -> None:
+def test_fiftyone_loads_a_data_set_with_heat_maps(
+    items: Sequence[Labelled], tmp_path: Path
+) -> None:
     """The code of docs/exchange.md, on FiftyOne's own database."""
     pytest.importorskip("fiftyone", reason="fiftyone is not installed")
     heat = {2: np.arange(12, dtype=np.uint8).reshape(3, 4)}
     write_fiftyone([replace(item, maps=lambda: heat) for item in items[:3]], CLASSES, tmp_path)
     page = (Path(__file__).parents[2] / "docs/exchange.md").read_text(encoding="utf-8")
-    code = page.split("```py\n")[1].split("```")[0].replace('Path("folder")', f"Path({str(tmp_path)!r})")
+    code = (
+        page.split("```py\n")[1]
+        .split("```")[0]
+        .replace('Path("folder")', f"Path({str(tmp_path)!r})")
+    )
     names: dict[str, Any] = {}
     exec(compile(code, "docs/exchange.md", "exec"), names)
     dataset = names["dataset"]
@@ -117,7 +146,11 @@ def test_fiftyone_loads_a_data_set_with_heat_maps(items: Sequence[Labelled], tmp
     for item in items[:3]:
         sample = dataset[str(next((tmp_path / "data").glob(f"{item.name}.*")))]
         segmentation = sample["ground_truth"]
-        mask = segmentation.mask if segmentation.mask is not None else np.array(Image.open(segmentation.mask_path))
+        mask = (
+            segmentation.mask
+            if segmentation.mask is not None
+            else np.array(Image.open(segmentation.mask_path))
+        )
         assert np.array_equal(mask, item.mask)
         assert np.array_equal(np.array(Image.open(sample["seeds_2"].map_path)), heat[2])
 
@@ -135,7 +168,9 @@ def sizes_of(items: Sequence[Labelled], parts: Sequence[str]) -> list[Labelled]:
     return [item for item in items if item.part in parts]
 
 
-def test_ultralytics_reads_masks(ultralytics: Any, items: Sequence[Labelled], tmp_path: Path) -> None:
+def test_ultralytics_reads_masks(
+    ultralytics: Any, items: Sequence[Labelled], tmp_path: Path
+) -> None:
     from ultralytics.data.dataset import SemanticDataset
     from ultralytics.data.utils import check_det_dataset
 
@@ -143,18 +178,25 @@ def test_ultralytics_reads_masks(ultralytics: Any, items: Sequence[Labelled], tm
     data = check_det_dataset(str(tmp_path / "data.yaml"))
     assert list(data["names"].values())[:3] == ["background", *CLASSES[:2]]
     for part in ("train", "val"):
-        dataset = SemanticDataset(img_path=data[part], data=data, task="semantic", augment=False, imgsz=64)
+        dataset = SemanticDataset(
+            img_path=data[part], data=data, task="semantic", augment=False, imgsz=64
+        )
         files = {
-            Path(label["im_file"]).relative_to(tmp_path / "images" / part): n for n, label in enumerate(dataset.labels)
+            Path(label["im_file"]).relative_to(tmp_path / "images" / part): n
+            for n, label in enumerate(dataset.labels)
         }
-        expected = [item for item in items if item.part == part and item.name != "one"]  # below 10 pixels it is refused
+        expected = [
+            item for item in items if item.part == part and item.name != "one"
+        ]  # below 10 pixels it is refused
         assert {str(file.with_suffix("")) for file in files} >= {item.name for item in expected}
         for item in expected:
             number = next(n for file, n in files.items() if str(file.with_suffix("")) == item.name)
             assert np.array_equal(dataset.load_mask(number), item.mask), item.name
 
 
-def test_ultralytics_fills_the_polygons(ultralytics: Any, items: Sequence[Labelled], tmp_path: Path) -> None:
+def test_ultralytics_fills_the_polygons(
+    ultralytics: Any, items: Sequence[Labelled], tmp_path: Path
+) -> None:
     from ultralytics.data.dataset import YOLODataset
     from ultralytics.data.utils import check_det_dataset, polygon2mask
     from ultralytics.utils.ops import resample_segments
@@ -163,7 +205,9 @@ def test_ultralytics_fills_the_polygons(ultralytics: Any, items: Sequence[Labell
     data = check_det_dataset(str(tmp_path / "data.yaml"))
     assert list(data["names"].values())[:2] == list(CLASSES[:2])
     for part in ("train", "val"):
-        dataset = YOLODataset(img_path=data[part], data=data, task="segment", augment=False, imgsz=64)
+        dataset = YOLODataset(
+            img_path=data[part], data=data, task="segment", augment=False, imgsz=64
+        )
         by_name = {str(Path(label["im_file"]).relative_to(tmp_path / "images" / part).with_suffix("")): label
                    for label in dataset.labels}  # fmt: skip
         for item in items:
@@ -181,7 +225,9 @@ def test_ultralytics_fills_the_polygons(ultralytics: Any, items: Sequence[Labell
 def test_opencv_fills_the_polygons_as_x_anylabeling_does(items: Sequence[Labelled]) -> None:
     cv2: Any = pytest.importorskip("cv2", reason="opencv is not installed")
     random = np.random.default_rng(0)
-    noise = [random.random(shape) < share for shape in ((31, 44), (80, 80)) for share in (0.2, 0.5, 0.8)]
+    noise = [
+        random.random(shape) < share for shape in ((31, 44), (80, 80)) for share in (0.2, 0.5, 0.8)
+    ]
     for region in [*noise, *(item.mask == 1 for item in items)]:
         drawn = np.zeros(region.shape, np.uint8)
         for polygon in centre_outlines(region):
@@ -194,15 +240,24 @@ def test_x_anylabeling_draws_the_masks(items: Sequence[Labelled], tmp_path: Path
         "anylabeling.views.labeling.label_converter", reason="x-anylabeling-cvhub is not installed"
     )
     write_xanylabeling(items, CLASSES, tmp_path)
-    mapping = {"type": "grayscale", "colors": {name: number for number, name in enumerate(CLASSES, 1)}}
+    mapping = {
+        "type": "grayscale",
+        "colors": {name: number for number, name in enumerate(CLASSES, 1)},
+    }
     for item in items:
-        converter.LabelConverter().custom_to_mask(str(tmp_path / f"{item.name}.json"), str(tmp_path / "m.png"), mapping)
+        converter.LabelConverter().custom_to_mask(
+            str(tmp_path / f"{item.name}.json"), str(tmp_path / "m.png"), mapping
+        )
         assert np.array_equal(np.array(Image.open(tmp_path / "m.png")), sure(item.mask)), item.name
 
 
 def test_label_studio_unpacks_the_brushes(items: Sequence[Labelled], tmp_path: Path) -> None:
-    brush: Any = pytest.importorskip("label_studio_sdk.converter.brush", reason="label-studio-sdk is not installed")
-    write_label_studio(items[:-1], CLASSES, tmp_path / "tasks.json")  # its decoder takes minutes for the large one
+    brush: Any = pytest.importorskip(
+        "label_studio_sdk.converter.brush", reason="label-studio-sdk is not installed"
+    )
+    write_label_studio(
+        items[:-1], CLASSES, tmp_path / "tasks.json"
+    )  # its decoder takes minutes for the large one
     for task, item in zip(json.loads((tmp_path / "tasks.json").read_text()), items, strict=False):
         drawn = np.zeros(item.mask.shape, np.uint8)
         for result in task["predictions"][0]["result"]:
@@ -220,7 +275,10 @@ def test_datumaro_reads_what_goes_to_cvat(items: Sequence[Labelled], tmp_path: P
     with zipfile.ZipFile(tmp_path / "masks.zip") as archive:
         archive.extractall(tmp_path / "voc")
     dataset = dm.Dataset.import_from(str(tmp_path / "voc"), "voc_segmentation")
-    labels = {label.name: number for number, label in enumerate(dataset.categories()[dm.AnnotationType.label])}
+    labels = {
+        label.name: number
+        for number, label in enumerate(dataset.categories()[dm.AnnotationType.label])
+    }
     found = {entry.id: entry for entry in dataset}
     assert found.keys() == {item.name for item in chosen}
     for item in chosen:

@@ -53,17 +53,25 @@ def test_keywords_in_other_kinds_of_photos(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_metadata_written_by_datasets(images: Path, suffix: str) -> None:
     datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
-    rows = datasets.Dataset.from_list([{"file_name": f"{n}.jpg", "tags": list(t), "i": 1} for n, t in TAGS.items()])
+    rows = datasets.Dataset.from_list(
+        [{"file_name": f"{n}.jpg", "tags": list(t), "i": 1} for n, t in TAGS.items()]
+    )
     if suffix == "jsonl":
         rows.to_json(images / "metadata.jsonl")
     else:
-        rows.map(lambda row: {"tags": json.dumps(row["tags"])}).to_csv(images / "metadata.csv", index=False)
+        rows.map(lambda row: {"tags": json.dumps(row["tags"])}).to_csv(
+            images / "metadata.csv", index=False
+        )
     assert content(read_folder(images, images)) == TAGS
 
 
 def test_a_task_made_by_label_studio(images: Path, tmp_path: Path) -> None:
-    interface: Any = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk is not installed")
-    choices = "".join(f'<Choice value="{tag}"/>' for tag in ("cat", "dog", "sofa", "Straße &amp; Weg"))
+    interface: Any = pytest.importorskip(
+        "label_studio_sdk.label_interface", reason="label-studio-sdk is not installed"
+    )
+    choices = "".join(
+        f'<Choice value="{tag}"/>' for tag in ("cat", "dog", "sofa", "Straße &amp; Weg")
+    )
     made = interface.LabelInterface(
         '<View><Image name="image" value="$image"/>'
         f'<Choices name="tag" toName="image" choice="multiple">{choices}</Choices></View>'
@@ -84,10 +92,14 @@ def test_an_export_of_fiftyone(images: Path, tmp_path: Path) -> None:
     samples = []
     for name, tags in TAGS.items():
         labels = fo.Classifications(classifications=[fo.Classification(label=tag) for tag in tags])
-        samples.append(fo.Sample(filepath=str(images / f"{name}.jpg"), weather=labels, tags=["train"]))
+        samples.append(
+            fo.Sample(filepath=str(images / f"{name}.jpg"), weather=labels, tags=["train"])
+        )
     dataset = fo.Dataset()
     dataset.add_samples(samples)
-    dataset.export(export_dir=str(tmp_path / "out"), dataset_type=fo.types.FiftyOneDataset, rel_dir=str(images))
+    dataset.export(
+        export_dir=str(tmp_path / "out"), dataset_type=fo.types.FiftyOneDataset, rel_dir=str(images)
+    )
     assert content(read_folder(images, tmp_path / "out")) == TAGS
     assert content(read_folder(tmp_path / "out/data", tmp_path / "out")) == TAGS
 
@@ -100,7 +112,9 @@ def test_an_xml_for_cvat_by_datumaro(images: Path, tmp_path: Path) -> None:
                        annotations=[dm.Label(names.index(tag)) for tag in tags])
         for name, tags in TAGS.items()
     ]  # fmt: skip
-    dm.Dataset.from_iterable(items, categories=names).export(str(tmp_path / "out"), "cvat", save_media=False)
+    dm.Dataset.from_iterable(items, categories=names).export(
+        str(tmp_path / "out"), "cvat", save_media=False
+    )
     (file,) = (tmp_path / "out").rglob("*.xml")
     assert content(read_folder(images, file)) == TAGS
 
@@ -113,6 +127,12 @@ def test_files_that_x_anylabeling_saved(images: Path, monkeypatch: pytest.Monkey
     for name, tags in TAGS.items():
         file = images / f"{name}.jpg"
         module.LabelFile().save(
-            str(file.with_suffix(".json")), [], file.name, 3, 4, None, {"tags": list(tags), "description": ""}
+            str(file.with_suffix(".json")),
+            [],
+            file.name,
+            3,
+            4,
+            None,
+            {"tags": list(tags), "description": ""},
         )
     assert content(read_folder(images, images)) == TAGS

@@ -20,7 +20,9 @@ from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.pipeline.tiny import IMAGES, head_run
 
 api = pytest.importorskip("playwright.sync_api", reason="needs the extra dev: playwright")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a chromium or chrome of the system")
 NAME = Scenes(IMAGES).name(0)
 
@@ -40,7 +42,10 @@ def page(browser: Any, server: Server) -> Iterator[Any]:
     page, errors = context.new_page(), list[str]()
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-    page.on("request", lambda sent: None if sent.url.startswith(server.address) else errors.append(sent.url))
+    page.on(
+        "request",
+        lambda sent: None if sent.url.startswith(server.address) else errors.append(sent.url),
+    )
     page.goto(server.address)
     until(page, "window.explorer.panes.length && window.explorer.panes[0].show.value")
     yield page
@@ -113,7 +118,9 @@ def test_the_map_on_the_page_is_that_of_the_pipeline(page: Any, server: Server) 
     _, images, _, _ = view._seen(0)
     tags = Scenes(IMAGES).tags(0)
     maps = acr(view.classifier, images, pad_classes([tags]), range(1, 2))
-    expected = stretch(refine(maps.plain[0, :1], maps.attention[0][0, 1:, 1:], steps=2)[:, None])[0, 0]
+    expected = stretch(refine(maps.plain[0, :1], maps.attention[0][0, 1:, 1:], steps=2)[:, None])[
+        0, 0
+    ]
     shown = np.array(page.evaluate("Array.from(window.explorer.panes[0].map)"))
     np.testing.assert_allclose(shown, expected.detach().numpy(), atol=0.03)
 
@@ -147,10 +154,14 @@ def test_correct_learn_accept_reload(page: Any, server: Server, out: Path) -> No
     until(page, "window.explorer.correction && window.explorer.panes.length")
     assert np.array_equal(page.evaluate("Array.from(window.explorer.correction)"), kept.ravel())
     assert CLASSES[absent] in page.inner_text("#tags")
-    assert json.loads((out / "corrections/tags.json").read_text())["photos"][NAME]["added"] == [CLASSES[absent]]
+    assert json.loads((out / "corrections/tags.json").read_text())["photos"][NAME]["added"] == [
+        CLASSES[absent]
+    ]
 
 
-def test_a_run_afterwards_finds_what_was_accepted_done(page: Any, server: Server, out: Path) -> None:
+def test_a_run_afterwards_finds_what_was_accepted_done(
+    page: Any, server: Server, out: Path
+) -> None:
     page.keyboard.press("s")
     paint(page, click, page, 0.5, 0.5)
     page.click("#learn")
@@ -171,7 +182,9 @@ def test_taking_back_keeps_the_run_and_undo_removes_the_correction(page: Any, ou
     paint(page, page.keyboard.press, "c")
     kept = read_labels(out / "corrections", NAME, len(CLASSES))
     assert kept is not None
-    assert (kept < PERSON_UNSURE).mean() == pytest.approx(0.18, abs=0.03)  # the area of the triangle
+    assert (kept < PERSON_UNSURE).mean() == pytest.approx(
+        0.18, abs=0.03
+    )  # the area of the triangle
     page.click("#learn")
     page.wait_for_selector("#back:visible", timeout=60_000)
     page.click("#back")
@@ -212,7 +225,9 @@ def test_everything_has_a_name_and_fits_a_phone(page: Any) -> None:
         }).map((control) => control.outerHTML)"""
     )
     assert nameless == []
-    legend = page.evaluate("[...document.querySelectorAll('#legend > span')].map((entry) => entry.textContent)")
+    legend = page.evaluate(
+        "[...document.querySelectorAll('#legend > span')].map((entry) => entry.textContent)"
+    )
     assert {*legend} <= {*CLASSES}
 
 
@@ -224,7 +239,10 @@ def test_filters_and_orders(page: Any, server: Server) -> None:
     assert shown == [i for i in range(IMAGES) if tag in scenes.tags(i)]
     page.select_option("#tag", "")
     server.explorer.views[0].gather_facts(lambda: False)
-    until(page, "[...document.getElementById('order').options].some((option) => option.value === 'score')")
+    until(
+        page,
+        "[...document.getElementById('order').options].some((option) => option.value === 'score')",
+    )
     page.select_option("#order", "score")
     facts = server.explorer.views[0].facts
     scores = [(facts[i] or {})["score"] for i in page.evaluate("window.explorer.order")]

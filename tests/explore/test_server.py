@@ -34,7 +34,9 @@ def request(
     """Status, body and headers; ``path`` comes after the token unless it begins with a slash."""
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path if path.startswith("/") else f"/{server.token}/{path}", body, names)
+    connection.request(
+        method, path if path.startswith("/") else f"/{server.token}/{path}", body, names
+    )
     answer = connection.getresponse()
     data = answer.read()
     connection.close()
@@ -42,7 +44,11 @@ def request(
 
 
 def files(out: Path) -> dict[str, bytes]:
-    return {file.relative_to(out).as_posix(): file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    return {
+        file.relative_to(out).as_posix(): file.read_bytes()
+        for file in out.rglob("*")
+        if file.is_file()
+    }
 
 
 def test_the_page_carries_its_policy_and_loads_nothing_from_elsewhere(server: Server) -> None:
@@ -102,7 +108,9 @@ def test_affinity_and_maps_are_those_of_the_classifier(server: Server) -> None:
 )
 def test_strangers_are_refused(server: Server, path: str, headers: dict[str, str]) -> None:
     for method in ("GET", "POST"):
-        status, body, _ = request(server, path, method, b"" if method == "POST" else None, **headers)
+        status, body, _ = request(
+            server, path, method, b"" if method == "POST" else None, **headers
+        )
         assert status == 403
         assert server.token.encode() not in body
 
@@ -119,7 +127,15 @@ def test_strangers_are_refused(server: Server, path: str, headers: dict[str, str
             "photo/1e3",
             "photo/%D9%A3",
         ),
-        *("photo/9999999999999", "mask/1/0", "mask/0/", "config.toml", "config/0/0", "correction/0/0", "state?x=1"),
+        *(
+            "photo/9999999999999",
+            "mask/1/0",
+            "mask/0/",
+            "config.toml",
+            "config/0/0",
+            "correction/0/0",
+            "state?x=1",
+        ),
         "affinity/7/acr/0",
     ],
 )
@@ -171,7 +187,9 @@ def test_two_hundred_at_once_and_closed_connections(server: Server) -> None:
     def ask(k: int) -> None:
         if k % 4 == 0:
             with socket.create_connection(("127.0.0.1", server.server_port)) as raw:
-                raw.sendall(f"GET /{server.token}/photo/0 HTTP/1.1\r\n".encode())  # and nothing more
+                raw.sendall(
+                    f"GET /{server.token}/photo/0 HTTP/1.1\r\n".encode()
+                )  # and nothing more
             return
         answers.append(request(server, f"thumb/{k % IMAGES}")[0])
 
@@ -201,7 +219,9 @@ def test_corrections_are_saved_and_a_painted_class_becomes_a_tag(server: Server,
     assert json.loads((out / "corrections/tags.json").read_text())["photos"] == {}
 
 
-def test_a_folder_that_leads_out_of_the_run_is_not_written(server: Server, out: Path, tmp_path: Path) -> None:
+def test_a_folder_that_leads_out_of_the_run_is_not_written(
+    server: Server, out: Path, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (out / "corrections").symlink_to(tmp_path / "elsewhere")
     status, body, _ = request(server, "tags/0", "POST", b"[0]")
@@ -231,8 +251,12 @@ def test_a_kill_while_saving_leaves_the_last_whole_correction(tmp_path: Path) ->
 
 def test_the_command_prints_its_address_and_ends_with_a_sentence(out: Path) -> None:
     words = [sys.executable, "-m", "tagmask", "explore", "--out", str(out), "--no-browser"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background, and inherited
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # ignored in a shell's background, and inherited
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
+    )
     signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     address = process.stdout.readline().strip()
@@ -248,7 +272,9 @@ def test_a_photo_can_be_looked_at_but_not_corrected(out: Path, tmp_path: Path) -
     from PIL import Image
 
     Image.fromarray(SCENES.load_image(0)).save(tmp_path / "photo.png")
-    explorer = open_explorer(ExploreSettings(photo=tmp_path / "photo.png", model=out / "1_classifier", tags=CLASSES[0]))
+    explorer = open_explorer(
+        ExploreSettings(photo=tmp_path / "photo.png", model=out / "1_classifier", tags=CLASSES[0])
+    )
     assert explorer.state()["tags"] == [(0,)]
     assert not explorer.state()["editable"]
     assert "single photo" in explorer.learner.refusal()

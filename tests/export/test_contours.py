@@ -33,7 +33,10 @@ def test_one_pixel() -> None:
 
 
 def test_straight_edges_keep_their_ends_only() -> None:
-    assert sorted(outlines(region("##.", "##.", "..#"))) == [[0, 0, 2, 0, 2, 2, 0, 2], [2, 2, 3, 2, 3, 3, 2, 3]]
+    assert sorted(outlines(region("##.", "##.", "..#"))) == [
+        [0, 0, 2, 0, 2, 2, 0, 2],
+        [2, 2, 3, 2, 3, 3, 2, 3],
+    ]
     assert outlines(region("#.", "##")) == [[0, 0, 1, 0, 1, 1, 2, 1, 2, 2, 0, 2]]
 
 
@@ -41,20 +44,40 @@ def test_a_hole_is_slit_in_from_the_left() -> None:
     ring = region("###", "#.#", "###")
     (outline,) = outlines(ring)
     points = list(zip(outline[::2], outline[1::2], strict=True))
-    assert points == [(0, 0), (3, 0), (3, 3), (0, 3), (0, 1), (1, 1), (1, 2), (2, 2), (2, 1), (0, 1)]
+    assert points == [
+        (0, 0),
+        (3, 0),
+        (3, 3),
+        (0, 3),
+        (0, 1),
+        (1, 1),
+        (1, 2),
+        (2, 2),
+        (2, 1),
+        (0, 1),
+    ]
     assert doubled_area(points) == 2 * 8  # the hole counts against the whole
     assert np.array_equal(filled([outline], (3, 3)), ring)
 
 
 def test_outlines_run_clockwise_and_holes_the_other_way() -> None:
-    areas = [doubled_area(loop) / 2 for loop in trace(region("#####", "#.#.#", "#####", "#..##", "#####"))]
+    areas = [
+        doubled_area(loop) / 2
+        for loop in trace(region("#####", "#.#.#", "#####", "#..##", "#####"))
+    ]
     assert sorted(areas) == [-2, -1, -1, 25]
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        ("######", "#.##.#", "######", "#.#..#", "######"),  # holes in one row: the second is slit to the first
+        (
+            "######",
+            "#.##.#",
+            "######",
+            "#.#..#",
+            "######",
+        ),  # holes in one row: the second is slit to the first
         ("#####", "#...#", "#.#.#", "#...#", "#####"),  # a piece within a hole
         ("####", "#.##", "##.#", "####"),  # holes that meet at a corner
         ("##..", "#.#.", ".###", "...#"),  # pieces that meet at a corner, and a bay
@@ -79,7 +102,9 @@ def test_large_noise() -> None:
     assert np.array_equal(filled(outlines(noise), noise.shape), noise)
 
 
-def filled_with_edge(polygons: list[list[tuple[float, float]]], shape: tuple[int, int]) -> np.ndarray:
+def filled_with_edge(
+    polygons: list[list[tuple[float, float]]], shape: tuple[int, int]
+) -> np.ndarray:
     """What tools draw that fill the inside and the pixels that an edge passes."""
     drawn = np.zeros(shape, bool)
     rows, columns = np.indices(shape)

@@ -60,15 +60,24 @@ def test_index(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("format", ["ultralytics", "yolo-seg"])
 def test_yolo(run_folder: Path, format: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert export("--format", format, "--to", "out", "--val-fraction", "0.25", "--split-seed", "3") == 0
+    assert (
+        export("--format", format, "--to", "out", "--val-fraction", "0.25", "--split-seed", "3")
+        == 0
+    )
     printed = capsys.readouterr().out
-    assert 'images/x: Ultralytics looks for labels beside the last folder called "images"' in printed
+    assert (
+        'images/x: Ultralytics looks for labels beside the last folder called "images"' in printed
+    )
     assert "3 images for train and 1 for val, divided by tag with --split-seed 3." in printed
     files = written(run_folder / "out")
-    (train, val) = ({file for file in files if file.startswith(f"images/{part}/")} for part in ("train", "val"))
+    (train, val) = (
+        {file for file in files if file.startswith(f"images/{part}/")} for part in ("train", "val")
+    )
     assert len(train | val) == 4
     kind, suffix = ("masks", ".png") if format == "ultralytics" else ("labels", ".txt")
-    labels = {f"{kind}{file.removeprefix('images').rpartition('.')[0]}{suffix}" for file in train | val}
+    labels = {
+        f"{kind}{file.removeprefix('images').rpartition('.')[0]}{suffix}" for file in train | val
+    }
     assert files == train | val | labels | {"data.yaml"}
     assert any(file.endswith("/a.png") for file in train | val), "a GIF becomes a PNG"
     page = (run_folder / "out/data.yaml").read_text()
@@ -78,7 +87,10 @@ def test_yolo(run_folder: Path, format: str, capsys: pytest.CaptureFixture[str])
 
 def test_polygons_by_hand() -> None:
     mask = np.array([[0, 2, 2, 0], [0, 2, 2, 255]], np.uint8)
-    assert polygon_lines(mask) == "1 0.375000 0.250000 0.625000 0.250000 0.625000 0.750000 0.375000 0.750000\n"
+    assert (
+        polygon_lines(mask)
+        == "1 0.375000 0.250000 0.625000 0.250000 0.625000 0.750000 0.375000 0.750000\n"
+    )
     assert polygon_lines(np.zeros((2, 2), np.uint8)) == ""
     assert yaml_text('a"b\\: #\u200d🐕') == '"a\\"b\\\\: #\\U0000200d🐕"'
 
@@ -86,17 +98,25 @@ def test_polygons_by_hand() -> None:
 def test_fiftyone_with_heat_maps(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     maps = np.linspace(0, 1, 48).reshape(1, 6, 8).astype(np.float16)
     size, classes = np.array([6, 8]), np.array([1])
-    write_arrays(run_folder / "run/2_seeds/b c.npz", classes=classes, size=size, plain=0 * maps, refined=maps)
+    write_arrays(
+        run_folder / "run/2_seeds/b c.npz", classes=classes, size=size, plain=0 * maps, refined=maps
+    )
     assert export("--format", "fiftyone", "--to", "out") == 0, capsys.readouterr().err
     assert "heat maps of 1 images." in capsys.readouterr().out
-    expected = {f"labels/{n}.png" for n in NAMES} | {f"data/{n}.jpg" for n in NAMES if n != "a"} | {"data/a.png"}
+    expected = (
+        {f"labels/{n}.png" for n in NAMES}
+        | {f"data/{n}.jpg" for n in NAMES if n != "a"}
+        | {"data/a.png"}
+    )
     assert written(run_folder / "out") == expected | {"mask_targets.json", "heatmaps/2/b c.png"}
     heat = np.array(Image.open(run_folder / "out/heatmaps/2/b c.png"))
     assert np.array_equal(heat, np.round(maps[0].astype(np.float32) * 255))
 
 
 def test_huggingface(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert export("--format", "huggingface", "--to", "out", "--val-fraction", "0.4") == 0, capsys.readouterr().err
+    assert export("--format", "huggingface", "--to", "out", "--val-fraction", "0.4") == 0, (
+        capsys.readouterr().err
+    )
     rows = {}
     for part in ("train", "validation"):
         for line in (run_folder / f"out/{part}/metadata.jsonl").read_text().splitlines():
@@ -107,13 +127,17 @@ def test_huggingface(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert rows == {name: ["cat", "dog"] if len(name) > 3 else ["dog"] for name in NAMES}
 
 
-def test_xanylabeling_is_read_as_tags_again(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_xanylabeling_is_read_as_tags_again(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert export("--format", "xanylabeling", "--to", "out") == 0, capsys.readouterr().err
     file = json.loads((run_folder / "out/sub/é #1.json").read_text())
     assert (file["imagePath"], file["imageHeight"], file["imageWidth"]) == ("é #1.jpg", 6, 8)
     (shape,) = file["shapes"]
     assert (shape["label"], shape["shape_type"]) == ("dog", "polygon")
-    assert export("--format", "index", "--to", "again", "--tags", "out") == 0, capsys.readouterr().err
+    assert export("--format", "index", "--to", "again", "--tags", "out") == 0, (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,13 +145,27 @@ def test_xanylabeling_is_read_as_tags_again(run_folder: Path, capsys: pytest.Cap
     [
         (["--format", "index", "--to", "photos/out"], "is among the images or masks themselves"),
         (["--format", "fiftyone", "--to", "full"], "--to full is not empty; name a new folder"),
-        (["--format", "index", "--to", "out", "--split-seed", "1"], "--format index has no split; leave them out"),
-        (["--format", "yolo-seg", "--to", "out", "--pieces"], "--format yolo-seg always writes pieces"),
-        (["--format", "ultralytics", "--to", "out", "--val-fraction", "1"], "--val-fraction 1.0 must be"),
-        (["--format", "huggingface", "--to", "tags.json"], "is a file; --format huggingface writes a folder"),
+        (
+            ["--format", "index", "--to", "out", "--split-seed", "1"],
+            "--format index has no split; leave them out",
+        ),
+        (
+            ["--format", "yolo-seg", "--to", "out", "--pieces"],
+            "--format yolo-seg always writes pieces",
+        ),
+        (
+            ["--format", "ultralytics", "--to", "out", "--val-fraction", "1"],
+            "--val-fraction 1.0 must be",
+        ),
+        (
+            ["--format", "huggingface", "--to", "tags.json"],
+            "is a file; --format huggingface writes a folder",
+        ),
     ],
 )
-def test_what_is_refused(run_folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(
+    run_folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     (run_folder / "full").mkdir()
     (run_folder / "full/mine.txt").write_text("x")
     before = written(run_folder)
@@ -136,7 +174,9 @@ def test_what_is_refused(run_folder: Path, words: list[str], message: str, capsy
     assert written(run_folder) == before
 
 
-def test_a_name_that_the_disk_cannot_hold_is_refused(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_the_disk_cannot_hold_is_refused(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "x" * 251
     Image.new("RGB", (8, 6)).save(run_folder / f"photos/{name}.jpg")
     write_mask(run_folder / f"run/6_predictions/{name}.png", np.zeros((6, 8), np.uint8))
@@ -147,12 +187,16 @@ def test_a_name_that_the_disk_cannot_hold_is_refused(run_folder: Path, capsys: p
 
 def test_an_image_without_a_file_becomes_a_png(tmp_path: Path) -> None:
     picture = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    path = put_image(Labelled("x", np.zeros((2, 2), np.uint8), None, lambda: picture), tmp_path / "v1.2")
+    path = put_image(
+        Labelled("x", np.zeros((2, 2), np.uint8), None, lambda: picture), tmp_path / "v1.2"
+    )
     assert path.name == "v1.2.png"
     assert np.array_equal(np.array(Image.open(path)), picture)
 
 
-TAGS = st.dictionaries(st.text("abcdef", min_size=1, max_size=5), st.sets(st.sampled_from("wxyz")), max_size=40)
+TAGS = st.dictionaries(
+    st.text("abcdef", min_size=1, max_size=5), st.sets(st.sampled_from("wxyz")), max_size=40
+)
 
 
 @settings(deadline=None, max_examples=200)
@@ -170,7 +214,10 @@ def test_a_split_by_tag(tags: dict[str, set[str]], fraction: float, seed: int) -
 def test_a_split_gives_each_tag_its_share() -> None:
     random = np.random.default_rng(0)
     shares = {"common": 0.5, "some": 0.2, "rare": 0.02}
-    tags = {f"{n}": {tag for tag, share in shares.items() if random.random() < share} for n in range(1000)}
+    tags = {
+        f"{n}": {tag for tag, share in shares.items() if random.random() < share}
+        for n in range(1000)
+    }
     val = split_by_tag(tags, 0.2, 0)
     assert len(val) == 200
     for tag in shares:

@@ -60,7 +60,10 @@ def test_coco_reads_the_masks_back(tmp_path: Path, polygons: bool, pieces: bool)
     assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(NAMES)
     for number, (name, mask) in enumerate(MASKS.items(), start=1):
         image = coco.loadImgs(number)[0]
-        assert (image["file_name"], image["height"], image["width"]) == (f"{name}.jpeg", *mask.shape)
+        assert (image["file_name"], image["height"], image["width"]) == (
+            f"{name}.jpeg",
+            *mask.shape,
+        )
         drawn = np.zeros(mask.shape, int)
         for annotation in coco.loadAnns(coco.getAnnIds(imgIds=number)):
             region = coco.annToMask(annotation).astype(bool)
@@ -121,7 +124,9 @@ def test_voc_submission(tmp_path: Path, suffix: str) -> None:
 
 
 def test_voc_server_limits(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match=r"own 20 classes only.*these are 3, beginning with 'dog'"):
+    with pytest.raises(
+        TagmaskError, match=r"own 20 classes only.*these are 3, beginning with 'dog'"
+    ):
         write_voc_submission(items(), NAMES, tmp_path / "r.tar")
     with pytest.raises(TagmaskError, match=r"unsure pixels \(255\), which the VOC server refuses"):
         write_voc_submission(items(), CLASSES, tmp_path / "r.tar")
@@ -164,19 +169,52 @@ def test_label_studio_runs_at_the_limits_of_each_size(length: int) -> None:
 
 def test_label_studio_begins_as_label_studio_itself_writes_it() -> None:
     # the first bytes of a published annotation of a 3332×2527 photo, whose upper part is empty
-    published = [2, 1, 233, 240, 57, 27, 255, 255, 255, 0, 255, 255, 224, 31, 255, 252, 3, 255, 255, 128, 127, 255, 240]
+    published = [
+        2,
+        1,
+        233,
+        240,
+        57,
+        27,
+        255,
+        255,
+        255,
+        0,
+        255,
+        255,
+        224,
+        31,
+        255,
+        252,
+        3,
+        255,
+        255,
+        128,
+        127,
+        255,
+        240,
+    ]
     assert pack(np.zeros((2527, 3332), bool))[: len(published)] == published
 
 
 def test_label_studio_tasks(tmp_path: Path) -> None:
-    done = write_label_studio(items(), NAMES, tmp_path / "tasks.json", image_url="http://here/{file}")
+    done = write_label_studio(
+        items(), NAMES, tmp_path / "tasks.json", image_url="http://here/{file}"
+    )
     tasks = json.loads((tmp_path / "tasks.json").read_text())
-    assert [task["data"]["image"] for task in tasks] == ["http://here/a/one.jpeg", "http://here/two.jpeg"]
+    assert [task["data"]["image"] for task in tasks] == [
+        "http://here/a/one.jpeg",
+        "http://here/two.jpeg",
+    ]
     for task, mask in zip(tasks, MASKS.values(), strict=True):
         drawn = np.zeros(mask.shape, int)
         for result in task["predictions"][0]["result"]:
             assert (result["original_height"], result["original_width"]) == mask.shape
-            assert (result["type"], result["from_name"], result["to_name"]) == ("brushlabels", "tag", "image")
+            assert (result["type"], result["from_name"], result["to_name"]) == (
+                "brushlabels",
+                "tag",
+                "image",
+            )
             (name,) = result["value"]["brushlabels"]
             alpha = unpack(result["value"]["rle"]).reshape(*mask.shape, 4)[..., 3]
             drawn[alpha == 255] = NAMES.index(name) + 1
@@ -210,10 +248,19 @@ def test_cvat_zip(tmp_path: Path) -> None:
     files = read_zip(tmp_path / "masks.zip")
     assert files["ImageSets/Segmentation/default.txt"].decode() == "a/one\ntwo\n"
     rows = [row for row in files["labelmap.txt"].decode().splitlines() if not row.startswith("#")]
-    assert rows == ["background:0,0,0::", "dog:128,0,0::", "sofa & chair:0,128,0::", "grass:128,128,0::"]
-    colours = {tuple(map(int, row.split(":")[1].split(","))): number for number, row in enumerate(rows)}
+    assert rows == [
+        "background:0,0,0::",
+        "dog:128,0,0::",
+        "sofa & chair:0,128,0::",
+        "grass:128,128,0::",
+    ]
+    colours = {
+        tuple(map(int, row.split(":")[1].split(","))): number for number, row in enumerate(rows)
+    }
     for name, mask in MASKS.items():
-        assert np.array_equal(labels_of(files[f"SegmentationClass/{name}.png"], colours), sure(mask))
+        assert np.array_equal(
+            labels_of(files[f"SegmentationClass/{name}.png"], colours), sure(mask)
+        )
     every = {tuple(colour): number for number, colour in enumerate(voc_palette().tolist())}
     objects = labels_of(files["SegmentationObject/a/one.png"], every)
     assert objects.tolist() == [[1, 1, 0, 3, 0], [1, 0, 0, 3, 3], [1, 1, 0, 0, 2]]
@@ -224,11 +271,15 @@ def test_cvat_zip(tmp_path: Path) -> None:
 
 
 def test_cvat_with_more_pieces_than_colours(tmp_path: Path) -> None:
-    board = (np.indices((24, 24)).sum(0) % 2).astype(np.uint8)  # 288 pixels that touch at corners only
+    board = (np.indices((24, 24)).sum(0) % 2).astype(
+        np.uint8
+    )  # 288 pixels that touch at corners only
     done = write_cvat([Labelled("board", board)], NAMES, tmp_path / "m.zip", pieces=True)
     assert "1 images have more than 255 pieces" in done.summary()
     every = {tuple(colour): number for number, colour in enumerate(voc_palette().tolist())}
-    assert np.array_equal(labels_of(read_zip(tmp_path / "m.zip")["SegmentationObject/board.png"], every), board)
+    assert np.array_equal(
+        labels_of(read_zip(tmp_path / "m.zip")["SegmentationObject/board.png"], every), board
+    )
     with pytest.raises(TagmaskError, match="cannot hold the class 'a:b'"):
         write_cvat([], ["a:b"], tmp_path / "m.zip")
 
@@ -236,7 +287,10 @@ def test_cvat_with_more_pieces_than_colours(tmp_path: Path) -> None:
 def test_overlays(tmp_path: Path) -> None:
     picture = np.random.default_rng(0).integers(0, 256, (*FIRST.shape, 3)).astype(np.uint8)
     Image.fromarray(picture).save(tmp_path / "photo.png")
-    pair = [Labelled("a/one", FIRST, tmp_path / "photo.png"), Labelled("b", FIRST, None, lambda: picture)]
+    pair = [
+        Labelled("a/one", FIRST, tmp_path / "photo.png"),
+        Labelled("b", FIRST, None, lambda: picture),
+    ]
     write_overlays(pair, NAMES, tmp_path / "out")
     for name in ("a/one", "b"):
         stored = np.array(Image.open(tmp_path / f"out/{name}.png"))
@@ -246,7 +300,9 @@ def test_overlays(tmp_path: Path) -> None:
 
 
 def test_masks_of_a_catalog(tmp_path: Path) -> None:
-    catalog = Catalog(NAMES, ["a/one", "two", "three"], [[0], [1], [2]], images=["/x/1.png", None, None])
+    catalog = Catalog(
+        NAMES, ["a/one", "two", "three"], [[0], [1], [2]], images=["/x/1.png", None, None]
+    )
     with pytest.raises(TagmaskError, match="holds no mask of these images"):
         list(from_folder(catalog, tmp_path, {}))
     for name, mask in MASKS.items():
@@ -280,7 +336,9 @@ WRITERS = [
 
 @pytest.mark.parametrize(("writer", "name"), WRITERS)
 def test_labels_without_a_class_are_refused(writer: Any, name: str, tmp_path: Path) -> None:
-    wrong = [Labelled("odd", np.full((2, 2), 9, np.uint8), None, lambda: np.zeros((2, 2, 3), np.uint8))]
+    wrong = [
+        Labelled("odd", np.full((2, 2), 9, np.uint8), None, lambda: np.zeros((2, 2, 3), np.uint8))
+    ]
     with pytest.raises(TagmaskError, match='"odd" holds the label 9, but there are only 3 classes'):
         writer(wrong, NAMES, tmp_path / name)
     with pytest.raises(TagmaskError, match='"odd" is float64'):

@@ -37,7 +37,11 @@ def answer(path: Path, image: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize(
     ("backbone", "options"),
-    [("test_resnet", {}), ("test_resnet", {"multi_scale": True, "freeze_norm": True}), ("test_convnext", {})],
+    [
+        ("test_resnet", {}),
+        ("test_resnet", {"multi_scale": True, "freeze_norm": True}),
+        ("test_convnext", {}),
+    ],
 )
 @pytest.mark.parametrize("size", [(40, 56), (101, 63), (33, 130)])
 def test_same_probabilities_at_any_size(
@@ -57,7 +61,9 @@ def test_same_probabilities_at_any_size(
 
 def test_the_file_tells_its_classes(tmp_path: Path) -> None:
     ours.write_onnx(network(), tmp_path / "net.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"]
+    )
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == ["cat", "dog", "größer"]
     assert session.get_inputs()[0].shape == ["images", 3, "height", "width"]
@@ -67,7 +73,9 @@ def test_a_file_that_computes_something_else_is_not_handed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ours, "largest_difference", lambda *_: 0.25)
-    with pytest.raises(TagmaskError, match=r"test_resnet differs from the network by 0\.25, more than 0\.0001"):
+    with pytest.raises(
+        TagmaskError, match=r"test_resnet differs from the network by 0\.25, more than 0\.0001"
+    ):
         ours.write_onnx(network(), tmp_path / "net.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -83,9 +91,13 @@ def test_differences_are_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(TagmaskError, match=rf"needs the package {package}; install it with: .*tagmask\[onnx\]"):
+    with pytest.raises(
+        TagmaskError, match=rf"needs the package {package}; install it with: .*tagmask\[onnx\]"
+    ):
         ours.write_onnx(network(), tmp_path / "net.onnx")
 
 
@@ -95,7 +107,9 @@ def test_a_head_on_tokens(tmp_path: Path) -> None:
     with torch.no_grad():
         model.linear.weight.normal_(std=0.1)
     ours.write_onnx(model, tmp_path / "head.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "head.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "head.onnx"), providers=["CPUExecutionProvider"]
+    )
     image = torch.rand(1, 3, 30, 50)
     (probabilities,) = session.run(None, {"image": image.numpy()})
     square = torch.nn.functional.interpolate(image, (40, 40), mode="bilinear")

@@ -25,7 +25,9 @@ def smooth_maps(labels: int, height: int, width: int, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
     coarse = rng.normal(0, 2, (labels, 5, 6)).astype(np.float32)
     bicubic = Image.Resampling.BICUBIC
-    scores = np.stack([np.asarray(Image.fromarray(field).resize((width, height), bicubic)) for field in coarse])
+    scores = np.stack(
+        [np.asarray(Image.fromarray(field).resize((width, height), bicubic)) for field in coarse]
+    )
     return softmax(scores).astype(np.float32)
 
 
@@ -40,7 +42,9 @@ def picture(height: int, width: int, seed: int = 0) -> Pixels:
     rows, columns = np.mgrid[:height, :width]
     inside = np.hypot(rows - height * 0.45, columns - width * 0.55) < min(height, width) * 0.3
     ground = np.stack([60 + 2 * columns % 90, 90 + rows, np.full_like(rows, 130)], axis=-1)
-    image = np.where(inside[..., None], (210, 80, 60), ground) + rng.normal(0, 5, (height, width, 3))
+    image = np.where(inside[..., None], (210, 80, 60), ground) + rng.normal(
+        0, 5, (height, width, 3)
+    )
     return image.clip(0, 255).astype(np.uint8)
 
 
@@ -58,25 +62,36 @@ def photo(index: int, longest: int | None) -> Pixels:
 
 def by_pydensecrf(image: Pixels, probabilities: Floats, settings: CrfSettings) -> Floats:
     """The C++ answer."""
-    peer = pytest.importorskip("pydensecrf.densecrf", reason="pydensecrf2 is not installed (extra: oracle)")
+    peer = pytest.importorskip(
+        "pydensecrf.densecrf", reason="pydensecrf2 is not installed (extra: oracle)"
+    )
     labels, height, width = probabilities.shape
     model = peer.DenseCRF2D(width, height, labels)
-    model.setUnaryEnergy(np.ascontiguousarray(-np.log(probabilities.clip(1e-5, 1))).reshape(labels, -1))
+    model.setUnaryEnergy(
+        np.ascontiguousarray(-np.log(probabilities.clip(1e-5, 1))).reshape(labels, -1)
+    )
     model.addPairwiseGaussian(sxy=settings.gaussian_sxy, compat=settings.gaussian_weight)
     model.addPairwiseBilateral(
-        sxy=settings.bilateral_sxy, srgb=settings.bilateral_srgb, rgbim=image, compat=settings.bilateral_weight
+        sxy=settings.bilateral_sxy,
+        srgb=settings.bilateral_srgb,
+        rgbim=image,
+        compat=settings.bilateral_weight,
     )
     return np.array(model.inference(settings.iterations)).reshape(probabilities.shape)
 
 
-def by_brute_force(image: Pixels, probabilities: Floats, settings: CrfSettings) -> npt.NDArray[np.float64]:
+def by_brute_force(
+    image: Pixels, probabilities: Floats, settings: CrfSettings
+) -> npt.NDArray[np.float64]:
     """Mean field with the kernels written out for all pairs, in float64."""
     labels, height, width = probabilities.shape
     places = np.indices((height, width)).reshape(2, -1).T.astype(np.float64)  # (N, 2)
     colours = image.reshape(-1, 3).astype(np.float64)  # (N, 3)
     near = square_distances(places)  # (N, N)
     kernel = settings.gaussian_weight * normalised(np.exp(-near / (2 * settings.gaussian_sxy**2)))
-    alike = near / settings.bilateral_sxy**2 + square_distances(colours) / settings.bilateral_srgb**2
+    alike = (
+        near / settings.bilateral_sxy**2 + square_distances(colours) / settings.bilateral_srgb**2
+    )
     kernel += settings.bilateral_weight * normalised(np.exp(-alike / 2))
     evidence = np.log(probabilities.reshape(labels, -1).astype(np.float64).clip(1e-5, 1))  # (K, N)
     refined = softmax(evidence)
@@ -105,7 +120,10 @@ def test_brute_force_on_a_small_picture(sxy: float, srgb: float, seed: int, labe
     """
     settings = CrfSettings(10, 3, 1, sxy, srgb, 2)
     image, probabilities = picture(24, 32, seed), smooth_maps(labels, 24, 32, seed)
-    refined, expected = dense_crf(image, probabilities, settings), by_brute_force(image, probabilities, settings)
+    refined, expected = (
+        dense_crf(image, probabilities, settings),
+        by_brute_force(image, probabilities, settings),
+    )
     assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.98
     assert np.abs(refined - expected).mean() <= 0.01
 
@@ -115,7 +133,9 @@ def test_brute_force_on_a_small_picture(sxy: float, srgb: float, seed: int, labe
 def test_same_labels_as_pydensecrf_on_photos(index: int, preset: str) -> None:
     image = photo(index, longest=120 + 2 * index)
     probabilities = smooth_maps(2 + index % 3, image.shape[0], image.shape[1], seed=index)
-    refined, expected = (solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf))
+    refined, expected = (
+        solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf)
+    )
     assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
     assert np.abs(refined - expected).mean() < 1e-4
 
@@ -124,7 +144,9 @@ def test_same_labels_as_pydensecrf_on_photos(index: int, preset: str) -> None:
 def test_same_labels_as_pydensecrf_on_a_whole_photo(preset: str) -> None:
     image = photo(21, longest=None)
     probabilities = smooth_maps(3, *image.shape[:2])
-    refined, expected = (solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf))
+    refined, expected = (
+        solve(image, probabilities, PRESETS[preset]) for solve in (dense_crf, by_pydensecrf)
+    )
     assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
 
 
@@ -133,7 +155,9 @@ def test_hard_and_many_labels_agree_with_pydensecrf() -> None:
     image, soft = picture(60, 80), smooth_maps(21, 60, 80)
     hard = (soft == soft.max(axis=0)).astype(np.float32)
     for probabilities in (soft, hard):
-        refined, expected = (solve(image, probabilities, SEEDS) for solve in (dense_crf, by_pydensecrf))
+        refined, expected = (
+            solve(image, probabilities, SEEDS) for solve in (dense_crf, by_pydensecrf)
+        )
         assert (refined.argmax(axis=0) == expected.argmax(axis=0)).mean() >= 0.999
 
 
@@ -159,10 +183,17 @@ def test_order_of_labels_does_not_matter(labels: int) -> None:
 
 def test_no_kernel_leaves_the_normalised_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
     """And builds none."""
-    monkeypatch.setattr(crf, "gaussian_kernel", lambda *_: pytest.fail("a kernel of weight 0 was built"))
+    monkeypatch.setattr(
+        crf, "gaussian_kernel", lambda *_: pytest.fail("a kernel of weight 0 was built")
+    )
     image, probabilities = picture(12, 15), smooth_maps(3, 12, 15) / 2
-    for settings in (CrfSettings(gaussian_weight=0, bilateral_weight=0), replace(SEEDS, iterations=0)):
-        np.testing.assert_allclose(dense_crf(image, probabilities, settings), probabilities * 2, rtol=1e-4)
+    for settings in (
+        CrfSettings(gaussian_weight=0, bilateral_weight=0),
+        replace(SEEDS, iterations=0),
+    ):
+        np.testing.assert_allclose(
+            dense_crf(image, probabilities, settings), probabilities * 2, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ["gaussian_weight", "bilateral_weight"])
@@ -177,7 +208,9 @@ def test_a_kernel_of_weight_0_is_the_limit_of_small_weights(name: str) -> None:
 def test_one_iteration_by_hand() -> None:
     """Two pixels far apart: each hears only itself, and the kernel's diagonal is its weight."""
     image = np.array([[[0, 0, 0], [255, 255, 255]]], np.uint8)
-    settings = CrfSettings(1, gaussian_weight=0, bilateral_sxy=0.01, bilateral_srgb=1, bilateral_weight=2)
+    settings = CrfSettings(
+        1, gaussian_weight=0, bilateral_sxy=0.01, bilateral_srgb=1, bilateral_weight=2
+    )
     p = np.array([0.8, 0.3])
     odds = p / (1 - p) * np.exp(2 * (p - (1 - p)))
     refined = dense_crf(image, np.stack([p, 1 - p])[:, None], settings)
@@ -189,10 +222,14 @@ def test_plain_image_smooths_by_place_alone() -> None:
     noisy = np.full((30, 40), 0.7)
     noisy[10, 10] = 0.2
     probabilities = np.stack([noisy, 1 - noisy])
-    refined = [dense_crf(np.full((30, 40, 3), value, np.uint8), probabilities) for value in (0, 128)]
+    refined = [
+        dense_crf(np.full((30, 40, 3), value, np.uint8), probabilities) for value in (0, 128)
+    ]
     assert (refined[0].argmax(axis=0) == 0).all()
     np.testing.assert_allclose(refined[0], refined[1], atol=0.02)
-    alone = dense_crf(np.zeros((30, 40, 3), np.uint8), probabilities, replace(SEEDS, gaussian_weight=0))
+    alone = dense_crf(
+        np.zeros((30, 40, 3), np.uint8), probabilities, replace(SEEDS, gaussian_weight=0)
+    )
     assert np.isfinite(alone).all()
 
 
@@ -213,7 +250,9 @@ def test_any_size_and_number_of_labels(shape: tuple[int, int], labels: int) -> N
 def test_grey_is_three_equal_channels() -> None:
     grey, probabilities = picture(20, 30)[..., 0], smooth_maps(2, 20, 30)
     coloured = np.stack([grey] * 3, axis=-1)
-    np.testing.assert_array_equal(dense_crf(grey, probabilities), dense_crf(coloured, probabilities))
+    np.testing.assert_array_equal(
+        dense_crf(grey, probabilities), dense_crf(coloured, probabilities)
+    )
 
 
 def test_same_input_same_bits() -> None:
@@ -232,7 +271,11 @@ IMAGE, MAPS = np.zeros((4, 5, 3), np.uint8), np.full((2, 4, 5), 0.5, np.float32)
     ("image", "probabilities", "message"),
     [
         (IMAGE.astype(np.float32), MAPS, r"image is float32 of shape \(4, 5, 3\); give uint8"),
-        (np.zeros((4, 5, 4), np.uint8), MAPS, r"shape \(4, 5, 4\); give uint8 of shape \(H, W, 3\)"),
+        (
+            np.zeros((4, 5, 4), np.uint8),
+            MAPS,
+            r"shape \(4, 5, 4\); give uint8 of shape \(H, W, 3\)",
+        ),
         (IMAGE, MAPS[:, :3], r"shape \(2, 3, 5\) and the image \(4, 5, 3\)"),
         (IMAGE, MAPS[0], r"give \(labels, H, W\)"),
         (IMAGE, MAPS[:0], "at least one label"),
@@ -250,7 +293,9 @@ def test_bad_input_is_refused(image: Any, probabilities: Any, message: str) -> N
 @pytest.mark.parametrize("preset", PRESETS)
 def test_torch_gives_the_same(shape: tuple[int, int], labels: int, preset: str) -> None:
     image, maps = picture(*shape), smooth_maps(labels, *shape)
-    expected, refined = (dense_crf(image, maps, replace(PRESETS[preset], device=device)) for device in (None, "cpu"))
+    expected, refined = (
+        dense_crf(image, maps, replace(PRESETS[preset], device=device)) for device in (None, "cpu")
+    )
     np.testing.assert_allclose(refined, expected, atol=2e-5)
     assert refined.dtype == np.float32
 
@@ -258,13 +303,22 @@ def test_torch_gives_the_same(shape: tuple[int, int], labels: int, preset: str) 
 def test_bad_settings_are_reported_all_at_once() -> None:
     with pytest.raises(TagmaskError) as caught:
         CrfSettings(iterations=-1, gaussian_sxy=0, bilateral_weight=-2, bilateral_srgb=float("nan"))
-    for part in ("iterations is -1", "gaussian_sxy is 0", "bilateral_weight is -2", "bilateral_srgb is nan"):
+    for part in (
+        "iterations is -1",
+        "gaussian_sxy is 0",
+        "bilateral_weight is -2",
+        "bilateral_srgb is nan",
+    ):
         assert part in str(caught.value)
 
 
 def test_deviations_too_small_to_count_are_refused() -> None:
     with pytest.raises(TagmaskError, match="give larger deviations"):
-        dense_crf(picture(20, 20), smooth_maps(2, 20, 20), replace(SEEDS, bilateral_sxy=1e-3, bilateral_srgb=1e-3))
+        dense_crf(
+            picture(20, 20),
+            smooth_maps(2, 20, 20),
+            replace(SEEDS, bilateral_sxy=1e-3, bilateral_srgb=1e-3),
+        )
 
 
 def test_presets_are_those_of_the_field() -> None:
@@ -309,18 +363,25 @@ def test_neighbours_on_the_lattice_are_found_by_their_coordinates() -> None:
     cells, rank, rest = lattice._simplices(features)
     strides = lattice._strides(cells)
     shares, axes = lattice._shares(rank, rest)
-    number, vertices = lattice._numbered(lattice._keys(cells, axes, strides), shares.shape)  # (N, d+1), (M,)
+    number, vertices = lattice._numbered(
+        lattice._keys(cells, axes, strides), shares.shape
+    )  # (N, d+1), (M,)
     places: dict[tuple[int, ...], int] = {}
     for remainder in range(size + 1):
         corner = cells * (size + 1) + remainder - (size + 1) * (rank > size - remainder)
-        places.update(zip(map(tuple, corner.T.tolist()), number[:, remainder].tolist(), strict=True))
+        places.update(
+            zip(map(tuple, corner.T.tolist()), number[:, remainder].tolist(), strict=True)
+        )
     assert sorted(places.values()) == list(range(len(vertices)))
     for axis in range(size + 1):
         step = np.full(size + 1, -1)
         step[axis] = size
         expected = np.eye(len(vertices))
         for place, row in places.items():
-            for other in (tuple((np.array(place) + step).tolist()), tuple((np.array(place) - step).tolist())):
+            for other in (
+                tuple((np.array(place) + step).tolist()),
+                tuple((np.array(place) - step).tolist()),
+            ):
                 if other in places:
                     expected[row, places[other]] = 0.5
         np.testing.assert_array_equal(lattice._blur(vertices, strides, axis).toarray(), expected)

@@ -13,7 +13,9 @@ def test_a_slope_comes_back_as_it_was(centred: bool) -> None:
     slope = 3.0 * np.arange(40)[:, None] - 2.0 * np.arange(56) + np.zeros((1, 40, 56))
     back = to_pixels(to_cells(slope, 8, centred), (40, 56), 8, centred)
     inner = np.s_[:, 8:25, 8:41]  # the last cell also takes the pixels beyond it
-    shift = 0 if centred else (3 - 2) * -0.5  # the mean of pixels 4…11 lies half a pixel before their cell's pixel 8
+    shift = (
+        0 if centred else (3 - 2) * -0.5
+    )  # the mean of pixels 4…11 lies half a pixel before their cell's pixel 8
     np.testing.assert_allclose(back[inner], slope[inner] + shift, atol=1e-3)
 
 
@@ -22,7 +24,9 @@ def test_patches_are_torchs_pooling_and_interpolation() -> None:
     cells = F.avg_pool2d(maps, 8)
     np.testing.assert_allclose(to_cells(maps.numpy(), 8, centred=True), cells.numpy(), atol=1e-6)
     pixels = F.interpolate(cells[None], (24, 32), mode="bilinear", align_corners=False)[0]
-    np.testing.assert_allclose(to_pixels(cells.numpy(), (24, 32), 8, centred=True), pixels.numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        to_pixels(cells.numpy(), (24, 32), 8, centred=True), pixels.numpy(), atol=1e-6
+    )
 
 
 def test_a_bright_cell_is_brightest_on_its_pixel() -> None:
@@ -38,7 +42,9 @@ def test_any_size(size: tuple[int, int]) -> None:
     for centred in (False, True):
         cells = to_cells(np.ones((2, *size), np.float32), 8, centred)
         assert cells.shape == (2, -(-size[0] // 8), -(-size[1] // 8))
-        np.testing.assert_allclose(to_pixels(cells, size, 8, centred), np.ones((2, *size)), atol=1e-6)
+        np.testing.assert_allclose(
+            to_pixels(cells, size, 8, centred), np.ones((2, *size)), atol=1e-6
+        )
 
 
 def test_stretch() -> None:

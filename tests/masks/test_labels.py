@@ -8,16 +8,24 @@ from tagmask.masks.crf import LABELS, SEEDS, dense_crf
 from tagmask.masks.labels import agreement, confident_regions, label_pixels
 
 GREY = np.full((2, 3, 3), 128, np.uint8)
-MAPS = np.array([[[0.9, 0.4, 0.1], [0.3, 0.0, 0.2]], [[0.1, 0.5, 0.1], [0.7, 0.3, 0.3]]])  # (2, 2, 3)
+MAPS = np.array(
+    [[[0.9, 0.4, 0.1], [0.3, 0.0, 0.2]], [[0.1, 0.5, 0.1], [0.7, 0.3, 0.3]]]
+)  # (2, 2, 3)
 
 
 def test_labels_by_hand() -> None:
-    assert label_pixels(GREY, [4, 0], MAPS, 0.3).tolist() == [[5, 1, 0], [1, 0, 0]]  # the background wins ties
+    assert label_pixels(GREY, [4, 0], MAPS, 0.3).tolist() == [
+        [5, 1, 0],
+        [1, 0, 0],
+    ]  # the background wins ties
     assert label_pixels(GREY, [4, 0], MAPS, 1.0).max() == 0
 
 
 def test_an_image_without_classes_is_background() -> None:
-    assert label_pixels(GREY, [], np.zeros((0, 2, 3)), 0.3, SEEDS).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert label_pixels(GREY, [], np.zeros((0, 2, 3)), 0.3, SEEDS).tolist() == [
+        [0, 0, 0],
+        [0, 0, 0],
+    ]
     assert confident_regions(GREY, [], np.zeros((0, 2, 3))).tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
@@ -27,7 +35,9 @@ def test_the_crf_moves_a_border_to_the_edge_of_the_image() -> None:
     maps = np.full((1, 20, 30), 0.1)
     maps[:, :, 15:] = 0.9  # three columns short of the edge
     assert (label_pixels(image, [0], maps, 0.5)[:, 12:15] == 0).all()
-    assert (label_pixels(image, [0], maps, 0.5, SEEDS) == np.repeat([[0] * 12 + [1] * 18], 20, axis=0)).all()
+    assert (
+        label_pixels(image, [0], maps, 0.5, SEEDS) == np.repeat([[0] * 12 + [1] * 18], 20, axis=0)
+    ).all()
 
 
 def test_the_crf_starts_from_labels_trusted_alike() -> None:
@@ -47,7 +57,9 @@ def test_confident_regions_follow_their_definition() -> None:
     winners = {}
     for power in (2.0, 8.0):
         background = (1 - maps.max(axis=0)) ** power
-        winners[power] = dense_crf(image, np.concatenate([background[None], maps]), SEEDS).argmax(axis=0)
+        winners[power] = dense_crf(image, np.concatenate([background[None], maps]), SEEDS).argmax(
+            axis=0
+        )
     regions = confident_regions(image, [3, 5], maps, 2.0, 8.0)
     for place in np.ndindex(regions.shape):
         strict, lenient = winners[2.0][place], winners[8.0][place]
@@ -61,7 +73,10 @@ def test_confident_regions_follow_their_definition() -> None:
 def test_greyscale_and_thin_images() -> None:
     for rows in (1, 2):
         coloured = label_pixels(GREY[:rows], [0, 1], MAPS[:, :rows], 0.3, SEEDS)
-        assert label_pixels(GREY[:rows, :, 0], [0, 1], MAPS[:, :rows], 0.3, SEEDS).tolist() == coloured.tolist()
+        assert (
+            label_pixels(GREY[:rows, :, 0], [0, 1], MAPS[:, :rows], 0.3, SEEDS).tolist()
+            == coloured.tolist()
+        )
     assert label_pixels(GREY[:1, :, 0], [0, 1], MAPS[:, :1], 0.3).tolist() == [[1, 2, 0]]
 
 

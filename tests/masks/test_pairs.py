@@ -44,12 +44,16 @@ def test_pairs_on_a_small_grid(radius: float) -> None:
 
 @pytest.mark.parametrize("grid", [(1, 9), (9, 1), (7, 5), (1, 1)])
 def test_pairs_on_other_grids(grid: tuple[int, int]) -> None:
-    labels = torch.randint(0, 3, grid, generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    labels = torch.randint(
+        0, 3, grid, generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
     assert listed(labels, 5) == loop_pairs(labels, 5)
 
 
 def test_neighbours_by_hand() -> None:
-    pairs = pair_labels(torch.tensor([[0, 0, 4], [255, 4, 4]]), 1.2)  # right and lower neighbours only
+    pairs = pair_labels(
+        torch.tensor([[0, 0, 4], [255, 4, 4]]), 1.2
+    )  # right and lower neighbours only
     assert [mask.nonzero().tolist() for mask in pairs] == [
         [[0, 0, 0]],  # top left and its right neighbour
         [[0, 1, 1], [1, 0, 2]],
@@ -59,7 +63,9 @@ def test_neighbours_by_hand() -> None:
 
 def test_batches_are_labelled_one_by_one() -> None:
     batch = torch.stack([LABELS, LABELS.flip(0), LABELS.T])
-    for mask, singles in zip(pair_labels(batch), zip(*map(pair_labels, batch), strict=True), strict=True):
+    for mask, singles in zip(
+        pair_labels(batch), zip(*map(pair_labels, batch), strict=True), strict=True
+    ):
         assert torch.equal(mask, torch.stack(singles))
 
 
@@ -75,11 +81,15 @@ def test_loss_by_hand() -> None:
 
 
 def test_loss_by_a_double_loop() -> None:
-    features = torch.randn(1, 6, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    features = torch.randn(
+        1, 6, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
     sums: dict[str, list[float]] = {}
     for kind, y, x, v, u in loop_pairs(LABELS, 5):
         affinity = math.exp(-float((features[0, :, y, x] - features[0, :, v, u]).abs().mean()))
-        sums.setdefault(kind, []).append(-math.log((1 - affinity if kind == "negative" else affinity) + 1e-5))
+        sums.setdefault(kind, []).append(
+            -math.log((1 - affinity if kind == "negative" else affinity) + 1e-5)
+        )
     losses = affinity_losses(features, LABELS[None])
     for kind, values in sums.items():
         assert getattr(losses, kind).item() == pytest.approx(sum(values) / len(values), rel=1e-9)
@@ -90,12 +100,15 @@ def test_gradients() -> None:
     features = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.stack([LABELS, LABELS.T.contiguous()])
     assert torch.autograd.gradcheck(lambda f: affinity_loss(f, labels), (features,))
-    plain = torch.stack([(features[..., :, :-1] - features[..., :, 1:]).abs().mean(1)])  # offset (0, 1)
+    plain = torch.stack(
+        [(features[..., :, :-1] - features[..., :, 1:]).abs().mean(1)]
+    )  # offset (0, 1)
     torch.testing.assert_close(pair_distances(features)[:, 0, :, :-1], plain[0])
 
 
 @pytest.mark.parametrize(
-    ("label", "empty"), [(0, ("foreground", "negative")), (7, ("background", "negative")), (255, "all")]
+    ("label", "empty"),
+    [(0, ("foreground", "negative")), (7, ("background", "negative")), (255, "all")],
 )
 def test_groups_without_pairs_count_nothing(label: int, empty: tuple[str, ...] | str) -> None:
     features = torch.rand(2, 4, 5, 5, requires_grad=True)
@@ -118,7 +131,9 @@ def test_equal_features_of_different_labels_stay_finite() -> None:
 
 def test_half_precision_features_are_compared_in_full() -> None:
     features = torch.randn(1, 8, 4, 4).bfloat16()
-    torch.testing.assert_close(affinity_loss(features, LABELS[None]), affinity_loss(features.float(), LABELS[None]))
+    torch.testing.assert_close(
+        affinity_loss(features, LABELS[None]), affinity_loss(features.float(), LABELS[None])
+    )
 
 
 def test_bad_input_is_refused() -> None:

@@ -5,11 +5,19 @@ import numpy as np
 from tagmask.masks.pamr import STEEPNESS, pamr
 
 
-def by_hand(image: np.ndarray, chances: np.ndarray, rounds: int, distances: tuple[int, ...]) -> np.ndarray:
+def by_hand(
+    image: np.ndarray, chances: np.ndarray, rounds: int, distances: tuple[int, ...]
+) -> np.ndarray:
     """Every pixel and every neighbour in a loop."""
     height, width = image.shape[:2]
     colours = image.astype(np.float64) / 255
-    shifts = [(y * d, x * d) for d in distances for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
+    shifts = [
+        (y * d, x * d)
+        for d in distances
+        for y in (-1, 0, 1)
+        for x in (-1, 0, 1)
+        if (y, x) != (0, 0)
+    ]
 
     def clip(row: int, column: int) -> tuple[int, int]:
         return min(max(row, 0), height - 1), min(max(column, 0), width - 1)
@@ -51,7 +59,9 @@ def test_an_edge_of_colour_stops_it() -> None:
     image = np.zeros((40, 60, 3), np.uint8)
     image[:, 30:] = 200
     ramp = np.clip((np.arange(60, dtype=np.float32) - 20) / 20, 0, 1)
-    chances = np.broadcast_to(np.stack([1 - ramp, ramp])[:, None], (2, 40, 60)).astype(np.float32).copy()
+    chances = (
+        np.broadcast_to(np.stack([1 - ramp, ramp])[:, None], (2, 40, 60)).astype(np.float32).copy()
+    )
     refined = pamr(image, chances)[1, 20]
     assert refined[28] < 0.3 < 0.7 < refined[31]
     assert abs(ramp[28] - ramp[31]) < 0.2

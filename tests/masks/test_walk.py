@@ -8,7 +8,14 @@ import numpy.typing as npt
 import pytest
 
 from tagmask.errors import TagmaskError
-from tagmask.masks.walk import edge_affinities, from_attention, from_edges, half_offsets, random_walk, transition
+from tagmask.masks.walk import (
+    edge_affinities,
+    from_attention,
+    from_edges,
+    half_offsets,
+    random_walk,
+    transition,
+)
 
 Array = npt.NDArray[Any]
 
@@ -21,7 +28,9 @@ def dense_transition(features: Array, radius: float, beta: float) -> Array:
     for i, (y, x) in enumerate(places):
         for j, (v, u) in enumerate(places):
             if (y - v) ** 2 + (x - u) ** 2 < radius**2:
-                apart = np.abs(features[:, y, x].astype(float) - features[:, v, u].astype(float)).mean()
+                apart = np.abs(
+                    features[:, y, x].astype(float) - features[:, v, u].astype(float)
+                ).mean()
                 matrix[i, j] = np.exp(-apart) ** beta
     matrix /= matrix.sum(axis=1, keepdims=True)
     return matrix
@@ -29,7 +38,9 @@ def dense_transition(features: Array, radius: float, beta: float) -> Array:
 
 @pytest.mark.parametrize("grid", [(7, 5), (1, 9), (8, 1), (1, 1), (4, 4), (2, 11)])
 @pytest.mark.parametrize(("radius", "beta"), [(5, 36), (2, 8), (3.5, 1)])
-def test_matrix_and_walk_equal_the_dense_ones(grid: tuple[int, int], radius: float, beta: float) -> None:
+def test_matrix_and_walk_equal_the_dense_ones(
+    grid: tuple[int, int], radius: float, beta: float
+) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(0, 0.1, (6, *grid))
     maps = rng.random((3, *grid))
@@ -54,12 +65,18 @@ def test_torch_takes_the_same_steps(dtype: Any) -> None:
     assert walked.dtype == dtype
     np.testing.assert_allclose(walked, random_walk(maps, matrix, 20), rtol=1e-5)
     dense = from_attention(random.random((45, 45)), 2.0)
-    np.testing.assert_allclose(random_walk(maps, dense, 3, device="cpu"), random_walk(maps, dense, 3), rtol=1e-12)
+    np.testing.assert_allclose(
+        random_walk(maps, dense, 3, device="cpu"), random_walk(maps, dense, 3), rtol=1e-12
+    )
 
 
 def test_many_channels_are_summed_in_parts() -> None:
-    features = np.random.default_rng(1).normal(0, 1, (700, 12, 10)).astype(np.float32)  # 546 channels fit in a part
-    np.testing.assert_allclose(transition(features, 5, 2).toarray(), dense_transition(features, 5, 2), atol=1e-6)
+    features = (
+        np.random.default_rng(1).normal(0, 1, (700, 12, 10)).astype(np.float32)
+    )  # 546 channels fit in a part
+    np.testing.assert_allclose(
+        transition(features, 5, 2).toarray(), dense_transition(features, 5, 2), atol=1e-6
+    )
 
 
 def test_offsets_are_strictly_nearer_than_the_radius() -> None:
@@ -90,9 +107,13 @@ def test_two_positions_by_hand() -> None:
 def test_edges_say_the_same_as_features() -> None:
     features = np.random.default_rng(2).normal(0, 1, (4, 6, 3))
     edges = edge_affinities(features, 3)
-    assert edges[0, 2, 1] == pytest.approx(np.exp(-np.abs(features[:, 2, 1] - features[:, 2, 2]).mean()))
+    assert edges[0, 2, 1] == pytest.approx(
+        np.exp(-np.abs(features[:, 2, 1] - features[:, 2, 2]).mean())
+    )
     assert edges[0, 2, 2] == 0  # its right neighbour lies outside
-    np.testing.assert_array_equal(from_edges(edges, 3, 8).toarray(), transition(features, 3, 8).toarray())
+    np.testing.assert_array_equal(
+        from_edges(edges, 3, 8).toarray(), transition(features, 3, 8).toarray()
+    )
 
 
 def test_a_wall_stops_the_walk_and_constants_stay() -> None:
@@ -111,7 +132,9 @@ def test_attention_to_transition_by_the_definition() -> None:
     attention = np.random.default_rng(3).random((12, 12))
     attention /= attention.sum(1, keepdims=True)
     powered = ((attention + attention.T) / 2) ** 4
-    np.testing.assert_allclose(from_attention(attention, 4).toarray(), powered / powered.sum(1, keepdims=True))
+    np.testing.assert_allclose(
+        from_attention(attention, 4).toarray(), powered / powered.sum(1, keepdims=True)
+    )
 
 
 def test_small_attention_to_a_high_power_does_not_vanish() -> None:
@@ -131,7 +154,10 @@ def test_small_attention_to_a_high_power_does_not_vanish() -> None:
         (lambda: transition(np.full((1, 2, 2), np.nan)), "NaN or infinity.*train it again"),
         (lambda: transition(np.zeros((1, 2, 2)), beta=0), "beta is 0"),
         (lambda: from_edges(np.zeros((3, 2, 2)), 2), r"radius 2 needs \(4, height, width\)"),
-        (lambda: random_walk(np.zeros((1, 2, 3)), transition(np.zeros((1, 2, 2)))), "the 4 positions.*resize them"),
+        (
+            lambda: random_walk(np.zeros((1, 2, 3)), transition(np.zeros((1, 2, 2)))),
+            "the 4 positions.*resize them",
+        ),
         (lambda: random_walk(np.zeros((1, 2, 2)), transition(np.zeros((1, 2, 2))), -1), "-1 steps"),
         (lambda: from_attention(np.zeros((2, 3)), 1), r"shape \(2, 3\)"),
         (lambda: from_attention(np.array([[-1.0]]), 1), "after the softmax"),

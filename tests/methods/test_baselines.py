@@ -28,7 +28,8 @@ COMPARED = ["weighted", "cam", "ts_cam", "grad_cam", "generic", "legrad", "rollo
 
 
 @pytest.fixture(
-    params=["tagmask_tiny", "deit_tiny_distilled_patch16_224", "vit_small_patch14_reg4_dinov2"], scope="module"
+    params=["tagmask_tiny", "deit_tiny_distilled_patch16_224", "vit_small_patch14_reg4_dinov2"],
+    scope="module",
 )
 def model(request: pytest.FixtureRequest) -> Classifier:
     if request.param == "tagmask_tiny":
@@ -56,7 +57,9 @@ def expected_weighted(model: Classifier, image: torch.Tensor, label: int) -> Arr
         for head in range(len(attention)):
             for patch in range(12):
                 key = model.prefix + patch
-                star[patch] += max(attention[head, 0, key] * gradient[head, 0, key], 0) / len(attention)
+                star[patch] += max(attention[head, 0, key] * gradient[head, 0, key], 0) / len(
+                    attention
+                )
     return star
 
 
@@ -64,7 +67,9 @@ def expected_cam(model: Classifier, image: torch.Tensor, label: int) -> Array:
     with torch.no_grad():
         tokens = model.vit.forward_features(image[None])[0, model.prefix :]
         heads = [model.vit.head, *([model.vit.head_dist] if model.prefix == 2 else [])]
-        scores = torch.stack([head(tokens)[:, label] - head.bias[label] for head in heads])  # a logit without bias
+        scores = torch.stack(
+            [head(tokens)[:, label] - head.bias[label] for head in heads]
+        )  # a logit without bias
     return np.asarray(scores.mean(0).clamp(min=0))
 
 
@@ -132,26 +137,37 @@ def test_maps(name: str, model: Classifier, images: torch.Tensor) -> None:
         assert not maps.requires_grad
         for one, label in zip(maps, classes, strict=True):
             expected = EXPECTED[name](model, image, label).reshape(3, 4)
-            np.testing.assert_allclose(one.numpy(), expected, rtol=1e-9, atol=1e-12 * expected.max())
+            np.testing.assert_allclose(
+                one.numpy(), expected, rtol=1e-9, atol=1e-12 * expected.max()
+            )
 
 
-@pytest.mark.parametrize("name", ["beit_base_patch16_224", "vit_small_patch16_dinov3", "eva02_tiny_patch14_224"])
+@pytest.mark.parametrize(
+    "name", ["beit_base_patch16_224", "vit_small_patch16_dinov3", "eva02_tiny_patch14_224"]
+)
 def test_generic_with_biases_and_rotations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create, small = timm.create_model, {"depth": 3, "embed_dim": 48, "num_heads": 3}
-    monkeypatch.setattr(timm, "create_model", lambda name, **options: create(name, **{**options, **small}))
+    monkeypatch.setattr(
+        timm, "create_model", lambda name, **options: create(name, **{**options, **small})
+    )
     torch.manual_seed(0)
     model = lively(Classifier(name, 3))
     images = torch.rand(2, 3, 3 * model.patch_size, 4 * model.patch_size, dtype=torch.float64)
     maps = localize(model, images, CLASSES, METHODS["generic"].maps, affinity=False)
     for image, found, classes in zip(images, maps, CLASSES, strict=True):
         for one, label in zip(found, classes, strict=True):
-            np.testing.assert_allclose(one.flatten().numpy(), expected_generic(model, image, label), rtol=1e-9)
+            np.testing.assert_allclose(
+                one.flatten().numpy(), expected_generic(model, image, label), rtol=1e-9
+            )
 
 
 def test_generic_is_what_kept_matrices_give() -> None:
     model, classes = tiny_classifier().double().eval(), torch.tensor([[2, 0], [1, -1]])
     images = torch.rand(2, 3, 32, 40, dtype=torch.float64)
-    maps, trace = METHODS["generic"].maps(model, images, classes, range(1, 3)), class_trace(model, images, classes)
+    maps, trace = (
+        METHODS["generic"].maps(model, images, classes, range(1, 3)),
+        class_trace(model, images, classes),
+    )
     row = torch.eye(21, dtype=torch.float64)[:1].expand(2, 2, 1, 21)
     for heads, gradient in zip(reversed(trace.attention), reversed(trace.gradients), strict=True):
         row = row + row @ (gradient * heads.unsqueeze(1)).relu().mean(dim=2)  # (B, K, 1, N)
@@ -175,9 +191,13 @@ def test_relu_has_something_to_do(name: str, model: Classifier, images: torch.Te
 
 @pytest.mark.parametrize(("blocks", "transpose"), [(None, False), (range(1, 4), True)])
 @pytest.mark.parametrize("name", COMPARED)
-def test_refinement(name: str, blocks: range | None, transpose: bool, model: Classifier, images: torch.Tensor) -> None:
+def test_refinement(
+    name: str, blocks: range | None, transpose: bool, model: Classifier, images: torch.Tensor
+) -> None:
     method = METHODS[name].maps
-    plain, refined = localize_both(model, images, CLASSES, method, affinity_blocks=blocks, transpose=transpose)
+    plain, refined = localize_both(
+        model, images, CLASSES, method, affinity_blocks=blocks, transpose=transpose
+    )
     for image, before, after in zip(images, plain, refined, strict=True):
         attention, _ = matrices(model, image, 0)
         chosen = attention if blocks is None else [attention[i] for i in blocks]
@@ -187,12 +207,24 @@ def test_refinement(name: str, blocks: range | None, transpose: bool, model: Cla
 
 
 def test_the_registry() -> None:
-    assert list(METHODS) == ["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout", "mct"]
+    assert list(METHODS) == [
+        "acr",
+        "weighted",
+        "generic",
+        "grad_cam",
+        "cam",
+        "ts_cam",
+        "legrad",
+        "rollout",
+        "mct",
+    ]
     assert [name for name, method in METHODS.items() if not method.batched] == ["legrad"]
     assert method_for(tiny_classifier(), "acr").maps is acr
     assert method_for(tiny_mct(), "acr").maps is mct
     assert method_for(tiny_mct(), "cam").maps is METHODS["cam"].maps  # refused when it is called
-    with pytest.raises(TagmaskError, match="there is no map method 'magic'; choose from acr, weighted, generic"):
+    with pytest.raises(
+        TagmaskError, match="there is no map method 'magic'; choose from acr, weighted, generic"
+    ):
         method_for(tiny_classifier(), "magic")
 
 
@@ -204,7 +236,9 @@ def test_an_mctformer_has_its_own_maps_only(name: str, classes: int) -> None:
 
 
 def test_maps_of_an_mctformer_need_one() -> None:
-    with pytest.raises(TagmaskError, match="needs a class token for each class; train one with --kind mct"):
+    with pytest.raises(
+        TagmaskError, match="needs a class token for each class; train one with --kind mct"
+    ):
         localize(tiny_classifier(), torch.rand(1, 3, 32, 40), [[0]], mct)
 
 
@@ -212,15 +246,21 @@ def tiny_mct(classes: int = 3) -> MctClassifier:
     return MctClassifier("tagmask_tiny", classes)
 
 
-@pytest.mark.parametrize(("name", "takes"), [("acr", {"layers", "centre"}), ("weighted", {"layers"}), ("cam", set())])
+@pytest.mark.parametrize(
+    ("name", "takes"), [("acr", {"layers", "centre"}), ("weighted", {"layers"}), ("cam", set())]
+)
 def test_options_that_a_method_does_not_know_are_refused(name: str, takes: set[str]) -> None:
     model, images = tiny_classifier(), torch.rand(1, 3, 32, 40)
     options: dict[str, Any] = {"layers": 1, "centre": True}
     for option, value in options.items():
         if option in takes:
-            assert localize(model, images, [[0]], METHODS[name].maps, **{option: value})[0].shape == (1, 4, 5)
+            assert localize(model, images, [[0]], METHODS[name].maps, **{option: value})[
+                0
+            ].shape == (1, 4, 5)
             continue
-        with pytest.raises(TagmaskError, match=f"{option} is not an option of the map method {name}; leave it out"):
+        with pytest.raises(
+            TagmaskError, match=f"{option} is not an option of the map method {name}; leave it out"
+        ):
             localize(model, images, [[0]], METHODS[name].maps, **{option: value})
 
 
@@ -229,7 +269,8 @@ def test_weighted_maps_of_other_blocks(layers: int) -> None:
     model, images = tiny_classifier().double().eval(), torch.rand(1, 3, 24, 32, dtype=torch.float64)
     attention, gradients = matrices(model, images[0], 1)
     star = sum(
-        np.maximum(a * g, 0).mean(0)[0, 1:] for a, g in zip(attention[-layers:], gradients[-layers:], strict=True)
+        np.maximum(a * g, 0).mean(0)[0, 1:]
+        for a, g in zip(attention[-layers:], gradients[-layers:], strict=True)
     )
     maps = localize(model, images, [[1]], METHODS["weighted"].maps, affinity=False, layers=layers)
     np.testing.assert_allclose(maps[0].flatten(), star, rtol=1e-9)
@@ -260,7 +301,9 @@ def test_generic_by_hand() -> None:
     row = carry(torch.tensor([[[1.0, 0.0]]]), attention, gradient)
     assert row.tolist() == [[[1, 2]]]
     assert carry(row, attention, gradient).tolist() == [[[1, 4]]]
-    assert carry(row, attention[:, :, :1], gradient[:, :, :1]).tolist() == [[[1, 4]]]  # of the first token only
+    assert carry(row, attention[:, :, :1], gradient[:, :, :1]).tolist() == [
+        [[1, 4]]
+    ]  # of the first token only
 
 
 def test_rollout_by_hand() -> None:
@@ -274,9 +317,13 @@ def test_rollout_by_hand() -> None:
 @pytest.mark.parametrize("name", COMPARED)
 def test_bad_input(name: str) -> None:
     model, images, method = tiny_classifier(), torch.rand(1, 3, 32, 40), METHODS[name].maps
-    with pytest.raises(TagmaskError, match=r"blocks range\(3, 7\) do not exist; tagmask_tiny has blocks 0 to 3"):
+    with pytest.raises(
+        TagmaskError, match=r"blocks range\(3, 7\) do not exist; tagmask_tiny has blocks 0 to 3"
+    ):
         localize(model, images, [[0]], method, affinity_blocks=range(3, 7))
-    with pytest.raises(TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"):
+    with pytest.raises(
+        TagmaskError, match="class 3 does not exist; this model knows classes 0 to 2"
+    ):
         localize(model, images, [[3]], method)
     with pytest.raises(TagmaskError, match="33×40 pixels"):
         localize(model, torch.rand(1, 3, 33, 40), [[0]], method)

@@ -45,7 +45,10 @@ def batch(model: MctClassifier, count: int = 2) -> Tensor:
 def by_hooks(model: MctClassifier, images: Tensor, prefix: int) -> tuple[list[Tensor], Tensor]:
     """Attention, L × (B, N, N), and CAM (B, C, n), by timm's unfused code and a convolution written as a product."""
     kept, last = list[Tensor](), list[Tensor]()
-    hooks = [b.attn.attn_drop.register_forward_hook(lambda _m, _i, matrix: kept.append(matrix)) for b in model.blocks]
+    hooks = [
+        b.attn.attn_drop.register_forward_hook(lambda _m, _i, matrix: kept.append(matrix))
+        for b in model.blocks
+    ]
     hooks.append(model.vit.norm.register_forward_hook(lambda _m, _i, tokens: last.append(tokens)))
     for block in model.blocks:
         block.attn.fused_attn = False
@@ -86,7 +89,9 @@ def test_chosen_blocks(layers: int) -> None:
     model = mct()
     images = batch(model)
     matrices, cam = by_hooks(model, images, 4)
-    plain, refined = localize_both(model, images, CLASSES, mct_maps, layers=layers, affinity_blocks=range(1, 3))
+    plain, refined = localize_both(
+        model, images, CLASSES, mct_maps, layers=layers, affinity_blocks=range(1, 3)
+    )
     star = torch.stack(matrices[-layers:]).mean(0)[1, 2, 4:] * cam[1, 2].relu()
     assert distance(plain[1][0].flatten(), star) < 1e-10
     assert distance(refined[1][0].flatten(), (matrices[1] + matrices[2])[1, 4:, 4:] @ star) < 1e-10
@@ -100,12 +105,16 @@ def test_competition_and_propagation_are_honoured() -> None:
     matrices, _ = by_hooks(model, images, 4)
     plain, refined = localize_both(model, images, CLASSES, mct_maps, compete=True, propagation=0.5)
     pairs = torch.stack(matrices)[:, 0, 4:, 4:].sum(0)
-    assert distance(refined[0].flatten(1), propagate(share(plain[0].flatten(1)), pairs, 0.5)) < 1e-10
+    assert (
+        distance(refined[0].flatten(1), propagate(share(plain[0].flatten(1)), pairs, 0.5)) < 1e-10
+    )
 
 
 def test_there_are_no_gradients_to_centre() -> None:
     model = mct()
-    with pytest.raises(TagmaskError, match="centre is not an option of the map method mct; leave it out"):
+    with pytest.raises(
+        TagmaskError, match="centre is not an option of the map method mct; leave it out"
+    ):
         localize(model, batch(model), CLASSES, mct_maps, centre=True)
 
 
@@ -121,7 +130,9 @@ def test_one_class_and_padding() -> None:
 
 def test_product_by_hand() -> None:
     """Two blocks, two patches: mean attention (0.3, 0.5), CAM (2, −1)."""
-    found = fuse([torch.tensor([[0.2, 0.4]]), torch.tensor([[0.4, 0.6]])], torch.tensor([[2.0, -1.0]]))
+    found = fuse(
+        [torch.tensor([[0.2, 0.4]]), torch.tensor([[0.4, 0.6]])], torch.tensor([[2.0, -1.0]])
+    )
     torch.testing.assert_close(found, torch.tensor([[0.6, 0.0]]))
 
 
@@ -145,16 +156,24 @@ def test_the_model_is_as_before() -> None:
     ],
 )
 def test_bad_input(changes: dict[str, Any], message: str) -> None:
-    asked: dict[str, Any] = {"images": torch.rand(1, 3, 32, 40).double(), "classes": [[0]], **changes}
+    asked: dict[str, Any] = {
+        "images": torch.rand(1, 3, 32, 40).double(),
+        "classes": [[0]],
+        **changes,
+    }
     with pytest.raises(TagmaskError, match=message):
         localize(mct(), **asked, method=mct_maps)
 
 
-@pytest.mark.parametrize("view", ["hflip", "vflip", "rotate90", "rotate180", "rotate270", "hflip+rotate90"])
+@pytest.mark.parametrize(
+    "view", ["hflip", "vflip", "rotate90", "rotate180", "rotate270", "hflip+rotate90"]
+)
 def test_restoring_with_three_class_tokens(view: str) -> None:
     """Attention of a view, made of the positions each token had in the original, names these positions again."""
     chosen, grid = parse_view(view, 8), (2, 3)
-    home = chosen.apply(torch.arange(6.0).view(1, 1, *grid)).flatten().long().tolist()  # token of the view: its home
+    home = (
+        chosen.apply(torch.arange(6.0).view(1, 1, *grid)).flatten().long().tolist()
+    )  # token of the view: its home
     names = ["a", "b", "c", *home]
     table = {name: i for i, name in enumerate(["a", "b", "c", *range(6)])}
     of_view = torch.tensor([[10.0 * table[q] + table[k] for k in names] for q in names])
@@ -169,7 +188,9 @@ def test_resizing_with_two_class_tokens_is_exact_on_linear_rows() -> None:
         """What tokens a, b and a patch give to the patches, linear in the position of the key."""
         y = (torch.arange(height) + 0.5)[:, None] / height
         x = (torch.arange(width) + 0.5)[None] / width
-        return torch.stack([(1 + y + 0 * x).flatten(), (3 - x + y).flatten(), (2 + x - y).flatten()])
+        return torch.stack(
+            [(1 + y + 0 * x).flatten(), (3 - x + y).flatten(), (2 + x - y).flatten()]
+        )
 
     def attention(height: int, width: int) -> Tensor:
         patches = rows(height, width)
@@ -194,7 +215,11 @@ def test_losses_with_class_tokens_one_entry_after_the_other(distance_name: str) 
     activation = affinity = 0.0
     for b in range(2):
         for key in range(2, 8):
-            activation += sum(abs((one - other)[b, q, key].item()) ** power for q in range(2)) / (2 * 2 * 6)
-            affinity += sum(abs((one - other)[b, q, key].item()) ** power for q in range(2, 8)) / (2 * 6 * 6)
+            activation += sum(abs((one - other)[b, q, key].item()) ** power for q in range(2)) / (
+                2 * 2 * 6
+            )
+            affinity += sum(abs((one - other)[b, q, key].item()) ** power for q in range(2, 8)) / (
+                2 * 6 * 6
+            )
     both = consistency_losses(one, other, distance_name, class_tokens=2)
     assert [value.item() for value in both] == pytest.approx([activation, affinity], rel=1e-5)

@@ -43,7 +43,9 @@ def test_everything_is_there(name: str) -> None:
     matrices, gradients = by_hooks(model, images, CLASSES)
     for actual, expected in ((trace.attention, matrices), (trace.gradients, gradients)):
         assert len(actual) == len(model.blocks)
-        assert max(distance(one, other) for one, other in zip(actual, expected, strict=True)) < 1e-10
+        assert (
+            max(distance(one, other) for one, other in zip(actual, expected, strict=True)) < 1e-10
+        )
     tokens, of_tokens = token_gradients(model, images)
     assert distance(trace.tokens, tokens) < 1e-10
     assert distance(trace.token_gradients, of_tokens) < 1e-10
@@ -51,7 +53,9 @@ def test_everything_is_there(name: str) -> None:
         assert distance(mean, model.without_extra_tokens(matrix.mean(1))) < 1e-10
     with torch.no_grad():
         torch.testing.assert_close(trace.logits, model(images))
-        torch.testing.assert_close(trace.features, model.vit.forward_features(images)[:, model.prefix :])
+        torch.testing.assert_close(
+            trace.features, model.vit.forward_features(images)[:, model.prefix :]
+        )
     alone = [trace.logits, trace.tokens, trace.token_gradients, trace.features, trace.weight]
     assert not any(tensor.requires_grad for tensor in [*alone, *trace.attention, *trace.gradients])
     assert all(parameter.requires_grad for parameter in model.parameters())
@@ -60,19 +64,26 @@ def test_everything_is_there(name: str) -> None:
 def test_weight_of_two_heads_is_their_mean() -> None:
     model = lively(Classifier("deit_tiny_distilled_patch16_224", 4))
     weight = class_trace(model, torch.rand(1, 3, 16, 16, dtype=torch.float64), CLASSES[:1]).weight
-    torch.testing.assert_close(weight, (model.vit.head.weight + model.vit.head_dist.weight).detach() / 2)
+    torch.testing.assert_close(
+        weight, (model.vit.head.weight + model.vit.head_dist.weight).detach() / 2
+    )
 
 
 def test_without_gradients() -> None:
     model = tiny_classifier(classes=4).eval()
     images = torch.rand(2, 3, 32, 40)
-    less, more = class_trace(model, images, CLASSES, gradients=False), class_trace(model, images, CLASSES)
+    less, more = (
+        class_trace(model, images, CLASSES, gradients=False),
+        class_trace(model, images, CLASSES),
+    )
     torch.testing.assert_close(less.attention, more.attention)
     torch.testing.assert_close(less.features, more.features)
     assert less.gradients[0].shape == (2, 0, 4, 21, 21)
     assert less.token_gradients.shape == (2, 0, 21, 96)
     with torch.inference_mode():
-        torch.testing.assert_close(class_trace(model, images.clone(), CLASSES).gradients, more.gradients)
+        torch.testing.assert_close(
+            class_trace(model, images.clone(), CLASSES).gradients, more.gradients
+        )
 
 
 class Failing(nn.Module):
@@ -87,4 +98,6 @@ def test_the_model_is_as_before_after_an_exception() -> None:
         class_trace(model, torch.rand(2, 3, 32, 40), CLASSES)
     assert all(module.training for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
-    assert not any("forward" in block.__dict__ or block._forward_pre_hooks for block in model.blocks)
+    assert not any(
+        "forward" in block.__dict__ or block._forward_pre_hooks for block in model.blocks
+    )

@@ -49,7 +49,10 @@ def test_layers_on_top_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("vgg11", "vgg11 cannot be brought to output stride 8; use a CNN that can be dilated, such as resnet50"),
+        (
+            "vgg11",
+            "vgg11 cannot be brought to output stride 8; use a CNN that can be dilated, such as resnet50",
+        ),
         ("vit_tiny_patch16_224", "cannot be brought to output stride 8"),
         ("ghostnet_050", "cannot be brought to output stride 8"),
         ("swin_tiny_patch4_window7_224", "strides 8, 16, 32 instead of 8"),
@@ -98,7 +101,11 @@ def test_loading_from_a_wrong_place(tmp_path: Path) -> None:
 def test_weights_of_a_classifier_are_taken_whole(name: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     whole = timm.create_model(name)
-    kept = {key: value for key, value in whole.state_dict().items() if not key.endswith("num_batches_tracked")}
+    kept = {
+        key: value
+        for key, value in whole.state_dict().items()
+        if not key.endswith("num_batches_tracked")
+    }
     save_file(kept, tmp_path / "w.safetensors")
     loaded = AffinityNet(name, weights=tmp_path / "w.safetensors").cnn.state_dict()
     for key, value in loaded.items():
@@ -125,14 +132,18 @@ def test_caffe_strides() -> None:
     plain, moved = AffinityNet("resnet14t"), AffinityNet("resnet14t", caffe=True)
     strides = [[(b.conv1.stride, b.conv2.stride) for b in net.cnn.layer2] for net in (plain, moved)]
     assert strides == [[((1, 1), (2, 2))], [((2, 2), (1, 1))]]
-    assert [b.conv2.stride for net in (plain, moved) for b in (net.cnn.layer3[0], net.cnn.layer4[0])] == [(1, 1)] * 4
+    assert [
+        b.conv2.stride for net in (plain, moved) for b in (net.cnn.layer3[0], net.cnn.layer4[0])
+    ] == [(1, 1)] * 4
     with torch.no_grad():
         assert moved.eval()(torch.rand(1, 3, 32, 32)).shape == (1, 448, 4, 4)
 
 
 def test_frozen_norms_stay() -> None:
     model = tiny_net(freeze_norm=True)
-    before = {name: value.clone() for name, value in model.cnn.state_dict().items() if "running" in name}
+    before = {
+        name: value.clone() for name, value in model.cnn.state_dict().items() if "running" in name
+    }
     model.train()(torch.rand(2, 3, 32, 32)).mean().backward()
     assert all(torch.equal(model.cnn.state_dict()[name], value) for name, value in before.items())
     norms = [m for m in model.cnn.modules() if isinstance(m, nn.BatchNorm2d)]
@@ -147,5 +158,10 @@ def test_frozen_norms_stay() -> None:
 def test_saved_names_are_those_of_the_state(tmp_path: Path) -> None:
     tiny_net().save(tmp_path)
     names = load_file(tmp_path / "model.safetensors").keys()
-    assert {"narrow.0.weight", "narrow.2.weight", "join.weight", "cnn.layer1.0.conv1.weight"} <= names
+    assert {
+        "narrow.0.weight",
+        "narrow.2.weight",
+        "join.weight",
+        "cnn.layer1.0.conv1.weight",
+    } <= names
     assert not names & {"mean", "std"}

@@ -85,7 +85,8 @@ def test_unusable_backbones_are_refused(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "message"), [((4, 40), "4×40 pixels, smaller than one 8-pixel patch"), ((33, 40), "multiples of 8.*32×40")]
+    ("size", "message"),
+    [((4, 40), "4×40 pixels, smaller than one 8-pixel patch"), ((33, 40), "multiples of 8.*32×40")],
 )
 def test_sizes_that_do_not_fit(size: tuple[int, int], message: str) -> None:
     with pytest.raises(TagmaskError, match=message):
@@ -121,7 +122,10 @@ def test_local_weights_fit_all_but_the_head(tmp_path: Path, suffix: str) -> None
     source = tiny_classifier(classes=5)
     file = tmp_path / f"weights{suffix}"
     if suffix == ".pth":
-        torch.save({"state_dict": {f"module.{k}": v.half() for k, v in source.vit.state_dict().items()}}, file)
+        torch.save(
+            {"state_dict": {f"module.{k}": v.half() for k, v in source.vit.state_dict().items()}},
+            file,
+        )
     else:
         save_file({k: v.half() for k, v in source.vit.state_dict().items()}, file)
     model = Classifier("tagmask_tiny", 3, img_size=32, weights=file)
@@ -134,18 +138,25 @@ def test_the_small_backbone_brings_its_weights() -> None:
     torch.manual_seed(0)
     shipped = load_file(Path(tiny.__file__).with_name("tagmask_tiny.safetensors"))
     model = Classifier("tagmask_tiny", 3, pretrained=True)
-    assert {name for name in model.vit.state_dict() if name not in shipped} == {"head.weight", "head.bias"}
+    assert {name for name in model.vit.state_dict() if name not in shipped} == {
+        "head.weight",
+        "head.bias",
+    }
     for name, value in shipped.items():
         torch.testing.assert_close(model.vit.state_dict()[name], value.float(), rtol=0, atol=0)
     assert model.vit.head.weight.std() > 0.04  # not timm's 0.02
     scenes = Scenes(12, seed=1000)
     information = []  # nats between the patch that looks and the one it looks at: 0 where all rows are alike
     for i in range(len(scenes)):
-        square = torch.nn.functional.interpolate(to_tensor(scenes.load_image(i))[None] / 255, (64, 64))
+        square = torch.nn.functional.interpolate(
+            to_tensor(scenes.load_image(i))[None] / 255, (64, 64)
+        )
         rows = model(model.normalize(square), return_attention=True)[1][0, :, 1:, 1:]  # (L, n, n)
         rows = rows / rows.sum(-1, keepdim=True)
         information.append((rows * (rows / rows.mean(-2, keepdim=True)).log()).sum(-1).mean(-1))
-    assert torch.stack(information).mean(0)[:2].min() > 0.3  # the first two blocks look at what a patch belongs to
+    assert (
+        torch.stack(information).mean(0)[:2].min() > 0.3
+    )  # the first two blocks look at what a patch belongs to
 
 
 def test_local_weights_at_another_size_resample_positions(tmp_path: Path) -> None:
@@ -167,7 +178,10 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "w.safetensors")
     with pytest.raises(TagmaskError, match=r"1 are missing.*blocks\.3\.mlp\.fc1\.weight"):
         Classifier("tagmask_tiny", 3, weights=tmp_path / "w.safetensors")
-    save_file({**tiny_classifier().vit.state_dict(), "surplus": torch.zeros(1)}, tmp_path / "v.safetensors")
+    save_file(
+        {**tiny_classifier().vit.state_dict(), "surplus": torch.zeros(1)},
+        tmp_path / "v.safetensors",
+    )
     with pytest.raises(TagmaskError, match="1 of the file have no place"):
         Classifier("tagmask_tiny", 3, weights=tmp_path / "v.safetensors")
     with pytest.raises(TagmaskError, match="does not exist"):
@@ -193,7 +207,9 @@ def test_contradictions_are_refused() -> None:
         Classifier("tagmask_tiny", 0)
 
 
-@pytest.mark.skipif(not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine")
+@pytest.mark.skipif(
+    not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine"
+)
 def test_real_weights_load() -> None:
     file = SHARED / "weights" / "vit_small_patch14_dinov2.saliency.safetensors"
     model = Classifier("vit_small_patch14_dinov2", 20, weights=file)
@@ -203,22 +219,43 @@ def test_real_weights_load() -> None:
         Classifier("deit_small_patch16_224", 20, weights=file)
 
 
-@pytest.mark.parametrize(("name", "value"), [("classes", 3), ("crop_size", "64"), ("backbone", None)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("classes", 3), ("crop_size", "64"), ("backbone", None)]
+)
 def test_a_config_of_another_form_is_told(tmp_path: Path, name: str, value: object) -> None:
     tiny_classifier().save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
-    with pytest.raises(TagmaskError, match=rf"config\.json is not as tagmask writes it \({name} is "):
+    with pytest.raises(
+        TagmaskError, match=rf"config\.json is not as tagmask writes it \({name} is "
+    ):
         Classifier.load(tmp_path)
 
 
 def test_the_weights_of_the_small_backbone_can_be_made_again(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "scripts/pretrain_tiny.py"
-    small = ["--steps", "2", "--warmup", "1", "--batch", "2", "--count", "4", "--size", "32", "--workers", "0"]
+    small = [
+        "--steps",
+        "2",
+        "--warmup",
+        "1",
+        "--batch",
+        "2",
+        "--count",
+        "4",
+        "--size",
+        "32",
+        "--workers",
+        "0",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, str(script), "--out", str(tmp_path), *small], check=True, env=environment)
+    subprocess.run(
+        [sys.executable, str(script), "--out", str(tmp_path), *small], check=True, env=environment
+    )
     made, shipped = (load_file(file) for file in (tmp_path / tiny_file().name, tiny_file()))
-    assert {name: (v.dtype, v.shape) for name, v in made.items()} == {n: (v.dtype, v.shape) for n, v in shipped.items()}
+    assert {name: (v.dtype, v.shape) for name, v in made.items()} == {
+        n: (v.dtype, v.shape) for n, v in shipped.items()
+    }
     assert Classifier("tagmask_tiny", 3, weights=tmp_path / tiny_file().name).num_classes == 3
 
 

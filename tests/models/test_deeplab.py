@@ -51,14 +51,18 @@ def test_aspp_by_hand_at_the_border() -> None:
         nn.init.zeros_(convolution.weight)
         nn.init.zeros_(convolution.bias)
         with torch.no_grad():
-            convolution.weight[2, 1, 1, 0] = 10.0**number  # class 2 looks at channel 1, `rate` cells to the left
+            convolution.weight[2, 1, 1, 0] = (
+                10.0**number
+            )  # class 2 looks at channel 1, `rate` cells to the left
     features = torch.zeros(1, 2, 1, 4)
     features[0, 1, 0] = torch.tensor([1.0, 2, 3, 4])
     assert head(features)[0, 2, 0].tolist() == [0, 1, 2 + 10, 3 + 20]
     assert head(features)[0, :2].abs().max() == 0
 
 
-@pytest.mark.parametrize(("size", "grid"), [((64, 96), (8, 12)), ((65, 97), (9, 13)), ((33, 120), (5, 15))])
+@pytest.mark.parametrize(
+    ("size", "grid"), [((64, 96), (8, 12)), ((65, 97), (9, 13)), ((33, 120), (5, 15))]
+)
 def test_logits_have_stride_eight(size: tuple[int, int], grid: tuple[int, int]) -> None:
     model = tiny().eval()
     assert model.stride == 8
@@ -91,7 +95,9 @@ def test_patchifying_encoders_lie_in_mid_patch() -> None:
     assert (model.stride, model.aligned) == (8, False)
     logits = torch.tensor([[[[0.0, 8.0]]]])
     pixels = model.upsample(logits, (8, 16))[0, 0, 0]
-    assert pixels.tolist() == pytest.approx([0, 0, 0, 0, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8, 8, 8, 8])
+    assert pixels.tolist() == pytest.approx(
+        [0, 0, 0, 0, 0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8, 8, 8, 8]
+    )
     assert model(torch.zeros(1, 3, 40, 64)).shape == (1, 3, 5, 8)
 
 
@@ -109,7 +115,12 @@ def test_multi_scale_takes_the_largest_logit(sign: int, expected: float) -> None
     with torch.no_grad():
         model.aspp.convolutions[0].weight[:, 0, 1, 1] = 1
     every = model.all_logits(torch.zeros(1, 3, 40, 64))
-    assert [one.unique().tolist() for one in every] == [[sign * 64.0], [sign * 48.0], [sign * 32.0], [expected]]
+    assert [one.unique().tolist() for one in every] == [
+        [sign * 64.0],
+        [sign * 48.0],
+        [sign * 32.0],
+        [expected],
+    ]
     assert {one.shape for one in every} == {(1, 2, 5, 8)}
     assert torch.equal(model(torch.zeros(1, 3, 40, 64)), every[-1])
 
@@ -117,7 +128,9 @@ def test_multi_scale_takes_the_largest_logit(sign: int, expected: float) -> None
 def one_step(model: DeepLabV2) -> dict[str, Tensor]:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
+    optimizer = torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1
+    )
     model(torch.rand(2, 3, 48, 48)).square().sum().backward()
     optimizer.step()
     return before
@@ -126,9 +139,15 @@ def one_step(model: DeepLabV2) -> dict[str, Tensor]:
 def test_frozen_norm_is_left_alone_by_training() -> None:
     model = tiny(freeze_norm=True)
     before = one_step(model)
-    norms = {f"encoder.{name}" for name, module in model.encoder.named_modules() if isinstance(module, nn.BatchNorm2d)}
+    norms = {
+        f"encoder.{name}"
+        for name, module in model.encoder.named_modules()
+        if isinstance(module, nn.BatchNorm2d)
+    }
     fixed = {name for name in before if name.rpartition(".")[0] in norms}
-    moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    moved = {
+        name for name, value in model.state_dict().items() if not torch.equal(value, before[name])
+    }
     assert moved == before.keys() - fixed
     assert len(fixed) == 5 * len(norms) > 0
 
@@ -159,7 +178,9 @@ def test_save_and_load(tmp_path: Path) -> None:
 def test_a_model_of_an_earlier_version_is_loaded(tmp_path: Path) -> None:
     tiny(freeze_norm=True).save(tmp_path)
     file = tmp_path / "config.json"
-    file.write_text(file.read_text().replace('"kind"', '"model"').replace('"freeze_norm"', '"frozen_norm"'))
+    file.write_text(
+        file.read_text().replace('"kind"', '"model"').replace('"freeze_norm"', '"frozen_norm"')
+    )
     assert DeepLabV2.load(tmp_path).freeze_norm
 
 
@@ -201,7 +222,9 @@ def test_encoders_that_cannot_be_dilated_say_so() -> None:
     assert model.stride == 32
     assert "cannot run at output stride 8; it runs at 32" in model.notes[0]
     assert model.eval()(torch.rand(1, 3, 96, 64)).shape == (1, 3, 3, 2)
-    unused = {name for name, parameter in model.encoder.named_parameters() if not parameter.requires_grad}
+    unused = {
+        name for name, parameter in model.encoder.named_parameters() if not parameter.requires_grad
+    }
     assert unused == {"conv_head.weight", "conv_head.bias"}  # behind the last feature map
 
 
@@ -209,7 +232,11 @@ def test_local_weights_reach_the_encoder(tmp_path: Path) -> None:
     source = tiny()
     assert "random weights" in source.notes[0]
     file = tmp_path / "net.safetensors"
-    tensors = {**source.encoder.state_dict(), "fc.weight": torch.zeros(10, 96), "fc.bias": torch.zeros(10)}
+    tensors = {
+        **source.encoder.state_dict(),
+        "fc.weight": torch.zeros(10, 96),
+        "fc.bias": torch.zeros(10),
+    }
     save_file(tensors, file)
     torch.manual_seed(5)
     model = DeepLabV2("test_resnet", 3, weights=file)
@@ -221,7 +248,9 @@ def test_local_weights_reach_the_encoder(tmp_path: Path) -> None:
         DeepLabV2("test_resnet", 3, weights=file)
 
 
-@pytest.mark.parametrize("name", ["classifier.0.convs.1.0.weight", "layer5.conv2d_list.0.weight", "aspp.c0.weight"])
+@pytest.mark.parametrize(
+    "name", ["classifier.0.convs.1.0.weight", "layer5.conv2d_list.0.weight", "aspp.c0.weight"]
+)
 def test_weights_that_learned_from_masks_are_refused(name: str, tmp_path: Path) -> None:
     file = tmp_path / "net.safetensors"
     save_file({**tiny().encoder.state_dict(), name: torch.zeros(4, 96, 3, 3)}, file)
@@ -232,7 +261,11 @@ def test_weights_that_learned_from_masks_are_refused(name: str, tmp_path: Path) 
 def test_caffe_moves_the_stride_to_the_first_convolution() -> None:
     model = DeepLabV2("resnet26", 3, caffe=True)
     block = model.encoder.layer2[0]
-    assert (block.conv1.stride, block.conv2.stride, block.downsample[0].stride) == ((2, 2), (1, 1), (2, 2))
+    assert (block.conv1.stride, block.conv2.stride, block.downsample[0].stride) == (
+        (2, 2),
+        (1, 1),
+        (2, 2),
+    )
     assert model.eval()(torch.rand(1, 3, 33, 49)).shape == (1, 3, 5, 7)
 
 

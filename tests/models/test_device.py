@@ -30,7 +30,9 @@ def test_without_a_gpu_it_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("rank", "name"), [(None, "cuda"), ("1", "cuda:1"), ("3", "cuda:1")])
-def test_processes_of_a_launch_take_a_gpu_each(monkeypatch: pytest.MonkeyPatch, rank: str | None, name: str) -> None:
+def test_processes_of_a_launch_take_a_gpu_each(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, name: str
+) -> None:
     """Without a launch it is the current one, which the paper's tables set themselves."""
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)

@@ -54,7 +54,9 @@ def test_backbones(name: str, extra: int) -> None:
     assert tokens.shape[1] == 3 + extra + 6
     assert attention.shape == (1, len(model.blocks), 9, 9)
     torch.testing.assert_close(logits, branches.sum(1) / 2, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(branches[0, 0], tokens[0, :3].sum(-1) / tokens.shape[-1], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        branches[0, 0], tokens[0, :3].sum(-1) / tokens.shape[-1], rtol=1e-3, atol=1e-4
+    )
     # the mean of a padded 3×3 convolution, one patch after the other
     weight, bias = model.patch_head.weight, model.patch_head.bias
     total = torch.zeros(3)
@@ -66,21 +68,32 @@ def test_backbones(name: str, extra: int) -> None:
                     if 0 <= y < 2 and 0 <= x < 3:
                         total += weight[:, :, i, j] @ tokens[0, 3 + extra + 3 * y + x]
     assert bias is not None
-    torch.testing.assert_close(branches[0, 1], total.detach() / 6 + bias.detach(), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        branches[0, 1], total.detach() / 6 + bias.detach(), rtol=1e-3, atol=1e-3
+    )
 
 
-@pytest.mark.parametrize("name", ["tagmask_tiny", "deit_tiny_distilled_patch16_224", "vit_small_patch14_reg4_dinov2"])
+@pytest.mark.parametrize(
+    "name", ["tagmask_tiny", "deit_tiny_distilled_patch16_224", "vit_small_patch14_reg4_dinov2"]
+)
 def test_what_enters_the_first_block(name: str) -> None:
     patch = 8 if name == "tagmask_tiny" else 14 if "14" in name else 16
-    model = mct(name, img_size=(2 * patch, 3 * patch))  # the positions' own grid: nothing is resampled
+    model = mct(
+        name, img_size=(2 * patch, 3 * patch)
+    )  # the positions' own grid: nothing is resampled
     vit, entered = model.vit, list[Tensor]()
     images = wide(model)
-    hook = model.blocks[0].register_forward_pre_hook(lambda _block, inputs: entered.append(inputs[0]))
+    hook = model.blocks[0].register_forward_pre_hook(
+        lambda _block, inputs: entered.append(inputs[0])
+    )
     with torch.no_grad():
         model(images)
         patches = vit.patch_embed(images).reshape(1, 6, -1)
     hook.remove()
-    extra = {"deit_tiny_distilled_patch16_224": "dist_token", "vit_small_patch14_reg4_dinov2": "reg_token"}.get(name)
+    extra = {
+        "deit_tiny_distilled_patch16_224": "dist_token",
+        "vit_small_patch14_reg4_dinov2": "reg_token",
+    }.get(name)
     others = getattr(vit, extra) if extra else vit.cls_token[:, :0]
     prefix = torch.cat([vit.cls_token, others], dim=1)
     count = prefix.shape[1]
@@ -110,7 +123,9 @@ def test_one_class_on_given_weights_is_the_plain_network(name: str, tmp_path: Pa
     model = mct(name, classes=1, weights=tmp_path / "w.safetensors")
     images = wide(model, 2)
     with torch.no_grad():
-        torch.testing.assert_close(final_tokens(model, images), final_tokens(source, images), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            final_tokens(model, images), final_tokens(source, images), rtol=1e-4, atol=1e-5
+        )
         expected = source.attend(images)[1]
         for one, other in zip(model.attend(images)[1], expected, strict=True):
             torch.testing.assert_close(one, other)
@@ -137,7 +152,9 @@ def test_the_small_backbone_brings_its_weights() -> None:
         mct(pretrained=True).vit.state_dict(),
     )
     changed = {
-        name for name in model if model[name].shape != shipped[name].shape or not model[name].equal(shipped[name])
+        name
+        for name in model
+        if model[name].shape != shipped[name].shape or not model[name].equal(shipped[name])
     }
     assert changed == {"cls_token", "pos_embed", "norm.weight"}
     assert torch.equal(model["pos_embed"][:, 3:], shipped["pos_embed"][:, 1:])
@@ -154,7 +171,9 @@ def test_each_token_is_the_class_of_its_place() -> None:
             values[:, [0, 2]] = values[:, [2, 0]]
         after, changed = model.branches(images), model.attend(images)[1][-1]
     torch.testing.assert_close(after[:, 0], before[:, 0, [2, 1, 0]], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(changed[:, :3, 3:], attention[:, [2, 1, 0], 3:], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        changed[:, :3, 3:], attention[:, [2, 1, 0], 3:], rtol=1e-4, atol=1e-6
+    )
     assert (attention[0, 0, 3:] - attention[0, 2, 3:]).abs().max() > 1e-3
 
 
@@ -177,7 +196,9 @@ def test_every_parameter_learns() -> None:
     """A parameter without a gradient would stop a training on several GPUs."""
     model = mct("deit_tiny_distilled_patch16_224").train()
     targets = torch.tensor([[1.0, 0, 1]])
-    sum(F.multilabel_soft_margin_loss(one, targets) for one in model.branches(wide(model)).unbind(1)).backward()  # type: ignore[union-attr]
+    sum(
+        F.multilabel_soft_margin_loss(one, targets) for one in model.branches(wide(model)).unbind(1)
+    ).backward()  # type: ignore[union-attr]
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
@@ -192,7 +213,10 @@ def test_save_and_load(tmp_path: Path) -> None:
     images = torch.rand(1, 3, 48, 32)
     with torch.no_grad():
         assert torch.equal(again(images), model(images))
-    with pytest.raises(TagmaskError, match=r"does not hold a classifier that Classifier can read; tagmask\.load reads"):
+    with pytest.raises(
+        TagmaskError,
+        match=r"does not hold a classifier that Classifier can read; tagmask\.load reads",
+    ):
         Classifier.load(tmp_path)
 
 
@@ -203,7 +227,9 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
         MctClassifier.load(tmp_path)
     for text in ("[1]", '{"kind": "oracle"}', '{"kind": ["mct"]}'):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(TagmaskError, match="does not hold a network of tagmask; give a folder such as"):
+        with pytest.raises(
+            TagmaskError, match="does not hold a network of tagmask; give a folder such as"
+        ):
             load_classifier(tmp_path)
     with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
         load_classifier(tmp_path / "nowhere")
@@ -228,7 +254,9 @@ def test_any_network_of_a_run_is_loaded(network: Any, tmp_path: Path) -> None:
             load_classifier(tmp_path)
 
 
-@pytest.mark.skipif(not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine")
+@pytest.mark.skipif(
+    not (SHARED / "weights").is_dir(), reason="the real weights are not on this machine"
+)
 def test_real_weights_are_kept() -> None:
     file = SHARED / "weights" / "vit_small_patch14_dinov2.saliency.safetensors"
     model = mct("vit_small_patch14_dinov2", classes=20, weights=file)

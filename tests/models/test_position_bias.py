@@ -23,10 +23,14 @@ SMALL = {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size": 64}
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     create = timm.create_model
-    monkeypatch.setattr(timm, "create_model", lambda name, **options: create(name, **{**options, **SMALL}))
+    monkeypatch.setattr(
+        timm, "create_model", lambda name, **options: create(name, **{**options, **SMALL})
+    )
 
 
-def bias_by_hand(table: torch.Tensor, window: tuple[int, int], grid: tuple[int, int]) -> torch.Tensor:
+def bias_by_hand(
+    table: torch.Tensor, window: tuple[int, int], grid: tuple[int, int]
+) -> torch.Tensor:
     """One pair after the other: its distance in units of the window, and the four entries of the table around it."""
     values = table[:-3].view(2 * window[0] - 1, 2 * window[1] - 1, -1)
     places = [(y, x) for y in range(grid[0]) for x in range(grid[1])]
@@ -38,9 +42,16 @@ def bias_by_hand(table: torch.Tensor, window: tuple[int, int], grid: tuple[int, 
             at = []
             for axis in range(2):
                 farthest = max(1, grid[axis] - 1)
-                at.append((one[axis] - other[axis]) / farthest * (window[axis] - 1) + window[axis] - 1)
+                at.append(
+                    (one[axis] - other[axis]) / farthest * (window[axis] - 1) + window[axis] - 1
+                )
             low = [min(int(a), 2 * w - 2) for a, w in zip(at, window, strict=True)]
-            for y, x in [(low[0], low[1]), (low[0] + 1, low[1]), (low[0], low[1] + 1), (low[0] + 1, low[1] + 1)]:
+            for y, x in [
+                (low[0], low[1]),
+                (low[0] + 1, low[1]),
+                (low[0], low[1] + 1),
+                (low[0] + 1, low[1] + 1),
+            ]:
                 share = max(0, 1 - abs(at[0] - y)) * max(0, 1 - abs(at[1] - x))
                 if share:
                     expected[:, 1 + i, 1 + j] += share * values[y, x]
@@ -58,7 +69,9 @@ def test_stretched_table(grid: tuple[int, int]) -> None:
 def test_on_its_own_grid_nothing_changes() -> None:
     torch.manual_seed(0)
     own = RelPosBias((3, 4), 2, prefix_tokens=1)
-    torch.testing.assert_close(table_bias(own.relative_position_bias_table, (3, 4), (3, 4)), own.get_bias())
+    torch.testing.assert_close(
+        table_bias(own.relative_position_bias_table, (3, 4), (3, 4)), own.get_bias()
+    )
     for mode in ("cr", "swin"):
         network = RelPosMlp((3, 4), 2, prefix_tokens=1, mode=mode).eval()
         expected = network.get_bias()
@@ -85,8 +98,14 @@ def test_any_size_training_copies_and_files(name: str, tmp_path: Path) -> None:
     logits, attention = model(images, return_attention=True)
     assert attention.shape == (1, 2, 11, 11)
     logits.sum().backward()
-    learned = [p for n, p in model.named_parameters() if "relative_position_bias_table" in n or "rel_pos.mlp" in n]
-    assert max(parameter.grad.abs().max() for parameter in learned if parameter.grad is not None) > 0
+    learned = [
+        p
+        for n, p in model.named_parameters()
+        if "relative_position_bias_table" in n or "rel_pos.mlp" in n
+    ]
+    assert (
+        max(parameter.grad.abs().max() for parameter in learned if parameter.grad is not None) > 0
+    )
     with torch.no_grad():
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             twin(torch.rand(1, 3, 64, 16))  # another grid, which the first must not notice
@@ -121,7 +140,9 @@ def test_attention_pooling_makes_way_for_the_class_token() -> None:
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", ["beit_base_patch16_224", "vit_small_patch16_dinov3", "eva02_tiny_patch14_224"])
+@pytest.mark.parametrize(
+    "name", ["beit_base_patch16_224", "vit_small_patch16_dinov3", "eva02_tiny_patch14_224"]
+)
 def test_weights_of_a_file_are_converted_by_the_family(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     source = timm.create_model(name, **SMALL).state_dict()  # with the pooling it is published with
@@ -134,5 +155,7 @@ def test_weights_of_a_file_are_converted_by_the_family(name: str, tmp_path: Path
 
 
 def test_several_class_tokens_have_no_bias() -> None:
-    with pytest.raises(TagmaskError, match="beit_base_patch16_224 has a position bias for one class token only"):
+    with pytest.raises(
+        TagmaskError, match="beit_base_patch16_224 has a position bias for one class token only"
+    ):
         MctClassifier("beit_base_patch16_224", 3)

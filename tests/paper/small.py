@@ -11,7 +11,16 @@ SMALL = (
     *("--preset", "scenes", "--count", "8", "--score-count", "5", "--pictures", "1"),
     *("--train.steps", "1", "--train.warmup", "0", "--train.size", "32", "--train.batch", "2"),
     *("--train.val-fraction", "0.25", "--seeds.size", "40", "--pseudo.affinity.steps", "1"),
-    *("--pseudo.affinity.batch", "2", "--pseudo.affinity.size", "32", "--segment.steps", "1", "--segment.batch", "2"),
+    *(
+        "--pseudo.affinity.batch",
+        "2",
+        "--pseudo.affinity.size",
+        "32",
+        "--segment.steps",
+        "1",
+        "--segment.batch",
+        "2",
+    ),
     *("--segment.size", "33", "--segment.workers", "0", "--predict.no-crf", "--predict.no-flip"),
 )
 

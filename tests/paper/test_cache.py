@@ -23,8 +23,12 @@ def folder(out: Path, *flags: str, place: int = 0, **changes: Any) -> Path:
 def test_the_same_settings_have_the_same_folder(tmp_path: Path) -> None:
     base = folder(tmp_path)
     assert base == folder(tmp_path)
-    assert base == folder(tmp_path, "--train.workers", "1", "--train.log-every", "3")  # change no weight
-    assert base == folder(tmp_path, "--score-count", "3", "--random-seeds", "4", "--seeds.layers", "1")  # nor do these
+    assert base == folder(
+        tmp_path, "--train.workers", "1", "--train.log-every", "3"
+    )  # change no weight
+    assert base == folder(
+        tmp_path, "--score-count", "3", "--random-seeds", "4", "--seeds.layers", "1"
+    )  # nor do these
     others = {
         folder(tmp_path, alpha=0.0),
         folder(tmp_path, view="vflip"),
@@ -79,7 +83,9 @@ def test_two_tables_do_not_make_the_same_thing_at_once(tmp_path: Path) -> None:
         made.append(time.monotonic())
         return 1.0
 
-    threads = [threading.Thread(target=once, args=(tmp_path / "done.json", {}, work)) for _ in range(3)]
+    threads = [
+        threading.Thread(target=once, args=(tmp_path / "done.json", {}, work)) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -89,7 +95,9 @@ def test_two_tables_do_not_make_the_same_thing_at_once(tmp_path: Path) -> None:
         pass  # given back
 
 
-def test_a_killed_table_does_not_redo_what_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_table_does_not_redo_what_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = classifier.train, list[Path]()
 
     def counted(settings: Any, catalog: Any) -> Any:
@@ -115,7 +123,9 @@ def test_a_killed_table_does_not_redo_what_is_finished(tmp_path: Path, monkeypat
     before = (tmp_path / "ablation.csv").read_text()
     run_paper(settings)
     assert len(calls) == 5
-    assert {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/*/maps-*/scored.json")} == scored
+    assert {
+        file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/*/maps-*/scored.json")
+    } == scored
     assert len(scored) == 4
     assert (tmp_path / "ablation.csv").read_text() == before
 
@@ -127,10 +137,16 @@ def test_tables_share_trainings(shared_out: Path, monkeypatch: pytest.MonkeyPatc
         raise AssertionError(f"trained again: {settings.out}")
 
     monkeypatch.setattr(classifier, "train", refused)
-    before = {file: file.stat().st_mtime_ns for file in shared_out.glob("runs/*/1_classifier/model.safetensors")}
+    before = {
+        file: file.stat().st_mtime_ns
+        for file in shared_out.glob("runs/*/1_classifier/model.safetensors")
+    }
     for name in ("methods", "layers", "affinity"):
         run_paper(small(shared_out, name))
-    after = {file: file.stat().st_mtime_ns for file in shared_out.glob("runs/*/1_classifier/model.safetensors")}
+    after = {
+        file: file.stat().st_mtime_ns
+        for file in shared_out.glob("runs/*/1_classifier/model.safetensors")
+    }
     assert len(before) >= 4
     assert after == before
 

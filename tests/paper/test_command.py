@@ -26,10 +26,16 @@ def test_the_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("paper", "--list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines if line.startswith("  ")} == set(NAMES)
-    assert next(line for line in lines if "augmentations" in line).split()[-3:] == ["8", "trainings;", "masks"]
+    assert next(line for line in lines if "augmentations" in line).split()[-3:] == [
+        "8",
+        "trainings;",
+        "masks",
+    ]
 
 
-def test_a_table_is_printed_with_its_files(shared_out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_printed_with_its_files(
+    shared_out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("paper", "ablation", *SMALL, "--out", str(shared_out)) == 0
     printed = capsys.readouterr().out
     assert "none (baseline)" in printed
@@ -52,27 +58,52 @@ def photos(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("table", ["ablation", "pseudo", "segmentation"])
-def test_missing_masks_are_told_before_training(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_masks_are_told_before_training(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("paper", table, *photos(tmp_path / "photos"), "--out", str(tmp_path / "out")) == 1
     assert "have no masks to compare with; give --masks" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_figures_need_no_masks(tmp_path: Path) -> None:
-    flags = ["--train.backbone", "tagmask_tiny", "--train.size", "32", "--train.steps", "1", "--train.batch", "2"]
+    flags = [
+        "--train.backbone",
+        "tagmask_tiny",
+        "--train.size",
+        "32",
+        "--train.steps",
+        "1",
+        "--train.batch",
+        "2",
+    ]
     arguments = [*photos(tmp_path / "photos"), *flags, "--out", str(tmp_path / "out")]
     assert run("paper", "maps", *arguments) == 0
     assert (tmp_path / "out" / "maps.png").is_file()
 
 
 def test_no_picture_that_fits_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--train.backbone", "tagmask_tiny", "--train.size", "32", "--train.steps", "1", "--train.batch", "2"]
-    assert run("paper", "multi-class", *photos(tmp_path / "p"), *flags, "--out", str(tmp_path / "out")) == 1
+    flags = [
+        "--train.backbone",
+        "tagmask_tiny",
+        "--train.size",
+        "32",
+        "--train.steps",
+        "1",
+        "--train.batch",
+        "2",
+    ]
+    assert (
+        run("paper", "multi-class", *photos(tmp_path / "p"), *flags, "--out", str(tmp_path / "out"))
+        == 1
+    )
     assert "no image has 2 tags or more" in capsys.readouterr().err
 
 
 def test_presets_and_flags(tmp_path: Path) -> None:
-    settings = parse_paper(["ablation", "--out", str(tmp_path), "--train.lr", "0.5", "--random-seeds", "3"])
+    settings = parse_paper(
+        ["ablation", "--out", str(tmp_path), "--train.lr", "0.5", "--random-seeds", "3"]
+    )
     assert settings.data == "scenes"  # the preset, where nothing else is said
     assert settings.train.backbone == "tagmask_tiny"
     assert (settings.train.lr, settings.random_seeds) == (0.5, 3)
@@ -92,11 +123,17 @@ def test_what_is_scored(tmp_path: Path) -> None:
 
 
 def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
-    settings = small(tmp_path, "ablation", "--random-seeds", "2", "--only", "cow", "--score-scene-seed", "7")
+    settings = small(
+        tmp_path, "ablation", "--random-seeds", "2", "--only", "cow", "--score-scene-seed", "7"
+    )
     write_paper_config(tmp_path / "ablation.toml", settings)
-    again = parse_paper(["layers", "--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path / "b")])
+    again = parse_paper(
+        ["layers", "--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path / "b")]
+    )
     assert _changed(settings, again) == {"table", "out"}
-    more = parse_paper(["layers", "--config", str(tmp_path / "ablation.toml"), "--out", "b", "--train.steps", "9"])
+    more = parse_paper(
+        ["layers", "--config", str(tmp_path / "ablation.toml"), "--out", "b", "--train.steps", "9"]
+    )
     assert _changed(settings, more) == {"table", "out", "train"}
 
 
@@ -124,7 +161,9 @@ def test_maps_that_a_row_has_not_are_refused_before_training(
 def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("paper", "ablation", *SMALL, "--out", str(tmp_path), "--rows", "both", "none") == 0
     printed = capsys.readouterr().out
-    assert printed.index("none (baseline)") < printed.index("activation + affinity (ACR)")  # the table's order
+    assert printed.index("none (baseline)") < printed.index(
+        "activation + affinity (ACR)"
+    )  # the table's order
     assert "SEAM*" not in printed
     assert len(list((tmp_path / "runs").iterdir())) == 2  # and no other training
     config = ["--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path)]
@@ -137,20 +176,34 @@ def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("table", "rows", "sentence"),
     [
-        ("ablation", ("none", "cam"), "--rows cam: ablation has no such row; choose from none, act, aff, both."),
+        (
+            "ablation",
+            ("none", "cam"),
+            "--rows cam: ablation has no such row; choose from none, act, aff, both.",
+        ),
         ("backbones", ("mct+",), "choose from mct, mct+acr, acr."),
-        ("layers", ("1",), "--rows belongs to ablation, gains, methods, backbones, augmentations, distances"),
+        (
+            "layers",
+            ("1",),
+            "--rows belongs to ablation, gains, methods, backbones, augmentations, distances",
+        ),
     ],
 )
 def test_rows_that_are_not(
-    table: str, rows: tuple[str, ...], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    table: str,
+    rows: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("paper", table, *SMALL, "--out", str(tmp_path), "--rows", *rows) == 1
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_finished_run_gives_our_row(shared_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_gives_our_row(
+    shared_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scores = {
         "seeds": {"plain": {}, "refined": {"thresholds": {"oracle": {"miou_present": 0.4567}}}},
         "pseudo": {"miou_present": 0.5123},
@@ -165,11 +218,19 @@ def test_a_finished_run_gives_our_row(shared_out: Path, tmp_path: Path, capsys: 
     assert not (tmp_path / "out/runs").exists()  # nothing was trained
     assert float(rows["compare-seeds"]["tagmask"][0]) == pytest.approx(45.67)
     assert float(rows["compare-seeds"]["tagmask"][4]) == pytest.approx(51.23)
-    assert float(rows["compare-voc"]["tagmask"][0]) == float(rows["compare-coco"]["tagmask"][0]) == 60
+    assert (
+        float(rows["compare-voc"]["tagmask"][0]) == float(rows["compare-coco"]["tagmask"][0]) == 60
+    )
     assert rows["compare-voc"]["tagmask"][4] == ""  # nobody has the masks of test
     assert float(rows["per-class"]["dog"][0]) == 30
-    assert rows["per-class"]["dog"][3:] == ["83.5", "83.4", "83.1"]  # the paper's, CPN, Kweon et al.
+    assert rows["per-class"]["dog"][3:] == [
+        "83.5",
+        "83.4",
+        "83.1",
+    ]  # the paper's, CPN, Kweon et al.
     assert rows["per-class"]["horse"][0] == ""
     (tmp_path / "scores.json").write_text("{}")
-    assert run("paper", "compare-voc", "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    assert (
+        run("paper", "compare-voc", "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    )
     assert "has no scores of predictions" in capsys.readouterr().err

@@ -19,7 +19,9 @@ from tests.helpers import tiny_classifier
 from tests.paper.small import small
 
 
-def maps_by(model: Any, method: str, image: np.ndarray[Any, Any], classes: list[int], settings: MapSettings) -> Maps:
+def maps_by(
+    model: Any, method: str, image: np.ndarray[Any, Any], classes: list[int], settings: MapSettings
+) -> Maps:
     return make_maps(model, [image], [classes], by_method(settings, method))[0]
 
 
@@ -27,7 +29,9 @@ def picture(height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def by_hand(name: str, image: np.ndarray[Any, Any], classes: list[int], affinity: bool, blocks: range | None) -> Any:
+def by_hand(
+    name: str, image: np.ndarray[Any, Any], classes: list[int], affinity: bool, blocks: range | None
+) -> Any:
     """The method itself on the image at its own size, enlarged, and stretched to [0, 1] by numpy."""
     model = tiny_classifier()
     tensor = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
@@ -35,7 +39,11 @@ def by_hand(name: str, image: np.ndarray[Any, Any], classes: list[int], affinity
         normal = model.normalize(tensor)
     options = {"affinity_blocks": blocks} if affinity else {}
     maps = localize(model, normal, [classes], METHODS[name].maps, affinity=affinity, **options)[0]
-    large = F.interpolate(maps[None], image.shape[:2], mode="bilinear", align_corners=False)[0].detach().numpy()
+    large = (
+        F.interpolate(maps[None], image.shape[:2], mode="bilinear", align_corners=False)[0]
+        .detach()
+        .numpy()
+    )
     low, high = large.min((1, 2), keepdims=True), large.max((1, 2), keepdims=True)
     return (large - low) / np.maximum(high - low, 1e-30)
 
@@ -77,7 +85,9 @@ def test_one_backward_per_class_gives_the_same_maps() -> None:
 def test_speeds_are_of_three_ways(tmp_path: Path) -> None:
     from tagmask.scenes.catalog import Scenes
 
-    settings = small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).for_stage("train")
+    settings = (
+        small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).for_stage("train")
+    )
     threads = torch.get_num_threads()
     measured = map_speeds(settings, Scenes(2), 3)
     assert measured["size"] == 32

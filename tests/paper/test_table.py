@@ -36,9 +36,16 @@ def test_mean_and_deviation() -> None:
 
 def test_markdown_read_again() -> None:
     lines = [line for line in to_markdown(TABLE).splitlines() if line.startswith("|")]
-    cells = [[word.strip().replace("\\|", "|") for word in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    cells = [
+        [word.strip().replace("\\|", "|") for word in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in lines
+    ]
     assert cells[0] == TABLE.heads() == ["way", "mIoU", "paper", "speed"]
-    assert cells[2:] == TABLE.lines() == [["a | b", "51.5 ± 1.5", "67.3", "1.24"], ["none", "–", "", "–"]]
+    assert (
+        cells[2:]
+        == TABLE.lines()
+        == [["a | b", "51.5 ± 1.5", "67.3", "1.24"], ["none", "–", "", "–"]]
+    )
 
 
 def test_csv_read_again_has_all_digits() -> None:
@@ -59,7 +66,14 @@ def test_text_is_aligned() -> None:
 
 def test_the_page_is_whole_and_draws_the_charts() -> None:
     rows = tuple(Row(str(i), (Cell((float(i),)), Cell((1.0,)))) for i in range(3))
-    made = Table("toy", "A <toy>", "block", TABLE.columns, rows, charts=(Chart("plot", (0,), "block", "per cent"),))
+    made = Table(
+        "toy",
+        "A <toy>",
+        "block",
+        TABLE.columns,
+        rows,
+        charts=(Chart("plot", (0,), "block", "per cent"),),
+    )
     page = table_page(made, "how `it` was made")
     assert "A &lt;toy&gt;" in page
     assert page.count("<polyline") == 1
@@ -67,7 +81,10 @@ def test_the_page_is_whole_and_draws_the_charts() -> None:
 
 
 def test_columns_of_the_paper_alone() -> None:
-    rows = (Row("dog", (Cell((50.0,), 67.3), Cell((), 61.0))), Row("cat", (Cell((40.0,)), Cell((), 59.5))))
+    rows = (
+        Row("dog", (Cell((50.0,), 67.3), Cell((), 61.0))),
+        Row("cat", (Cell((40.0,)), Cell((), 59.5))),
+    )
     table = Table("toy", "A toy", "class", (Column("IoU"), Column("RIB", theirs=True)), rows)
     assert table.heads() == ["class", "IoU", "paper", "RIB"]
     assert table.lines() == [["dog", "50.0", "67.3", "61.0"], ["cat", "40.0", "", "59.5"]]
@@ -75,4 +92,6 @@ def test_columns_of_the_paper_alone() -> None:
     assert list(first) == ["class", "IoU mean", "IoU std", "IoU seeds", "IoU paper", "RIB paper"]
     assert first["RIB paper"] == "61.0"
     page = table_page(table, "")
-    assert [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")[2:]] == table.lines()
+    assert [
+        re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")[2:]
+    ] == table.lines()

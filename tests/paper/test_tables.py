@@ -73,25 +73,43 @@ def test_all_files_of_a_table_hold_the_same_numbers(name: str, shared_out: Path)
     columns = (shared_out / f"{name}.csv").read_text().splitlines()[0]
     assert len(next(csv.reader([columns]))) == len(rows[0])  # no two columns alike
     assert len(rows) == ROWS[name]
-    markdown = [line[2:-2] for line in (shared_out / f"{name}.md").read_text().splitlines() if line.startswith("|")]
+    markdown = [
+        line[2:-2]
+        for line in (shared_out / f"{name}.md").read_text().splitlines()
+        if line.startswith("|")
+    ]
     heads, _, *lines = ([word.strip() for word in line.split(" | ")] for line in markdown)
     page = (shared_out / f"{name}.html").read_text()
-    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")[2:]]  # after the head
+    cells = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")[2:]
+    ]  # after the head
     assert [[unescape(cell) for cell in row] for row in cells] == lines
     count = 0
     for row, (title, *shown) in zip(rows, lines, strict=True):
         assert next(iter(row.values())) == title
         assert title in text
-        ours = [float(value) if value else math.nan for head, value in row.items() if head.endswith(" mean")]
+        ours = [
+            float(value) if value else math.nan
+            for head, value in row.items()
+            if head.endswith(" mean")
+        ]
         places = [i for i, head in enumerate(heads[1:]) if f"{head} mean" in row]
         for mean, place in zip(ours, places, strict=True):
             word = re.split(r" ± | \[", shown[place])[0]
-            assert word == "–" if math.isnan(mean) else float(word) == pytest.approx(mean, abs=0.5001 * _unit(word))
+            assert (
+                word == "–"
+                if math.isnan(mean)
+                else float(word) == pytest.approx(mean, abs=0.5001 * _unit(word))
+            )
             lowest = -100 if name in ("gains", "chain") else 0
-            assert math.isnan(mean) or lowest <= mean <= (math.inf if name == "computation" else 100)
+            assert math.isnan(mean) or lowest <= mean <= (
+                math.inf if name == "computation" else 100
+            )
             count += not math.isnan(mean)
     # two classes do not occur in the scenes that are scored; most rows of some tables are the paper's alone
-    assert count >= {"per-class": 9, "computation": 8}.get(name, 1 if name.startswith("compare-") else len(rows) - 2)
+    assert count >= {"per-class": 9, "computation": 8}.get(
+        name, 1 if name.startswith("compare-") else len(rows) - 2
+    )
     assert "http://" not in page
     assert "https://" not in page
     assert (shared_out / f"{name}.toml").is_file()
@@ -117,7 +135,10 @@ def cut(picture: Picture, height: int, widths: list[int], rows: int = 1) -> list
     tops = [MARGIN + caption + row * (caption + height + GAP) for row in range(rows)]
     lefts = [MARGIN + sum(widths[:i]) + i * GAP for i in range(len(widths))]
     assert picture.shape[1] == lefts[-1] + widths[-1] + MARGIN
-    return [[picture[y : y + height, x : x + w] for x, w in zip(lefts, widths, strict=True)] for y in tops]
+    return [
+        [picture[y : y + height, x : x + w] for x, w in zip(lefts, widths, strict=True)]
+        for y in tops
+    ]
 
 
 def first_image(bench: Bench, least: int = 1) -> tuple[int, Picture]:
@@ -132,20 +153,31 @@ def truth(bench: Bench, i: int) -> Mask:
     return mask
 
 
-def acr_maps(bench: Bench, changes: Mapping[str, Any], i: int, tags: Sequence[int], affinity: bool = True) -> list[Any]:
+def acr_maps(
+    bench: Bench, changes: Mapping[str, Any], i: int, tags: Sequence[int], affinity: bool = True
+) -> list[Any]:
     """The maps of the ACR training by the public function."""
     run = bench.trained({"ACR": changes}, seeds=1)["ACR"][0]
-    options = {field.name: getattr(run.settings.seeds, field.name) for field in dataclasses.fields(MapSettings)}
+    options = {
+        field.name: getattr(run.settings.seeds, field.name)
+        for field in dataclasses.fields(MapSettings)
+    }
     names = [bench.scored_images.classes[c] for c in tags]
     image = bench.scored_images.load_image(i)
-    return [*localize(load_classifier(run.classifier), image, names, affinity=affinity, **options).values()]
+    return [
+        *localize(
+            load_classifier(run.classifier), image, names, affinity=affinity, **options
+        ).values()
+    ]
 
 
 def test_maps_stand_beside_image_and_truth(shared_out: Path) -> None:
     picture, bench = drawn("maps", shared_out), Bench(small(shared_out, "maps"))
     i, image = first_image(bench)
     height, width = shown_size(*image.shape[:2])
-    (cells,) = cut(picture, height, [width] * 10)  # image, six methods, two of them also without affinity, truth
+    (cells,) = cut(
+        picture, height, [width] * 10
+    )  # image, six methods, two of them also without affinity, truth
     np.testing.assert_array_equal(cells[0], resize(image, (height, width)))
     np.testing.assert_array_equal(cells[9], shown_mask(image, truth(bench, i)))
     (map,) = acr_maps(bench, mct_variants(bench)["mct"], i, bench.scored_images.tags(i)[:1])
@@ -156,7 +188,9 @@ def test_maps_stand_beside_image_and_truth(shared_out: Path) -> None:
     assert len({cell.tobytes() for cell in cells}) == 10
 
 
-def test_every_class_of_an_image_has_its_maps_and_the_last_row_is_a_failure(shared_out: Path) -> None:
+def test_every_class_of_an_image_has_its_maps_and_the_last_row_is_a_failure(
+    shared_out: Path,
+) -> None:
     bench = Bench(small(shared_out, "multi-class"))
     catalog = bench.scored_images
     several = [i for i in range(len(catalog)) if len(catalog.tags(i)) > 1]
@@ -170,7 +204,9 @@ def test_every_class_of_an_image_has_its_maps_and_the_last_row_is_a_failure(shar
     caption, top = round(1.6 * max(11, round(6 + height / 24))), MARGIN
     for i in (first, failure):
         image, left = catalog.load_image(i), MARGIN
-        plain, refined = (acr_maps(bench, {}, i, catalog.tags(i), affinity) for affinity in (False, True))
+        plain, refined = (
+            acr_maps(bench, {}, i, catalog.tags(i), affinity) for affinity in (False, True)
+        )
         heats = [heat for pair in zip(plain, refined, strict=True) for heat in pair]
         size = shown_size(*image.shape[:2])
         for cell in [
@@ -187,7 +223,11 @@ def test_every_class_of_an_image_has_its_maps_and_the_last_row_is_a_failure(shar
 
 def best_miou(bench: Bench, i: int) -> float:
     """mIoU of an image's refined maps at the best of 100 thresholds, threshold by threshold."""
-    maps, mask, tags = acr_maps(bench, {}, i, bench.scored_images.tags(i)), truth(bench, i), bench.scored_images.tags(i)
+    maps, mask, tags = (
+        acr_maps(bench, {}, i, bench.scored_images.tags(i)),
+        truth(bench, i),
+        bench.scored_images.tags(i),
+    )
     count = len(bench.scored_images.classes) + 1
     labels = [label_at(np.stack(maps), [c + 1 for c in tags], t / 100) for t in range(100)]
     return max(iou(confusion(label, mask, count)).miou_present for label in labels)
@@ -204,14 +244,18 @@ def test_affinity_matrices_and_maps_are_those_of_three_trainings(shared_out: Pat
         assert affinity.shape == (grid[0] * grid[1],) * 2
         np.testing.assert_array_equal(cells[2 + 2 * place], affinity_matrix(affinity))
         (map,) = acr_maps(bench, ABLATION[name], i, bench.scored_images.tags(i)[:1])
-        np.testing.assert_array_equal(cells[1 + 2 * place], resize(shown_heat(image, map), (256, width)))
+        np.testing.assert_array_equal(
+            cells[1 + 2 * place], resize(shown_heat(image, map), (256, width))
+        )
 
 
 def test_three_source_pixels_are_crossed_in_every_picture_of_their_row(shared_out: Path) -> None:
     picture, bench = drawn("source-pixels", shared_out), Bench(small(shared_out, "source-pixels"))
     i, image = first_image(bench)
     height, width = shown_size(*image.shape[:2])
-    points = three_points(np.stack(acr_maps(bench, ABLATION["both"], i, bench.scored_images.tags(i))))
+    points = three_points(
+        np.stack(acr_maps(bench, ABLATION["both"], i, bench.scored_images.tags(i)))
+    )
     assert len(set(points)) == 3
     for (x, y), cells in zip(points, cut(picture, height, [width] * 4, rows=3), strict=True):
         np.testing.assert_array_equal(cells[0], marked(image, [(x, y)]))
@@ -223,7 +267,10 @@ def test_three_source_pixels_are_crossed_in_every_picture_of_their_row(shared_ou
 def test_three_points_by_hand() -> None:
     maps = np.zeros((1, 24, 24), np.float32)
     maps[0, 2:7, 2:7], maps[0, 16:21, 15:20] = 1, 0.9
-    assert three_points(maps)[:2] == [(4, 4), (17, 18)]  # (x, y): the stronger region, then the other
+    assert three_points(maps)[:2] == [
+        (4, 4),
+        (17, 18),
+    ]  # (x, y): the stronger region, then the other
     several = np.concatenate([maps, maps[:, ::-1], maps[:, :, ::-1]])
     assert three_points(several) == [*default_points(several)[:2], default_points(several)[-1]]
 
@@ -232,14 +279,20 @@ def test_patches_of_a_flipped_picture(shared_out: Path) -> None:
     picture = drawn("patch-order", shared_out)
     original = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]])
     flipped = torch.tensor([[4, 3, 2, 1], [8, 7, 6, 5], [12, 11, 10, 9], [16, 15, 14, 13]])
-    restored = torch.tensor([[2, 1, 4, 3], [6, 5, 8, 7], [10, 9, 12, 11], [14, 13, 16, 15]])  # patches back, pixels not
-    tokens = torch.tensor([[2, 1, 4, 3, 10, 9, 12, 11], [6, 5, 8, 7, 14, 13, 16, 15]])  # as the attention is compared
+    restored = torch.tensor(
+        [[2, 1, 4, 3], [6, 5, 8, 7], [10, 9, 12, 11], [14, 13, 16, 15]]
+    )  # patches back, pixels not
+    tokens = torch.tensor(
+        [[2, 1, 4, 3, 10, 9, 12, 11], [6, 5, 8, 7, 14, 13, 16, 15]]
+    )  # as the attention is compared
     caption, left = round(1.6 * max(11, round(6 + 192 / 24))), MARGIN
     for row, grid in enumerate((original, flipped, restored)):
         top = MARGIN + caption + row * (caption + 192 + GAP)
         np.testing.assert_array_equal(picture[top : top + 192, left : left + 192], numbered(grid))
     shown = resize(numbered(tokens), (192, 768))
-    np.testing.assert_array_equal(picture[top : top + 192, left + 192 + GAP : left + 192 + GAP + 768], shown)
+    np.testing.assert_array_equal(
+        picture[top : top + 192, left + 192 + GAP : left + 192 + GAP + 768], shown
+    )
 
 
 def test_examples_show_prediction_and_truth(shared_out: Path) -> None:
@@ -249,7 +302,9 @@ def test_examples_show_prediction_and_truth(shared_out: Path) -> None:
     (cells,) = cut(picture, height, [width] * 3)
     folder, _ = bench.predicted(bench.trained({"ACR": {}})["ACR"][0])
     file = folder / "6_predictions" / f"{bench.scored_images.name(i)}.png"
-    np.testing.assert_array_equal(cells[1], shown_mask(image, read_mask(file, len(bench.scored_images.classes))))
+    np.testing.assert_array_equal(
+        cells[1], shown_mask(image, read_mask(file, len(bench.scored_images.classes)))
+    )
     np.testing.assert_array_equal(cells[2], shown_mask(image, truth(bench, i)))
 
 
@@ -281,14 +336,18 @@ def test_our_numbers_are_those_of_the_ordinary_stages(shared_out: Path, tmp_path
     seed_catalog(dataclasses.replace(plain.for_stage("seeds"), **scored))
     scores = score_seeds(ScoreSettings(out=tmp_path, **scored))
     for kind, head in (("plain", "without affinity"), ("refined", "with affinity")):
-        assert float(row[f"{head} mean"]) == pytest.approx(100 * scores.curves[kind].best.miou_present, abs=1e-4)
+        assert float(row[f"{head} mean"]) == pytest.approx(
+            100 * scores.curves[kind].best.miou_present, abs=1e-4
+        )
 
 
 def test_the_rows_of_the_ablation_are_trained_differently(shared_out: Path) -> None:
     settings = small(shared_out, "ablation")
     bench = Bench(settings)
     runs = bench.trained(ABLATION)
-    weights = {name: (run.classifier / "model.safetensors").read_bytes() for name, (run,) in runs.items()}
+    weights = {
+        name: (run.classifier / "model.safetensors").read_bytes() for name, (run,) in runs.items()
+    }
     assert len(set(weights.values())) == 4
     budgets = {(run.settings.train.steps, run.settings.train.batch) for (run,) in runs.values()}
     assert budgets == {(1, 2)}  # the same for every row
@@ -312,10 +371,14 @@ def test_only_some_classes(shared_out: Path) -> None:
     run_paper(settings)
     row = rows_of(shared_out / "ablation.csv")[-1]
     bench = Bench(settings)
-    iou = bench.scored(bench.trained({"both": {}}))["both"][0]["plain"]["thresholds"]["oracle"]["iou"]
+    iou = bench.scored(bench.trained({"both": {}}))["both"][0]["plain"]["thresholds"]["oracle"][
+        "iou"
+    ]
     there = [iou[name] for name in ("background", "cow", "crab") if iou[name] is not None]
     assert float(row["without, only mean"]) == pytest.approx(100 * sum(there) / len(there))
-    assert mean_of({"background": 0.5, "cow": None, "crab": 0.25, "car": 1.0}, ["cow", "crab"]) == 37.5
+    assert (
+        mean_of({"background": 0.5, "cow": None, "crab": 0.25, "car": 1.0}, ["cow", "crab"]) == 37.5
+    )
     assert math.isnan(mean_of({}, ["cow"]))
 
 
@@ -336,7 +399,9 @@ def test_segmentation_learns_from_the_labels_of_what_was_trained_on(shared_out: 
     assert len(list((bench.labelled(run) / "4_pseudo").glob("*.png"))) == 8
     folder, kept = bench.predicted(run)
     assert len(list((folder / "6_predictions").glob("*.png"))) == 5  # of the scored scenes
-    mean = next(row for row in rows_of(shared_out / "segmentation.csv") if row["class"].startswith("mean"))
+    mean = next(
+        row for row in rows_of(shared_out / "segmentation.csv") if row["class"].startswith("mean")
+    )
     assert float(mean["IoU mean"]) == pytest.approx(100 * kept["miou_present"])
     assert mean["IoU paper"] == "71.2"
 
@@ -358,10 +423,14 @@ def test_parts_share_the_trainings_and_the_first_makes_the_table(
     flags = ("--rows", "none", "act", "both")
     done = run_paper(small(tmp_path / "parts", "ablation", *flags, "--shard", f"1/{parts}"))
     assert done.files == ()
-    assert done.summary() == f"part 1 of {parts}: 1 of 3 trainings are done. Part 0 makes the table."
+    assert (
+        done.summary() == f"part 1 of {parts}: 1 of 3 trainings are done. Part 0 makes the table."
+    )
     first = trained()
     assert len(first) == 1
-    monkeypatch.setenv("RANK", "0")  # the first process of a launch takes over what nobody has trained
+    monkeypatch.setenv(
+        "RANK", "0"
+    )  # the first process of a launch takes over what nobody has trained
     monkeypatch.setenv("WORLD_SIZE", str(parts))
     run_paper(small(tmp_path / "parts", "ablation", *flags))
     assert trained() > first
@@ -369,8 +438,12 @@ def test_parts_share_the_trainings_and_the_first_makes_the_table(
     monkeypatch.delenv("RANK")
     monkeypatch.delenv("WORLD_SIZE")
     run_paper(small(tmp_path / "whole", "ablation", *flags))
-    assert (tmp_path / "parts/ablation.csv").read_text() == (tmp_path / "whole/ablation.csv").read_text()
-    assert run_paper(small(tmp_path, "patch-order", "--shard", "1/2")).files == ()  # nothing to train
+    assert (tmp_path / "parts/ablation.csv").read_text() == (
+        tmp_path / "whole/ablation.csv"
+    ).read_text()
+    assert (
+        run_paper(small(tmp_path, "patch-order", "--shard", "1/2")).files == ()
+    )  # nothing to train
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
@@ -380,7 +453,13 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
             command,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -408,10 +487,15 @@ def test_pseudo_labels_are_scored_on_the_list_that_is_named(tmp_path: Path) -> N
     for name, members in lists.items():
         (root / f"ImageSets/Segmentation/{name}.txt").write_text("\n".join(members) + "\n")
     base = small(tmp_path / "out", "pseudo")
-    settings = dataclasses.replace(base, data="voc", root=root, split="train_aug", score_count=None, count=2000)
+    settings = dataclasses.replace(
+        base, data="voc", root=root, split="train_aug", score_count=None, count=2000
+    )
     run_paper(settings)
     assert "2 images, all of them trained on" in (tmp_path / "out/pseudo.md").read_text()
     run_paper(dataclasses.replace(settings, score_split="train_aug"))
     assert "5 images, all of them trained on" in (tmp_path / "out/pseudo.md").read_text()
-    with pytest.raises(TagmaskError, match=r"1 images of --score-split val have no pseudo label, e\.g\. 2008_000005"):
+    with pytest.raises(
+        TagmaskError,
+        match=r"1 images of --score-split val have no pseudo label, e\.g\. 2008_000005",
+    ):
         run_paper(dataclasses.replace(settings, score_split="val"))

@@ -33,7 +33,13 @@ STAGES = {  # command: the folders it reads, what it makes, bytes left on the di
     "report": (("2_seeds", "4_pseudo", "6_predictions"), "report.html", 4 * PAGE),
 }
 PER_IMAGE = ("2_seeds", "4_pseudo", "6_predictions")
-EXPORTS = {"coco": "a.json", "label-studio": "b.json", "cvat": "c.zip", "voc": "folder", "overlays": "pictures"}
+EXPORTS = {
+    "coco": "a.json",
+    "label-studio": "b.json",
+    "cvat": "c.zip",
+    "voc": "folder",
+    "overlays": "pictures",
+}
 
 
 @pytest.fixture
@@ -42,7 +48,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tagmask-test", str(place)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, timeout=20).returncode:
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(mount, capture_output=True, timeout=20).returncode
+    ):
         pytest.skip("a disk cannot be mounted here (needs Linux and root)")
     try:
         yield place
@@ -75,22 +84,30 @@ def half_files(folder: Path) -> list[Path]:
 def made_by_stages(out: Path, place: str = "") -> dict[str, bytes]:
     """Files of a stage or of all; notes of the whole run apart, which tell 15 and 15.0 of a config.toml apart."""
     notes = ("done.json", "begun.json")
-    found = {name: data for name, data in products(out).items() if name.startswith(place.rstrip("*"))}
+    found = {
+        name: data for name, data in products(out).items() if name.startswith(place.rstrip("*"))
+    }
     return {name: data for name, data in found.items() if not name.endswith(notes)}
 
 
 @pytest.mark.parametrize("command", STAGES)
-def test_a_disk_that_fills_up(command: str, whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_fills_up(
+    command: str, whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, (_, place, left) = disk / "run", STAGES[command]
     words = begin(whole, out, command)
     ballast = fill(disk, left)
     assert run(*words) == 1
     printed = capsys.readouterr().err.splitlines()[-1]
     assert printed.startswith(f"error: {out}")
-    assert printed.endswith(": the disk is full; free some space and type the same command again to resume.")
+    assert printed.endswith(
+        ": the disk is full; free some space and type the same command again to resume."
+    )
     assert half_files(disk) == []
     expected, found = made_by_stages(whole, place), made_by_stages(out, place)
-    names = [name for name in found if name.endswith((".npz", ".png", "model.safetensors", ".html"))]
+    names = [
+        name for name in found if name.endswith((".npz", ".png", "model.safetensors", ".html"))
+    ]
     assert {name: found[name] for name in names} == {name: expected[name] for name in names}
     assert len(names) < len(expected) or command == "report"
     if place in PER_IMAGE:
@@ -103,8 +120,17 @@ def test_a_disk_that_fills_up(command: str, whole: Path, disk: Path, capsys: pyt
     assert command != "report" or (out / "report.html").is_file()
 
 
-def test_a_whole_run_on_a_disk_that_fills_up(whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "--config", str(whole / "config.toml"), "--out", str(disk / "run"), "--no-estimate"]
+def test_a_whole_run_on_a_disk_that_fills_up(
+    whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "run",
+        "--config",
+        str(whole / "config.toml"),
+        "--out",
+        str(disk / "run"),
+        "--no-estimate",
+    ]
     needed = sum(file.stat().st_size for file in (whole / "1_classifier").rglob("*"))
     ballast = fill(disk, needed + 1_000_000)
     assert run(*words) == 1
@@ -117,7 +143,9 @@ def test_a_whole_run_on_a_disk_that_fills_up(whole: Path, disk: Path, capsys: py
 
 
 @pytest.mark.parametrize("kind", EXPORTS)
-def test_an_export_that_does_not_fit(kind: str, whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_that_does_not_fit(
+    kind: str, whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     to = disk / EXPORTS[kind]
     words = ["export", "--out", str(whole), "--format", kind, "--to", str(to)]
     ballast = fill(disk, 0 if to.suffix else PAGE)
@@ -131,13 +159,17 @@ def test_an_export_that_does_not_fit(kind: str, whole: Path, disk: Path, capsys:
 
 
 @pytest.mark.parametrize("command", ["train", "seeds", "pseudo", "segment", "predict"])
-def test_a_disk_that_is_read_only(command: str, whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_is_read_only(
+    command: str, whole: Path, disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = disk / "run"
     words = begin(whole, out, command)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, timeout=20)
     before = products(disk)
     assert run(*words) == 1
-    assert "the disk is read-only; choose another --out." in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "the disk is read-only; choose another --out." in capsys.readouterr().err.splitlines()[-1]
+    )
     assert products(disk) == before
 
 
@@ -174,7 +206,9 @@ def test_a_write_that_fails_without_naming_the_file(
 
 
 @pytest.mark.parametrize("command", ["train", "run"])
-def test_a_run_in_a_file(command: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_a_file(
+    command: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("not a folder")
     words = ["--config", str(whole / "config.toml"), "--out", str(tmp_path / "file" / "run")]
     assert run(command, *words, *(["--no-estimate"] if command == "run" else [])) == 1
@@ -221,7 +255,11 @@ def until(found: Callable[[], bool], process: Any, seconds: float = 120) -> None
     """Wait for something that a process makes."""
     end = time.monotonic() + seconds
     while not found():
-        ended = process.poll() is not None if isinstance(process, subprocess.Popen) else not process.is_alive()
+        ended = (
+            process.poll() is not None
+            if isinstance(process, subprocess.Popen)
+            else not process.is_alive()
+        )
         assert not ended, "the command ended before it was stopped"
         assert time.monotonic() < end, "nothing was made in time"
         time.sleep(0.002)
@@ -247,11 +285,16 @@ def gone(leader: int, seconds: float = 30) -> bool:
 
 
 LONG: dict[str, tuple[list[str], str]] = {  # command: what makes it long, the first file it makes
-    "run": (["--train.steps", "100000", "--train.workers", "1", "--no-estimate"], "1_classifier/log.jsonl"),
+    "run": (
+        ["--train.steps", "100000", "--train.workers", "1", "--no-estimate"],
+        "1_classifier/log.jsonl",
+    ),
     "seeds": (["--count", "400"], "2_seeds/*.npz"),
     "predict": (["--count", "400"], "6_predictions/*.png"),
 }
-needs_sessions = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed in /proc")
+needs_sessions = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="processes are listed in /proc"
+)
 
 
 @needs_sessions
@@ -262,7 +305,9 @@ def test_ctrl_c(command: str, whole: Path, tmp_path: Path) -> None:
     words = [*begin(whole, out, command), *flags]
     with ended(process_of(command_line, words, printed)) as process:
         until(lambda: any(out.glob(first)), process)
-        os.killpg(process.pid or 0, signal.SIGINT)  # as a terminal does: to all processes of the command
+        os.killpg(
+            process.pid or 0, signal.SIGINT
+        )  # as a terminal does: to all processes of the command
         process.join(60)
         assert process.exitcode == 130
         stopped_quietly(printed.read_text(), process.pid or 0, out)
@@ -279,7 +324,15 @@ def stopped_quietly(printed: str, leader: int, out: Path) -> None:
 @needs_sessions
 def test_ctrl_c_with_processes(whole: Path, tmp_path: Path) -> None:
     out, printed = tmp_path / "run", tmp_path / "printed.txt"
-    words = [*begin(whole, out, "pseudo"), "--processes", "2", "--background", "0.3", "--count", "400"]
+    words = [
+        *begin(whole, out, "pseudo"),
+        "--processes",
+        "2",
+        "--background",
+        "0.3",
+        "--count",
+        "400",
+    ]
     for i in range(IMAGES, 400):  # images beyond the run's: their seeds are those of others
         os.link(out / f"2_seeds/scene_{i % IMAGES:06}.npz", out / f"2_seeds/scene_{i:06}.npz")
     with started([sys.executable, "-m", "tagmask", *words], printed) as process:
@@ -317,7 +370,10 @@ def test_processes_of_a_killed_command_end(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_ended_from_outside() -> None:
-    with pytest.raises(TagmaskError, match="because memory ran out; use fewer --processes"), pool(1, os._exit) as each:
+    with (
+        pytest.raises(TagmaskError, match="because memory ran out; use fewer --processes"),
+        pool(1, os._exit) as each,
+    ):
         list(each([3]))
 
 
@@ -350,7 +406,9 @@ def started(words: list[str], printed: Path) -> Iterator[subprocess.Popen[bytes]
     with printed.open("w") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with hearing_ctrl_c():
-            process = subprocess.Popen(words, stdout=file, stderr=file, start_new_session=True, env=environment)
+            process = subprocess.Popen(
+                words, stdout=file, stderr=file, start_new_session=True, env=environment
+            )
     try:
         yield process
     finally:

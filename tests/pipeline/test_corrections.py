@@ -4,7 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tagmask.data.corrections import NOT_CORRECTED, PERSON_UNSURE, TagChange, write_labels, write_tags
+from tagmask.data.corrections import (
+    NOT_CORRECTED,
+    PERSON_UNSURE,
+    TagChange,
+    write_labels,
+    write_tags,
+)
 from tagmask.data.images import read_mask
 from tagmask.pipeline.run import run
 from tagmask.scenes.catalog import CLASSES, Scenes
@@ -34,9 +40,16 @@ def test_corrected_pixels_are_fixed_and_nothing_else_is_redone(out: Path) -> Non
         "report": "redo",
     }
     assert summary.stages["pseudo"].why == ("corrections changed",)
-    written = {file.name for file in (out / "4_pseudo").glob("*.png") if pseudo[file.name] != file.stat().st_mtime_ns}
+    written = {
+        file.name
+        for file in (out / "4_pseudo").glob("*.png")
+        if pseudo[file.name] != file.stat().st_mtime_ns
+    }
     assert written == {f"{NAME}.png"}
-    label, mask = (read_mask(out / folder / f"{NAME}.png", len(CLASSES)) for folder in ("4_pseudo", "6_predictions"))
+    label, mask = (
+        read_mask(out / folder / f"{NAME}.png", len(CLASSES))
+        for folder in ("4_pseudo", "6_predictions")
+    )
     assert (label[10:40, 10:40] == 3).all()
     assert (label[50:60, 50:60] == 255).all()
     assert (mask[10:40, 10:40] == 3).all()
@@ -45,7 +58,10 @@ def test_corrected_pixels_are_fixed_and_nothing_else_is_redone(out: Path) -> Non
 
 
 def test_a_correction_that_is_taken_back_leaves_the_first_result(out: Path) -> None:
-    before = {folder: (out / folder / f"{NAME}.png").read_bytes() for folder in ("4_pseudo", "6_predictions")}
+    before = {
+        folder: (out / folder / f"{NAME}.png").read_bytes()
+        for folder in ("4_pseudo", "6_predictions")
+    }
     correct(out)
     run(head_run(out))
     (out / f"corrections/{NAME}.png").unlink()

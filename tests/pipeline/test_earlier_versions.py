@@ -135,16 +135,23 @@ def earlier(finished: tuple[Path, RunSummary], tmp_path: Path) -> Path:
     """A finished run with the notes of the earlier version."""
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)
-    classifier, segmenter = (file_digest(out / f"{name}/model.safetensors") for name in ("1_classifier", "5_segmenter"))
+    classifier, segmenter = (
+        file_digest(out / f"{name}/model.safetensors") for name in ("1_classifier", "5_segmenter")
+    )
     write_made_by(out / "2_seeds", model=classifier, **SEEDS_MADE_BY)
-    write_made_by(out / "4_pseudo", seeds=file_digest(out / "2_seeds/made_by.json"), **PSEUDO_MADE_BY)
+    write_made_by(
+        out / "4_pseudo", seeds=file_digest(out / "2_seeds/made_by.json"), **PSEUDO_MADE_BY
+    )
     write_made_by(out / "6_predictions", model=segmenter, **PREDICT_MADE_BY)
     write_done(out, "train", TRAIN)
     write_done(out, "seeds", SEEDS, classifier=classifier)
     write_done(out, "pseudo", PSEUDO, seeds=stage("seeds").record(out).stamp())
     write_done(out, "segment", SEGMENT, **{"pseudo labels": stage("pseudo").record(out).stamp()})
     write_done(out, "predict", PREDICT, segmenter=segmenter)
-    files = {stage(name).title: stage(name).record(out).stamp() for name in ("seeds", "pseudo", "predict")}
+    files = {
+        stage(name).title: stage(name).record(out).stamp()
+        for name in ("seeds", "pseudo", "predict")
+    }
     write_done(out, "score", {}, masks=inputs_of(out, "score")["masks"], **files)
     write_done(out, "report", {"rows": 3}, scores=file_digest(out / "scores.json"), **files)
     edit(out / "1_classifier/config.json", {"kind": "model"}, {"fixed_views"})
@@ -157,20 +164,34 @@ def write_made_by(folder: Path, **note: Any) -> None:
 
 
 def write_done(out: Path, name: str, settings: dict[str, Any], **inputs: str) -> None:
-    images = {title: value for title, value in inputs_of(out, name).items() if title in ("names and tags", "images")}
+    images = {
+        title: value
+        for title, value in inputs_of(out, name).items()
+        if title in ("names and tags", "images")
+    }
     marked = {f"input {title}": value for title, value in (images | inputs).items()}
     record = stage(name).record(out)
-    record.done.write_text(json.dumps({"made_from": {**settings, **marked}, "files": record.files()}))
+    record.done.write_text(
+        json.dumps({"made_from": {**settings, **marked}, "files": record.files()})
+    )
 
 
 def inputs_of(out: Path, name: str) -> dict[str, str]:
     noted = json.loads(stage(name).record(out).done.read_text())["made_from"]
-    return {title.removeprefix("input "): value for title, value in noted.items() if title.startswith("input ")}
+    return {
+        title.removeprefix("input "): value
+        for title, value in noted.items()
+        if title.startswith("input ")
+    }
 
 
 def edit(file: Path, names: dict[str, str], dropped: set[str] | None = None) -> None:
     content = json.loads(file.read_text())
-    kept = {names.get(name, name): value for name, value in content.items() if name not in (dropped or set())}
+    kept = {
+        names.get(name, name): value
+        for name, value in content.items()
+        if name not in (dropped or set())
+    }
     file.write_text(json.dumps(kept))
 
 
@@ -184,17 +205,37 @@ def command(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_nothing_is_redone(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = earlier / "config.toml"
-    text = config.read_text().replace("freeze_norm =", "frozen_norm =").replace('kind = "acr"', 'model = "acr"')
+    text = (
+        config.read_text()
+        .replace("freeze_norm =", "frozen_norm =")
+        .replace('kind = "acr"', 'model = "acr"')
+    )
     added = ("affinity_steps", "fixed_views", "tokens_limit")
-    config.write_text("".join(line for line in text.splitlines(keepends=True) if not line.startswith(added)))
+    config.write_text(
+        "".join(line for line in text.splitlines(keepends=True) if not line.startswith(added))
+    )
     rewritten = {config, *earlier.glob("*/log.jsonl")}  # with the same content
-    before = {file: file.stat().st_mtime_ns for file in earlier.rglob("*") if file.is_file() and file not in rewritten}
-    assert run(parse_run(["--config", str(config), "--out", str(earlier), "--no-estimate"])).made == ()
+    before = {
+        file: file.stat().st_mtime_ns
+        for file in earlier.rglob("*")
+        if file.is_file() and file not in rewritten
+    }
+    assert (
+        run(parse_run(["--config", str(config), "--out", str(earlier), "--no-estimate"])).made == ()
+    )
     words = ["--config", str(config), "--out", str(earlier)]
-    for name, folder in (("seeds", "2_seeds"), ("pseudo", "4_pseudo"), ("predict", "6_predictions")):
-        assert f"0 made, {IMAGES} already there, in {earlier / folder}" in command(capsys, name, *words)
+    for name, folder in (
+        ("seeds", "2_seeds"),
+        ("pseudo", "4_pseudo"),
+        ("predict", "6_predictions"),
+    ):
+        assert f"0 made, {IMAGES} already there, in {earlier / folder}" in command(
+            capsys, name, *words
+        )
     for name in ("train", "segment"):
-        assert f"{earlier / stage(name).folder / 'model.safetensors'}" in command(capsys, name, *words)
+        assert f"{earlier / stage(name).folder / 'model.safetensors'}" in command(
+            capsys, name, *words
+        )
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
@@ -215,16 +256,22 @@ def test_files_of_other_settings_are_not_mixed(
 ) -> None:
     if "OTHER" in words:  # the same network with one byte of its weights changed
         other = tmp_path / "other"
-        shutil.copytree(earlier / {"seeds": "1_classifier", "predict": "5_segmenter"}[words[0]], other)
+        shutil.copytree(
+            earlier / {"seeds": "1_classifier", "predict": "5_segmenter"}[words[0]], other
+        )
         weights = bytearray((other / "model.safetensors").read_bytes())
         weights[-1] ^= 1
         (other / "model.safetensors").write_bytes(weights)
         words = [str(other) if word == "OTHER" else word for word in words]
     config = ["--config", str(earlier / "config.toml"), "--out", str(earlier)]
-    assert f"made with other settings or inputs ({reason});" in command(capsys, words[0], *config, *words[1:])
+    assert f"made with other settings or inputs ({reason});" in command(
+        capsys, words[0], *config, *words[1:]
+    )
 
 
-def test_labels_of_other_seeds_are_not_mixed(earlier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_of_other_seeds_are_not_mixed(
+    earlier: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     note = json.loads((earlier / "2_seeds/made_by.json").read_text())
     (earlier / "2_seeds/made_by.json").write_text(json.dumps({**note, "layers": 1}))
     words = ["pseudo", "--config", str(earlier / "config.toml"), "--out", str(earlier)]
@@ -255,11 +302,18 @@ def test_a_stopped_training_resumes(
     today = state["identity"]
     noted = {"train": {**TRAIN, "model": "acr"}, "segment": SEGMENT}[name]
     inputs = {"images": today["input names and tags"], "labels": today.get("input labels")}
-    write_identity(out / row.folder, {**SCENES, **noted, **{key: value for key, value in inputs.items() if value}})
-    with pytest.raises(TagmaskError, match=r"\(lr was 0\.00\d and is now 0\.5\); choose another --out"):
+    write_identity(
+        out / row.folder,
+        {**SCENES, **noted, **{key: value for key, value in inputs.items() if value}},
+    )
+    with pytest.raises(
+        TagmaskError, match=r"\(lr was 0\.00\d and is now 0\.5\); choose another --out"
+    ):
         work(dataclasses.replace(settings, lr=0.5))
     work(settings)
-    resumed, undisturbed = (folder / row.folder / "model.safetensors" for folder in (out, finished[0]))
+    resumed, undisturbed = (
+        folder / row.folder / "model.safetensors" for folder in (out, finished[0])
+    )
     assert resumed.read_bytes() == undisturbed.read_bytes()
 
 
@@ -303,13 +357,24 @@ def test_affinity_net_and_its_regions() -> None:
         "images": "01",
         "regions": "ab",
     }
-    today = {**made_from(settings), **places(settings), "input names and tags": "01", "input regions": "ab"}
+    today = {
+        **made_from(settings),
+        **places(settings),
+        "input names and tags": "01",
+        "input regions": "ab",
+    }
     assert differences(noted, today) == ()
     assert differences({**noted, "images": "02", "regions": "cd"}, today) == (
         "names and tags changed",
         "regions changed",
     )
-    regions = {"alpha_low": 4.0, "alpha_high": 32.0, "input seeds": "01", "classes": CLASSES, "scene_seed": 0}
+    regions = {
+        "alpha_low": 4.0,
+        "alpha_high": 32.0,
+        "input seeds": "01",
+        "classes": CLASSES,
+        "scene_seed": 0,
+    }
     assert differences({"seeds": "01", "low": 4.0, "high": 32.0}, regions) == ()
     assert differences({"seeds": "02", "low": 4.0, "high": 16.0}, regions) == (
         "alpha_high was 16.0 and is now 32.0",

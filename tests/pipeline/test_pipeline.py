@@ -37,7 +37,11 @@ STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
 def test_from_images_and_tags_to_masks(finished: tuple[Path, RunSummary]) -> None:
     out, done = finished
     assert done.made == STAGES
-    for folder, pattern in (("2_seeds", "*.npz"), ("4_pseudo", "*.png"), ("6_predictions", "*.png")):
+    for folder, pattern in (
+        ("2_seeds", "*.npz"),
+        ("4_pseudo", "*.png"),
+        ("6_predictions", "*.png"),
+    ):
         assert len(list((out / folder).glob(pattern))) == IMAGES
     for folder in ("1_classifier", "5_segmenter"):
         assert (out / folder / "model.safetensors").is_file()
@@ -46,22 +50,35 @@ def test_from_images_and_tags_to_masks(finished: tuple[Path, RunSummary]) -> Non
     for title, value in (
         ("pseudo labels", scores["pseudo"]["miou_present"]),
         ("predictions", scores["predictions"]["miou_present"]),
-        ("seeds with affinity", scores["seeds"]["refined"]["thresholds"]["cross_entropy"]["miou_present"]),
+        (
+            "seeds with affinity",
+            scores["seeds"]["refined"]["thresholds"]["cross_entropy"]["miou_present"],
+        ),
     ):
         row = next(line for line in printed if line.startswith(title))
         assert row.removeprefix(title).split()[0] == f"{100 * value:.1f}"
     assert f"masks: {out / '6_predictions'}" in printed
 
 
-def test_a_second_start_does_nothing(finished: tuple[Path, RunSummary], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_start_does_nothing(
+    finished: tuple[Path, RunSummary], capsys: pytest.CaptureFixture[str]
+) -> None:
     out = finished[0]
-    before = {file: file.stat().st_mtime_ns for file in out.rglob("*") if file.is_file() and file.name != "config.toml"}
+    before = {
+        file: file.stat().st_mtime_ns
+        for file in out.rglob("*")
+        if file.is_file() and file.name != "config.toml"
+    }
     again = run(parse_run(["--config", str(out / "config.toml"), "--no-estimate"]))
     assert again.made == ()
     assert again.summary().splitlines()[1:7] == finished[1].summary().splitlines()[1:7]
     assert "nothing to do" in again.summary()
     assert capsys.readouterr().out.count("done before") == len(STAGES)
-    after = {file: file.stat().st_mtime_ns for file in out.rglob("*") if file.is_file() and file.name != "config.toml"}
+    after = {
+        file: file.stat().st_mtime_ns
+        for file in out.rglob("*")
+        if file.is_file() and file.name != "config.toml"
+    }
     assert after == before
 
 
@@ -76,7 +93,9 @@ def test_a_changed_stage_is_redone_with_all_that_follow(
     done = run(dataclasses.replace(settings, segment=segment))
     assert done.made == ("segment", "predict", "score", "report")
     printed = capsys.readouterr().out
-    assert "[4/7] segment: redo (lr was 0.002 and is now 0.5)" in printed  # log_every makes no difference
+    assert (
+        "[4/7] segment: redo (lr was 0.002 and is now 0.5)" in printed
+    )  # log_every makes no difference
     assert "[5/7] predict: redo (segmenter changed)" in printed
     assert "train    done, nothing has changed" in printed
     assert "6 steps        about " in printed  # the plan
@@ -85,7 +104,10 @@ def test_a_changed_stage_is_redone_with_all_that_follow(
     assert new["4_pseudo/scene_000003.png"] == old["4_pseudo/scene_000003.png"]
 
     (out / "6_predictions" / "scene_000003.png").unlink()  # only what is missing is made again
-    assert run(dataclasses.replace(settings, segment=segment, estimate=False)).stages["predict"].state == "resume"
+    assert (
+        run(dataclasses.replace(settings, segment=segment, estimate=False)).stages["predict"].state
+        == "resume"
+    )
     assert products(out)["6_predictions/scene_000003.png"] == new["6_predictions/scene_000003.png"]
 
 
@@ -99,7 +121,10 @@ def test_affinity_net_outlives_a_change_of_what_comes_after_it(tmp_path: Path) -
     assert done.stages["pseudo"].why == ("background was the default and is now 0.3",)
     assert net.stat().st_mtime_ns == trained
     longer = dataclasses.replace(walk, affinity=dataclasses.replace(affinity, steps=3))
-    assert "affinity.steps was 2 and is now 3" in run(dataclasses.replace(settings, pseudo=longer)).stages["pseudo"].why
+    assert (
+        "affinity.steps was 2 and is now 3"
+        in run(dataclasses.replace(settings, pseudo=longer)).stages["pseudo"].why
+    )
     assert net.stat().st_mtime_ns > trained
 
 
@@ -112,7 +137,12 @@ def start(settings: RunSettings) -> None:
 
 def far_enough(out: Path, stage: str, amount: int) -> bool:
     """Whether a stage has made as many steps or files."""
-    folder = {"train": "1_classifier", "seeds": "2_seeds", "pseudo": "4_pseudo", "segment": "5_segmenter"}.get(stage)
+    folder = {
+        "train": "1_classifier",
+        "seeds": "2_seeds",
+        "pseudo": "4_pseudo",
+        "segment": "5_segmenter",
+    }.get(stage)
     place = out / (folder or "6_predictions")
     if stage in ("train", "segment"):
         log = place / "log.jsonl"
@@ -120,7 +150,9 @@ def far_enough(out: Path, stage: str, amount: int) -> bool:
     return sum(1 for _ in place.glob("scene_*")) >= amount
 
 
-def test_killed_five_times_it_ends_with_the_same_files(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+def test_killed_five_times_it_ends_with_the_same_files(
+    finished: tuple[Path, RunSummary], tmp_path: Path
+) -> None:
     out, chance = tmp_path / "killed", random.Random(0)
     amidst = []
     for stage in STAGES[:5]:
@@ -185,7 +217,9 @@ def test_only_the_run_is_written(finished: tuple[Path, RunSummary], tmp_path: Pa
     assert (tmp_path / "run.old/kept.txt").read_text() == "mine"
 
 
-def test_a_stage_that_cannot_begin_leaves_what_was_there(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+def test_a_stage_that_cannot_begin_leaves_what_was_there(
+    finished: tuple[Path, RunSummary], tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)
     before = (out / "1_classifier/model.safetensors").read_bytes()
@@ -204,7 +238,9 @@ def test_what_the_data_lack_is_told_before_anything_begins(
     for tag in ("dog", "Dog"):
         (tmp_path / "photos" / tag).mkdir(parents=True)
         Image.new("RGB", (40, 30)).save(tmp_path / f"photos/{tag}/one.png")
-    monkeypatch.setattr("tagmask.pipeline.run.write_config", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "tagmask.pipeline.run.write_config", lambda _: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     data: Any = {"data": "folder", "images": tmp_path / "photos"}
     with pytest.raises(KeyboardInterrupt):
         run(tiny_run(tmp_path / "run", **data))
@@ -233,11 +269,17 @@ def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
 
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
     usual, mct = (
-        made_from(parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_stage("train"))
+        made_from(
+            parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_stage("train")
+        )
         for kind in ("", "-mct")
     )
-    assert differences({**usual, "input images": 1}, {**mct, "input images": 1}) == ("kind was acr and is now mct",)
-    noted = {name: value for name, value in usual.items() if name != "kind"}  # as earlier versions noted it
+    assert differences({**usual, "input images": 1}, {**mct, "input images": 1}) == (
+        "kind was acr and is now mct",
+    )
+    noted = {
+        name: value for name, value in usual.items() if name != "kind"
+    }  # as earlier versions noted it
     assert differences({**noted, "input images": 1}, {**usual, "input images": 1}) == ()
     older = {**noted, "model": "mct", "input images": 1}
     assert differences(older, {**usual, "input images": 1}) == ("kind was mct and is now acr",)
@@ -254,7 +296,10 @@ def counts() -> Iterator[str]:
 
 
 def test_a_stage_is_added_by_a_row(
-    finished: tuple[Path, RunSummary], tmp_path: Path, counts: str, capsys: pytest.CaptureFixture[str]
+    finished: tuple[Path, RunSummary],
+    tmp_path: Path,
+    counts: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)
@@ -311,7 +356,9 @@ def test_differences_name_inputs_and_settings() -> None:
     assert differences(before, {"lr": 0.2, "input seeds": "b"}) == expected
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")]
+)
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -319,7 +366,11 @@ def test_durations(seconds: float, text: str) -> None:
 def test_rate_from_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     assert logged_rate(log) is None
-    rows = [{"step": 20, "seconds": 50.0}, {"step": 40, "seconds": 10.0}, {"step": 60, "map": 1}]  # resumed at 20
+    rows = [
+        {"step": 20, "seconds": 50.0},
+        {"step": 40, "seconds": 10.0},
+        {"step": 60, "map": 1},
+    ]  # resumed at 20
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert logged_rate(log) is None
     with log.open("a") as file:
@@ -330,15 +381,22 @@ def test_rate_from_a_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_can_be_used(name: str, tmp_path: Path) -> None:
     values = run_values(name, None)
-    needed = {"folder": ("images",), "coco": ("images", "annotations"), "voc": ("root",)}.get(values["data"], ())
+    needed = {"folder": ("images",), "coco": ("images", "annotations"), "voc": ("root",)}.get(
+        values["data"], ()
+    )
     (tmp_path / "data").mkdir()
     assert (
-        RunSettings(**{**values, "out": tmp_path / "out", **dict.fromkeys(needed, tmp_path / "data")}).mistakes() == []
+        RunSettings(
+            **{**values, "out": tmp_path / "out", **dict.fromkeys(needed, tmp_path / "data")}
+        ).mistakes()
+        == []
     )
 
 
 def test_flags_reach_the_stages(tmp_path: Path) -> None:
-    found = parse_run(["--preset", "scenes", "--out", str(tmp_path), "--count", "5", "--train.steps", "9"])
+    found = parse_run(
+        ["--preset", "scenes", "--out", str(tmp_path), "--count", "5", "--train.steps", "9"]
+    )
     train = found.for_stage("train")
     assert (train.steps, train.count, found.for_stage("predict").out) == (9, 5, tmp_path)
     assert found.for_stage("pseudo").affinity.backbone == "test_resnet"
@@ -357,12 +415,16 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         run_values("paper", None)
     config = tmp_path / "config.toml"
     config.write_text("[train]\nstepz = 4\n[seeds]\nsize = 'big'\n")
-    with pytest.raises(TagmaskError, match=r"did you mean 'steps'\?\n.*seeds: size = 'big' is not of the form"):
+    with pytest.raises(
+        TagmaskError, match=r"did you mean 'steps'\?\n.*seeds: size = 'big' is not of the form"
+    ):
         run_values(None, config)
 
 
 @pytest.mark.parametrize("flags", [["--seeds.method", "generic"], ["--seeds.centre"]])
-def test_maps_that_an_mctformer_has_not_are_refused_before_it_is_trained(flags: list[str], tmp_path: Path) -> None:
+def test_maps_that_an_mctformer_has_not_are_refused_before_it_is_trained(
+    flags: list[str], tmp_path: Path
+) -> None:
     settings = parse_run(["--preset", "scenes-mct", "--out", str(tmp_path), *flags])
     assert settings.mistakes() == [
         "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."

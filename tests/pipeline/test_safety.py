@@ -34,7 +34,11 @@ from tests.test_cli import run
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 @pytest.fixture
@@ -53,7 +57,16 @@ def photos(tmp_path: Path) -> Path:
 
 
 def export(root: Path, *flags: str) -> int:
-    data = ["--data", "folder", "--images", f"{root}/photos", "--tags", f"{root}/tags.csv", "--masks", f"{root}/masks"]
+    data = [
+        "--data",
+        "folder",
+        "--images",
+        f"{root}/photos",
+        "--tags",
+        f"{root}/tags.csv",
+        "--masks",
+        f"{root}/masks",
+    ]
     return run("export", "--out", f"{root}/run", *data, "--labels", f"{root}/labels", *flags)
 
 
@@ -88,7 +101,12 @@ def test_an_export_replaces_nothing_of_the_user(
 
 
 def test_an_export_replaces_its_own_files(photos: Path) -> None:
-    for kind, name in (("voc", "v"), ("overlays", "o"), ("label-studio", "l.json"), ("coco", "c.json")):
+    for kind, name in (
+        ("voc", "v"),
+        ("overlays", "o"),
+        ("label-studio", "l.json"),
+        ("coco", "c.json"),
+    ):
         for _ in range(2):
             assert export(photos, "--format", kind, "--to", str(photos / name)) == 0
 
@@ -104,11 +122,21 @@ def voc(root: Path) -> Path:
     return root
 
 
-def test_a_voc_data_set_is_not_exported_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_voc_data_set_is_not_exported_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = voc(tmp_path / "V")
     shutil.copytree(root / "SegmentationClass", tmp_path / "labels")
     before = snapshot(root)
-    words = ["export", "--out", str(tmp_path / "run"), "--labels", str(tmp_path / "labels"), "--format", "voc"]
+    words = [
+        "export",
+        "--out",
+        str(tmp_path / "run"),
+        "--labels",
+        str(tmp_path / "labels"),
+        "--format",
+        "voc",
+    ]
     for to in (root, root / "../V"):
         assert run(*words, "--data", "voc", "--root", str(root), "--to", str(to)) == 1
         assert "choose another place" in capsys.readouterr().err
@@ -116,7 +144,9 @@ def test_a_voc_data_set_is_not_exported_over(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("flag", ["--show", "--mask"])
-def test_a_photos_outputs_replace_no_input(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_photos_outputs_replace_no_input(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "net").mkdir()
     (tmp_path / "net/model.safetensors").write_bytes(b"weights")
     photo = tmp_path / "p.png"
@@ -131,12 +161,23 @@ def test_a_photos_outputs_replace_no_input(flag: str, tmp_path: Path, capsys: py
     assert snapshot(tmp_path) == before
 
 
-def test_weights_inside_the_run_are_not_trained_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_inside_the_run_are_not_trained_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     weights = tmp_path / "run/1_classifier/model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"mine")
     assert (
-        run("train", "--preset", "scenes", "--no-pretrained", "--weights", str(weights), "--out", str(tmp_path / "run"))
+        run(
+            "train",
+            "--preset",
+            "scenes",
+            "--no-pretrained",
+            "--weights",
+            str(weights),
+            "--out",
+            str(tmp_path / "run"),
+        )
         == 1
     )
     assert "lies in a part of --out" in capsys.readouterr().err
@@ -144,7 +185,9 @@ def test_weights_inside_the_run_are_not_trained_over(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("name", ["config.toml", "report.html", "scores.json"])
-def test_a_folder_of_another_program_is_no_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_another_program_is_no_run(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / name).write_text("[mine]\nx = 1\n")
     with pytest.raises(TagmaskError, match="choose another"):
         run_stages(tiny_run(tmp_path))
@@ -167,7 +210,13 @@ def test_masks_of_another_program_are_not_discarded(tmp_path: Path) -> None:
 def test_only_our_own_temporary_files_are_removed(tmp_path: Path) -> None:
     record = Record(tmp_path / "2_seeds", "**/*.npz")
     whole = Record(tmp_path, "scores.json", "score.")
-    kept = ["film.mp4.partial", "a.partial", "0123abcd.x.partial", "2_seeds/b.npz.partial", "2_seeds/.tmp_mine"]
+    kept = [
+        "film.mp4.partial",
+        "a.partial",
+        "0123abcd.x.partial",
+        "2_seeds/b.npz.partial",
+        "2_seeds/.tmp_mine",
+    ]
     for name in (*kept, "0123abcd.77.partial", "2_seeds/0123abcd.7.partial", "2_seeds/.tmpa1B2c3"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"1")
@@ -226,7 +275,9 @@ def test_a_pipe_in_a_voc_data_set(pipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"lr": 1e12, "clip": 0.0}, {"weights": Path("missing")}])
-def test_a_redo_that_fails_gives_the_old_classifier_back(changes: dict[str, Any], whole: Path, tmp_path: Path) -> None:
+def test_a_redo_that_fails_gives_the_old_classifier_back(
+    changes: dict[str, Any], whole: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     before = {name: data for name, data in snapshot(out).items() if name != "config.toml"}
@@ -256,7 +307,9 @@ def test_a_redo_that_was_stopped_can_still_be_taken_back(tmp_path: Path) -> None
 
 def test_an_edited_pseudo_label_of_the_same_size_is_noticed(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    shutil.copytree(whole, out, copy_function=shutil.copy)  # as cp -r: all times are those of the copy
+    shutil.copytree(
+        whole, out, copy_function=shutil.copy
+    )  # as cp -r: all times are those of the copy
     assert run_stages(tiny_run(out)).made == ()
     label = next(iter(sorted((out / "4_pseudo").glob("*.png"))))
     content = bytearray(label.read_bytes())
@@ -315,22 +368,29 @@ def test_damage_of_what_belongs_to_a_stage_is_noticed(
     assert (out / name).read_bytes() == (whole / name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["background", "Background", " BACKGROUND ", "a\nb", "a\x1bb", "a\u2028b", "a\udc80"])
+@pytest.mark.parametrize(
+    "name", ["background", "Background", " BACKGROUND ", "a\nb", "a\x1bb", "a\u2028b", "a\udc80"]
+)
 def test_class_names_that_cannot_be_used(name: str) -> None:
     with pytest.raises(TagmaskError, match=r"give it another name|rename it"):
         Catalog(["cat", name], ["a"], [[0]])
 
 
 @pytest.mark.parametrize(
-    "changes", [{"lr": 1e9, "weight_decay": 1e9}, {"optimizer": "sgd", "lr": 1e9, "head_lr": 1e9, "ema": 0.5}]
+    "changes",
+    [{"lr": 1e9, "weight_decay": 1e9}, {"optimizer": "sgd", "lr": 1e9, "head_lr": 1e9, "ema": 0.5}],
 )
-def test_weights_that_are_not_finite_are_never_saved(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_never_saved(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(TagmaskError, match=r"no longer finite|loss is"):
         train(tiny_settings(tmp_path, steps=5, warmup=0, **changes))
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_last_step_that_diverges_saves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_step_that_diverges_saves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def diverge(optimizer: Any, *_: Any) -> None:
         for group in optimizer.param_groups:
             group["params"][0].data.fill_(float("inf"))
@@ -353,7 +413,9 @@ def coco(tmp_path: Path, **changes: Any) -> Path:
     thing = {"id": 1, "image_id": 1, "category_id": 1, "segmentation": box, "iscrowd": 0}
     content = {"images": [image], "categories": [{"id": 1, "name": "cat"}], "annotations": [thing]}
     for key, entry in changes.items():
-        content[key] = [{**content[key][0], **part} for part in (entry if isinstance(entry, list) else [entry])]
+        content[key] = [
+            {**content[key][0], **part} for part in (entry if isinstance(entry, list) else [entry])
+        ]
     (tmp_path / "coco.json").write_text(json.dumps(content))
     return tmp_path / "coco.json"
 
@@ -380,7 +442,17 @@ def test_coco_of_wrong_types(changes: dict[str, Any], message: str, tmp_path: Pa
 
 
 def test_a_closed_output_ends_with_a_sentence(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tagmask", "run", "--preset", "scenes", "--count", "8", "--no-estimate"]
+    words = [
+        sys.executable,
+        "-m",
+        "tagmask",
+        "run",
+        "--preset",
+        "scenes",
+        "--count",
+        "8",
+        "--no-estimate",
+    ]
     reader, writer = os.pipe()
     os.close(reader)
     result = subprocess.run(
@@ -393,7 +465,10 @@ def test_a_closed_output_ends_with_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--out", ""], ["--out="], ["--out", "x", "--images", ""]])
 def test_an_empty_path_is_refused(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("run", "--preset", "scenes", "--no-estimate", *words) == 1
@@ -419,7 +494,10 @@ def test_one_command_at_a_time_in_a_run(tmp_path: Path, capsys: pytest.CaptureFi
         words = ["--preset", "scenes", "--count", "8", "--out", str(out)]
         for command in (["run", "--no-estimate"], ["train"], ["seeds"]):
             assert run(*command, *words) == 1
-            assert f"{out} is in use by another tagmask (process {process.pid}); wait for it" in capsys.readouterr().err
+            assert (
+                f"{out} is in use by another tagmask (process {process.pid}); wait for it"
+                in capsys.readouterr().err
+            )
         assert [file.name for file in out.iterdir()] == [".tagmask.lock"]
     finally:
         process.kill()

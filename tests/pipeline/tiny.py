@@ -11,7 +11,13 @@ from tagmask.data.images import read_mask
 from tagmask.stages.seeds import read_seeds
 
 IMAGES, STEPS = 12, 6
-CHANGING = {"config.toml", "report.html", "report.done.json", "log.jsonl", "resume.safetensors"}  # hold paths or times
+CHANGING = {
+    "config.toml",
+    "report.html",
+    "report.done.json",
+    "log.jsonl",
+    "resume.safetensors",
+}  # hold paths or times
 
 
 def tiny_run(out: Path, **changes: Any) -> RunSettings:
@@ -34,13 +40,22 @@ def tiny_run(out: Path, **changes: Any) -> RunSettings:
     }
     for name, small in sections.items():
         values[name] = dataclasses.replace(values[name], **small)
-    return RunSettings(**{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes})
+    return RunSettings(
+        **{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes}
+    )
 
 
 def head_run(out: Path, **changes: Any) -> RunSettings:
     """The same with a head on kept tokens."""
     settings = tiny_run(out, **changes)
-    head: dict[str, Any] = {"net": "head", "head_blocks": (1, 3), "size": 48, "steps": 30, "cells": 64, "lr": 1e-2}
+    head: dict[str, Any] = {
+        "net": "head",
+        "head_blocks": (1, 3),
+        "size": 48,
+        "steps": 30,
+        "cells": 64,
+        "lr": 1e-2,
+    }
     return dataclasses.replace(settings, segment=dataclasses.replace(settings.segment, **head))
 
 
@@ -52,7 +67,11 @@ def products(out: Path) -> dict[str, bytes]:
 
 def alike(folder: Path, expected: Path, values: int = 3, pixels: float = 0.02) -> None:
     """Compares masks and maps of two folders: at most so much apart, of 255, and such a share of pixels."""
-    files = sorted(file.relative_to(expected) for file in expected.rglob("*") if file.suffix in (".png", ".npz"))
+    files = sorted(
+        file.relative_to(expected)
+        for file in expected.rglob("*")
+        if file.suffix in (".png", ".npz")
+    )
     assert len(files) >= IMAGES
     for file in files:
         if file.suffix == ".png":

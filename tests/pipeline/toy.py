@@ -28,7 +28,9 @@ def count_tags(settings: ToySettings, catalog: Catalog | None = None) -> Made:
     catalog = open_catalog(settings) if catalog is None else catalog
     done = Made("counts", settings.out / "7_counts")
     for i in range(len(catalog)):
-        write_text(done.folder / f"{catalog.name(i)}.txt", f"{len(catalog.tags(i))} {settings.word}\n")
+        write_text(
+            done.folder / f"{catalog.name(i)}.txt", f"{len(catalog.tags(i))} {settings.word}\n"
+        )
         done.made += 1
     return done
 
@@ -37,4 +39,12 @@ def estimate(probe: Probe) -> float:
     return 0.5 * len(probe.catalog.classes)
 
 
-ROW = Stage("counts", "counts", "7_counts", "**/*.txt", ToySettings, "tests.pipeline.toy:count_tags", ("predict",))
+ROW = Stage(
+    "counts",
+    "counts",
+    "7_counts",
+    "**/*.txt",
+    ToySettings,
+    "tests.pipeline.toy:count_tags",
+    ("predict",),
+)

@@ -46,13 +46,25 @@ def test_log_axis_spans_whole_decades() -> None:
 
 def test_ticks_have_short_labels() -> None:
     ticks = (0.0, 1e-4, 0.25, 1500.0, 2e6)
-    assert [text for _, text in Axis(0, 2e6, 0, 1, ticks).labels()] == ["0", "1e-4", "0.25", "1500", "2e6"]
+    assert [text for _, text in Axis(0, 2e6, 0, 1, ticks).labels()] == [
+        "0",
+        "1e-4",
+        "0.25",
+        "1500",
+        "2e6",
+    ]
 
 
 def test_a_line_runs_through_its_points() -> None:
-    chart = line_chart("t", [Line("a", [0, 5, 10], [0, 50, 100], [Mark(5, 50, "oracle: 50")])], "x", "y", zero=True)
+    chart = line_chart(
+        "t", [Line("a", [0, 5, 10], [0, 50, 100], [Mark(5, 50, "oracle: 50")])], "x", "y", zero=True
+    )
     middle = ((LEFT + RIGHT) / 2, (BOTTOM + TOP) / 2)
-    assert chart.points(chart.lines[0]) == [(LEFT, BOTTOM), middle, (RIGHT, TOP)]  # upwards is smaller in SVG
+    assert chart.points(chart.lines[0]) == [
+        (LEFT, BOTTOM),
+        middle,
+        (RIGHT, TOP),
+    ]  # upwards is smaller in SVG
     assert chart.lines[0].marks[0].text == "oracle: 50"
 
 

@@ -40,8 +40,12 @@ def gathered(given: ReportSettings) -> Report:
 def add_seeds(run: Path) -> None:
     for i in range(COUNT):
         mask = SCENES.load_mask(i)
-        maps = np.stack([np.where(mask == c + 1, 0.8, 0.1) for c in SCENES.tags(i)]).astype(np.float32)
-        write_seeds(run / "2_seeds" / f"{SCENES.name(i)}.npz", Maps(SCENES.tags(i), maps, maps), "uint8")
+        maps = np.stack([np.where(mask == c + 1, 0.8, 0.1) for c in SCENES.tags(i)]).astype(
+            np.float32
+        )
+        write_seeds(
+            run / "2_seeds" / f"{SCENES.name(i)}.npz", Maps(SCENES.tags(i), maps, maps), "uint8"
+        )
 
 
 def add_labels(run: Path, folder: str, shift: int) -> dict[int, Any]:
@@ -61,7 +65,9 @@ def plain_iou(guess: Any, truth: Any) -> dict[int, float]:
     guess, truth = guess[kept], truth[kept]
     scores = {}
     for label in sorted({*guess.tolist(), *truth.tolist()}):
-        scores[label] = ((guess == label) & (truth == label)).sum() / ((guess == label) | (truth == label)).sum()
+        scores[label] = ((guess == label) & (truth == label)).sum() / (
+            (guess == label) | (truth == label)
+        ).sum()
     return scores
 
 
@@ -72,7 +78,9 @@ def test_whole_run_in_one_page(tmp_path: Path) -> None:
     (tmp_path / "1_classifier").mkdir()
     (tmp_path / "1_classifier" / "model.safetensors").write_bytes(b"weights")
     log = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 2, "map": 0.625}]
-    (tmp_path / "1_classifier" / "log.jsonl").write_text("\n".join(map(json.dumps, log)) + '\n{"step": 3, "lo')
+    (tmp_path / "1_classifier" / "log.jsonl").write_text(
+        "\n".join(map(json.dumps, log)) + '\n{"step": 3, "lo'
+    )
     (tmp_path / "config.toml").write_text('[train]\nseed = 41\nout = "x"\n')
     file = written(settings(tmp_path))
     text = file.read_text(encoding="utf-8")
@@ -84,7 +92,8 @@ def test_whole_run_in_one_page(tmp_path: Path) -> None:
     assert f"<code>{hashlib.sha256(b'weights').hexdigest()}</code>" in text
     truths = [truth for i in range(COUNT) if (truth := SCENES.load_mask(i)) is not None]
     whole = plain_iou(
-        np.concatenate([g.ravel() for g in guesses.values()]), np.concatenate([t.ravel() for t in truths])
+        np.concatenate([g.ravel() for g in guesses.values()]),
+        np.concatenate([t.ravel() for t in truths]),
     )
     assert f"<b>{100 * np.mean(list(whole.values())):.1f}</b>" in text
     assert file.stat().st_size < 3_000_000
@@ -97,7 +106,9 @@ def test_cases_are_ranked_by_the_last_stage(tmp_path: Path) -> None:
     report = gathered(settings(tmp_path))
     expected = {}
     for i, guess in guesses.items():
-        expected[SCENES.name(i)] = float(np.mean(list(plain_iou(guess, SCENES.load_mask(i)).values())))
+        expected[SCENES.name(i)] = float(
+            np.mean(list(plain_iou(guess, SCENES.load_mask(i)).values()))
+        )
     assert {f.name: f.iou for f in report.survey.facts} == pytest.approx(expected)
     ranked = sorted(expected, key=lambda name: expected[name])
     assert {group: case.facts.name for group, (case,) in report.survey.cases.items()} == {
@@ -116,7 +127,12 @@ def test_seeds_alone_and_their_threshold(tmp_path: Path) -> None:
     add_seeds(tmp_path)
     report = gathered(settings(tmp_path))
     assert all(f.iou == 1 for f in report.survey.facts)  # Otsu's threshold lies between 0.1 and 0.8
-    assert [caption for caption, _ in report.survey.cases["best"][0].pictures] == ["image", "map", "seeds", "truth"]
+    assert [caption for caption, _ in report.survey.cases["best"][0].pictures] == [
+        "image",
+        "map",
+        "seeds",
+        "truth",
+    ]
     assert "tagmask score" in report.missing["threshold"]
     text = written(settings(tmp_path)).read_text()
     assert "by cross_entropy, chosen for this page" in text
@@ -143,11 +159,22 @@ def test_only_a_training(tmp_path: Path) -> None:
 
 def scored(stage: dict[str, Any]) -> dict[str, Any]:
     names = ["background", *CLASSES]
-    values = {"miou_present": 0.5, "miou_all": 0.5, "fp": 0.1, "fn": None, "iou": dict.fromkeys(names, 0.25)}
+    values = {
+        "miou_present": 0.5,
+        "miou_all": 0.5,
+        "fp": 0.1,
+        "fn": None,
+        "iou": dict.fromkeys(names, 0.25),
+    }
     rule = {"threshold": 0.31, **values}
-    kind: dict[str, Any] = {"thresholds": {"otsu": rule, "oracle": rule, "cross_entropy": {**rule, "threshold": 0.9}}}
+    kind: dict[str, Any] = {
+        "thresholds": {"otsu": rule, "oracle": rule, "cross_entropy": {**rule, "threshold": 0.9}}
+    }
     kind["curve"] = {name: [0.1, None, 0.3, 0.2] for name in ("miou_present", "fp", "fn")}
-    return {"seeds": {"images": 9, "plain": kind, "refined": kind}, "predictions": {"images": 9, **values, **stage}}
+    return {
+        "seeds": {"images": 9, "plain": kind, "refined": kind},
+        "predictions": {"images": 9, **values, **stage},
+    }
 
 
 def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
@@ -164,7 +191,9 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(curve["fp"], [10, np.nan, 30, 20])
     assert report.notes == []
     labels = RunLabels(tmp_path, SCENES, 0.9)
-    assert not labels.read("seeds", 0).any()  # 0.8 does not exceed the threshold that the file holds
+    assert not labels.read(
+        "seeds", 0
+    ).any()  # 0.8 does not exceed the threshold that the file holds
     text = written(settings(tmp_path)).read_text()
     check_page(text)
     assert "0.90 by cross_entropy, from scores.json" in text
@@ -192,7 +221,10 @@ def photos(tmp_path: Path) -> dict[str, Any]:
     rows = ["file," + ",".join(CLASSES)]
     for i in range(COUNT):
         Image.fromarray(SCENES.load_image(i)).save(folder / f"{SCENES.name(i)}.png")
-        rows.append(f"{SCENES.name(i)}.png," + ",".join("01"[c in SCENES.tags(i)] for c in range(len(CLASSES))))
+        rows.append(
+            f"{SCENES.name(i)}.png,"
+            + ",".join("01"[c in SCENES.tags(i)] for c in range(len(CLASSES)))
+        )
     (tmp_path / "tags.csv").write_text("\n".join(rows))
     return {"data": "folder", "images": folder, "tags": tmp_path / "tags.csv"}
 
@@ -228,12 +260,16 @@ def test_without_truth_stages_are_compared(tmp_path: Path) -> None:
 def test_confidence_of_maps_by_hand(tmp_path: Path) -> None:
     add_seeds(tmp_path / "run")
     report = gathered(settings(tmp_path / "run", **photos(tmp_path)))
-    limit = float(next(value for name, value in report.provenance.facts if name.startswith("threshold"))[:4])
+    limit = float(
+        next(value for name, value in report.provenance.facts if name.startswith("threshold"))[:4]
+    )
     mask = SCENES.load_mask(1)
     assert mask is not None
     inside = np.isin(mask, [c + 1 for c in SCENES.tags(1)]).mean()
     high, low = (0.8 - limit) / (1 - limit), (limit - 26 / 255) / limit  # 0.1 is stored as 26/255
-    assert report.survey.facts[1].confidence == pytest.approx(inside * high + (1 - inside) * low, abs=1e-6)
+    assert report.survey.facts[1].confidence == pytest.approx(
+        inside * high + (1 - inside) * low, abs=1e-6
+    )
     assert report.survey.before == ""
 
 
@@ -257,7 +293,9 @@ def test_specks_do_not_count_as_found() -> None:
         (9, 0, ([], [], [])),
     ],
 )
-def test_picked_are_first_middle_and_last(count: int, rows: int, expected: tuple[list[int], ...]) -> None:
+def test_picked_are_first_middle_and_last(
+    count: int, rows: int, expected: tuple[list[int], ...]
+) -> None:
     assert tuple(map(list, pick(count, rows))) == expected
 
 
@@ -290,7 +328,8 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     (tmp_path / "scores.json").unlink()
     (tmp_path / "6_predictions" / "made_by.json").write_text('{"classes": ["yak", "emu"]}')
     with pytest.raises(
-        TagmaskError, match=r"made for 2 classes \(yak, emu\), but the images have 10 \(cow, car, boat, …\)"
+        TagmaskError,
+        match=r"made for 2 classes \(yak, emu\), but the images have 10 \(cow, car, boat, …\)",
     ):
         written(settings(tmp_path))
     assert not (tmp_path / "report.html").exists()
@@ -298,7 +337,9 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 
 def test_pseudo_labels_need_no_affinity_network(tmp_path: Path) -> None:
     add_labels(tmp_path, "4_pseudo", 0)
-    (tmp_path / "4_pseudo" / "made_by.json").write_text('{"method": "crf", "network": "0123456789abcdef"}')
+    (tmp_path / "4_pseudo" / "made_by.json").write_text(
+        '{"method": "crf", "network": "0123456789abcdef"}'
+    )
     report = gathered(settings(tmp_path))
     assert "3_affinity" not in report.missing["training"]
     assert "4_pseudo was made by weights (0123456789abcdef)" in report.notes[0]

@@ -28,7 +28,9 @@ class Checker(HTMLParser):
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        self.links += [
+            value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")
+        ]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -59,12 +61,16 @@ def report(truth: bool = True, survey: dict[str, Any] | None = None, **changes: 
         {"2_seeds": {"model": "ab" * 8, "flip": True}, "4_pseudo": {"network": "cd" * 8}},
         {"train": {"seed": 7, "lr": 0.01}, "note": "mine"},
     )
-    return Report("Run x", "", ("cat", "dog"), provenance, Survey(truth, **(survey or {})), **changes)
+    return Report(
+        "Run x", "", ("cat", "dog"), provenance, Survey(truth, **(survey or {})), **changes
+    )
 
 
 def stage(name: str = "predictions", **changes: Any) -> StageScores:
     values = {"images": 5, "miou_present": 0.7, "miou_all": 0.7, "fp": 0.1, "fn": 0.2}
-    return StageScores(**{"stage": name, **values, "iou": {"background": 0.9, "cat": 0.5, "dog": None}, **changes})
+    return StageScores(
+        **{"stage": name, **values, "iou": {"background": 0.9, "cat": 0.5, "dog": None}, **changes}
+    )
 
 
 def test_text_cannot_become_markup() -> None:
@@ -72,7 +78,11 @@ def test_text_cannot_become_markup() -> None:
     facts = ImageFacts(0, f"{attack}\udcff", (attack,), iou=0.5)
     cases = {"best": [Case(facts, [(attack, None)])], "median": [], "worst": []}
     survey = {"facts": [facts], "cases": cases, "coverage": "1 image"}
-    text = report_page(report(survey=survey, scores=[stage(attack, rule=attack, iou={attack: 0.5})], notes=[attack]))
+    text = report_page(
+        report(
+            survey=survey, scores=[stage(attack, rule=attack, iou={attack: 0.5})], notes=[attack]
+        )
+    )
     check_page(text)
     assert attack not in text
     assert "&lt;/script&gt;?</b>" in text  # a file name that is not UTF-8 shows a question mark
@@ -82,10 +92,23 @@ def test_cells_sort_by_their_value() -> None:
     iou = {"a": 0.12345678, "b": None, "c": math.nan}
     text = report_page(report(scores=[stage(iou=iou)]))
     rows = re.findall(r'<td data-key="(\w)">\w</td>\s*<td class="number"(.*?)</td>', text)
-    assert rows[0] == ("a", ' data-key="0.123457"><span class="bar" style="--part:12.3%">12.3</span>')
+    assert rows[0] == (
+        "a",
+        ' data-key="0.123457"><span class="bar" style="--part:12.3%">12.3</span>',
+    )
     assert rows[1:] == [("b", ">–"), ("c", ">–")]  # without a key they sort last
     heads = re.findall(r'<button type="button">(.*?)</button>', text)
-    assert heads == ["labels", "mIoU %", "threshold chosen", "at", "FP %", "FN %", "images", "class", "predictions"]
+    assert heads == [
+        "labels",
+        "mIoU %",
+        "threshold chosen",
+        "at",
+        "FP %",
+        "FN %",
+        "images",
+        "class",
+        "predictions",
+    ]
 
 
 def test_picture_is_embedded_small() -> None:
@@ -102,7 +125,9 @@ def test_gallery_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (288, 288, 3), dtype=np.uint8)
     facts = ImageFacts(0, "a/b", ("dog",), iou=0.034)
     case = Case(facts, [("image", noise), ("no truth", None)], frozenset({0, 2, 255}))
-    shown = report(survey={"cases": {"best": [case], "median": [], "worst": []}, "coverage": "1 image"})
+    shown = report(
+        survey={"cases": {"best": [case], "median": [], "worst": []}, "coverage": "1 image"}
+    )
     full = data_uri(noise, *page.JPEG_OPTIONS[0])
     assert full in report_page(shown)
     monkeypatch.setattr(page, "BUDGET", len(full) - 1)
@@ -120,14 +145,27 @@ def test_gallery_keeps_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_charts_are_drawn_at_their_pixels() -> None:
     curve = {"miou_present": [60.0, 80.0], "fp": [10.0, 5.0], "fn": [20.0, 40.0]}
-    seeds = [stage("seeds", rule="oracle", threshold=0.5, miou_present=0.8), stage("seeds", rule="otsu", threshold=0.0)]
+    seeds = [
+        stage("seeds", rule="oracle", threshold=0.5, miou_present=0.8),
+        stage("seeds", rule="otsu", threshold=0.0),
+    ]
     text = report_page(report(scores=seeds, curves={"seeds": curve}))
     check_page(text)
-    assert 'points="46.0,59.0 386.0,12.0 "' in text  # 60 and 80 on an axis from 0 (at 200) to 80 (at 12)
-    assert '<circle class="mark" cx="386.0" cy="12.0" r="5">\n<title>oracle: 80.0 at 0.50</title>' in text
-    assert '<circle class="mark hollow" cx="46.0" cy="35.5" r="5">\n<title>otsu: 70.0 at 0.00</title>' in text
+    assert (
+        'points="46.0,59.0 386.0,12.0 "' in text
+    )  # 60 and 80 on an axis from 0 (at 200) to 80 (at 12)
+    assert (
+        '<circle class="mark" cx="386.0" cy="12.0" r="5">\n<title>oracle: 80.0 at 0.50</title>'
+        in text
+    )
+    assert (
+        '<circle class="mark hollow" cx="46.0" cy="35.5" r="5">\n<title>otsu: 70.0 at 0.00</title>'
+        in text
+    )
     once = report_page(report(trainings=[Training("x", [{"step": 1.0, "loss": 2.0}])]))
-    assert '<circle class="dot" cx="216.0" cy="106.0" r="3.5"/>' in once  # one point is a dot in the middle
+    assert (
+        '<circle class="dot" cx="216.0" cy="106.0" r="3.5"/>' in once
+    )  # one point is a dot in the middle
 
 
 def test_confusion_matrix_is_drawn() -> None:
@@ -138,7 +176,11 @@ def test_confusion_matrix_is_drawn() -> None:
     assert "cat labelled background: 25.0 %" in matrix
     assert "cat labelled unsure: 25.0 %" in matrix
     assert matrix.count("<rect") == 4
-    assert re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="([\d.]+)"', matrix)[1] == ("bad", "96.5", "130.5")
+    assert re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="([\d.]+)"', matrix)[1] == (
+        "bad",
+        "96.5",
+        "130.5",
+    )
     assert re.findall(r'class="middle (\w+)"[^>]*>(\d+)<', matrix) == [
         ("strong", "100"),
         ("dark", "25"),
@@ -148,7 +190,9 @@ def test_confusion_matrix_is_drawn() -> None:
 
 
 def test_many_classes_stay_small() -> None:
-    counts = np.random.default_rng(0).integers(0, 100, (91, 92)) + 9000 * np.eye(91, 92, dtype=np.int64)
+    counts = np.random.default_rng(0).integers(0, 100, (91, 92)) + 9000 * np.eye(
+        91, 92, dtype=np.int64
+    )
     iou = {f"class {i}": 0.5 for i in range(91)}
     text = report_page(report(scores=[stage(iou=iou, confusion=counts)]))
     assert not re.search(r"<text class=.middle (strong|dark)", text)  # no numbers in small squares
@@ -156,8 +200,13 @@ def test_many_classes_stay_small() -> None:
 
 
 def test_trainings_are_drawn_by_what_was_logged() -> None:
-    rows = [{"step": s, "loss": 1 / s, "classes": 1 / s, "activation": 1e-4, "lr": 0.1} for s in (1, 2, 3)]
-    charts = training_charts(Training("Classifier", [*rows, {"step": 3.0, "map": 0.5, "val_loss": 0.4}]))
+    rows = [
+        {"step": s, "loss": 1 / s, "classes": 1 / s, "activation": 1e-4, "lr": 0.1}
+        for s in (1, 2, 3)
+    ]
+    charts = training_charts(
+        Training("Classifier", [*rows, {"step": 3.0, "map": 0.5, "val_loss": 0.4}])
+    )
     drawn = {chart.title: [line.name for line in chart.lines] for chart in charts}
     assert drawn == {
         "Loss": ["training", "validation"],
@@ -198,11 +247,18 @@ def test_what_was_run_is_on_the_page() -> None:
 def test_most_in_doubt_come_first() -> None:
     facts = [
         ImageFacts(0, "sure", ("cat",), agreement=0.9, confidence=0.9),
-        ImageFacts(1, "odd", ("cat",), agreement=0.2, confidence=0.9, missing=("cat",), extra=("dog",)),
+        ImageFacts(
+            1, "odd", ("cat",), agreement=0.2, confidence=0.9, missing=("cat",), extra=("dog",)
+        ),
         ImageFacts(2, "faint", ("cat",), agreement=0.9, confidence=0.1),
     ]
     assert [f.name for f in sorted(facts, key=ImageFacts.rank)] == ["odd", "faint", "sure"]
-    survey = {"facts": facts, "last": "predictions", "before": "pseudo labels", "coverage": "3 images"}
+    survey = {
+        "facts": facts,
+        "last": "predictions",
+        "before": "pseudo labels",
+        "coverage": "3 images",
+    }
     text = report_page(report(truth=False, survey=survey))
     check_page(text)
     body = text[text.index('id="check"') :]

@@ -72,7 +72,9 @@ def test_mask_is_the_majority_of_each_pixels_quarters() -> None:
     codes, mask = np.asarray(layout.canvas), layout.mask
     labels = [0, *(thing.label + 1 for thing in layout.things)]
     for y, x in np.random.default_rng(0).integers(0, min(mask.shape), size=(300, 2)):
-        owners = [-(-int(code) // CODES) for code in codes[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].ravel()]
+        owners = [
+            -(-int(code) // CODES) for code in codes[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].ravel()
+        ]
         winner = max(range(len(labels)), key=lambda k: (owners.count(k), k))
         assert mask[y, x] == labels[winner]
 
@@ -89,7 +91,9 @@ def test_mask_fits_the_picture() -> None:
 
 
 def test_every_class_occurs_about_equally_often() -> None:
-    counts = np.bincount([tag for layout in layouts() for tag in layout.tags], minlength=len(CLASSES))
+    counts = np.bincount(
+        [tag for layout in layouts() for tag in layout.tags], minlength=len(CLASSES)
+    )
     mean = counts.mean()
     assert 1.4 < mean * len(CLASSES) / len(layouts()) < 2.2
     assert counts.min() > 0.7 * mean
@@ -198,7 +202,9 @@ def test_fingerprint_knows_seed_and_size() -> None:
     assert len(prints) == 4
 
 
-@pytest.mark.parametrize("arguments", [{"index": -1}, {"index": 0, "seed": -1}, {"index": 0, "size": 16}])
+@pytest.mark.parametrize(
+    "arguments", [{"index": -1}, {"index": 0, "seed": -1}, {"index": 0, "size": 16}]
+)
 def test_impossible_scenes_are_refused(arguments: dict[str, int]) -> None:
     with pytest.raises(TagmaskError, match="at least 32 pixels"):
         draw_scene(**arguments)

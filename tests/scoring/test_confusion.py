@@ -66,10 +66,14 @@ def test_equals_torchmetrics(classes: int) -> None:
     total = np.zeros((classes, classes + 1), np.int64)
     for height, width in ((31, 47), (64, 20), (1, 300)):
         target = rng.integers(0, classes, (height, width)).astype(np.uint8)
-        prediction = np.where(rng.random(target.shape) < 0.5, target, rng.integers(0, classes, target.shape))
+        prediction = np.where(
+            rng.random(target.shape) < 0.5, target, rng.integers(0, classes, target.shape)
+        )
         target[rng.random(target.shape) < 0.1] = 255
         total += confusion(prediction.astype(np.uint8), target, classes)
-        reference.update(torch.from_numpy(prediction.astype(np.int64)), torch.from_numpy(target.astype(np.int64)))
+        reference.update(
+            torch.from_numpy(prediction.astype(np.int64)), torch.from_numpy(target.astype(np.int64))
+        )
     np.testing.assert_allclose(iou(total).class_iou, reference.compute().numpy(), atol=1e-6)
 
 
@@ -93,7 +97,13 @@ def test_narrow_counters_are_summed_in_64_bit() -> None:
         (np.zeros((2, 3), int), np.zeros((3, 2), int), 2, 255, r"\(2, 3\).*\(3, 2\).*resize"),
         (np.zeros((1, 1)), np.zeros((1, 1), int), 2, 255, "prediction has dtype float64.*integer"),
         (np.zeros((1, 1), int), np.full((1, 1), 21), 21, 255, "target has label 21, outside 0…20"),
-        (np.full((1, 1), 21), np.zeros((1, 1), int), 21, 255, "prediction has label 21, outside 0…20"),
+        (
+            np.full((1, 1), 21),
+            np.zeros((1, 1), int),
+            21,
+            255,
+            "prediction has label 21, outside 0…20",
+        ),
         (np.full((1, 1), -1), np.zeros((1, 1), int), 21, 255, "prediction has label -1"),
         (np.zeros((1, 1), int), np.zeros((1, 1), int), 0, 255, "num_classes is 0.*at least 1"),
         (np.zeros((1, 1), int), np.zeros((1, 1), int), 21, 20, "ignore is 20.*at least 21"),

@@ -19,7 +19,9 @@ from tagmask.scoring.sweep import Sample, top_bins
 CLASSES = 5  # with background
 
 
-def brute_force(samples: list[Sample], num_classes: int, thresholds: int = 100) -> npt.NDArray[np.int64]:
+def brute_force(
+    samples: list[Sample], num_classes: int, thresholds: int = 100
+) -> npt.NDArray[np.int64]:
     """(T, K, K): for every threshold an argmax over [t, maps…] in float64 and a confusion matrix."""
     result = np.zeros((thresholds, num_classes, num_classes), np.int64)
     for index in range(thresholds):
@@ -119,7 +121,9 @@ def test_first_class_wins_a_tie() -> None:
 def test_by_hand_on_a_3x4_grid() -> None:
     """Two classes and one ignored pixel at t = 0.5."""
     first = np.array([[0.9, 0.8, 0.1, 0.0], [0.9, 0.6, 0.2, 0.1], [0.3, 0.2, 0.1, 0.0]], np.float32)
-    second = np.array([[0.0, 0.1, 0.2, 0.3], [0.1, 0.7, 0.6, 0.7], [0.2, 0.3, 0.2, 0.1]], np.float32)
+    second = np.array(
+        [[0.0, 0.1, 0.2, 0.3], [0.1, 0.7, 0.6, 0.7], [0.2, 0.3, 0.2, 0.1]], np.float32
+    )
     target = np.array([[1, 1, 0, 0], [1, 1, 2, 2], [1, 0, 0, 255]], np.uint8)
     curve = sweep([([0, 1], np.stack([first, second]), target)], 3)
     scores = curve.at(0.5)
@@ -149,8 +153,13 @@ def test_image_without_tags_is_all_background() -> None:
     """k = 0: every foreground pixel is missed at every threshold."""
     target = np.array([[0, 0, 3], [3, 255, 0]], np.uint8)
     curve = sweep([([], np.zeros((0, 2, 3), np.float16), target)], 4)
-    assert all(matrix.tolist() == [[3, 0, 0, 0], [0] * 4, [0] * 4, [2, 0, 0, 0]] for matrix in curve.confusions)
-    np.testing.assert_array_equal(curve.confusions, brute_force([([], np.zeros((0, 2, 3)), target)], 4))
+    assert all(
+        matrix.tolist() == [[3, 0, 0, 0], [0] * 4, [0] * 4, [2, 0, 0, 0]]
+        for matrix in curve.confusions
+    )
+    np.testing.assert_array_equal(
+        curve.confusions, brute_force([([], np.zeros((0, 2, 3)), target)], 4)
+    )
 
 
 def test_merged_parts_equal_one_pass() -> None:
@@ -159,7 +168,9 @@ def test_merged_parts_equal_one_pass() -> None:
     images: list[Sample] = []
     for count in (1, 3, 0, 2):
         maps = rng.random((count, 13, 29)).astype(np.float16)
-        images.append((rng.permutation(20)[:count], maps, rng.integers(0, 21, (13, 29)).astype(np.uint8)))
+        images.append(
+            (rng.permutation(20)[:count], maps, rng.integers(0, 21, (13, 29)).astype(np.uint8))
+        )
     parts = [Sweep(21), Sweep(21)]
     for index, image in enumerate(images):
         parts[index % 2].add(*image)
@@ -174,7 +185,9 @@ def test_no_overflow_at_1e11_pixels() -> None:
     counter.counts *= 10**11
     curve = counter.result()
     assert curve.confusions[50].tolist() == [[10**11, 0], [0, 10**11]]
-    assert curve.at(0.1).miou_present == iou(np.array([[0, 10**11], [0, 10**11]])).miou_present == 0.25
+    assert (
+        curve.at(0.1).miou_present == iou(np.array([[0, 10**11], [0, 10**11]])).miou_present == 0.25
+    )
 
 
 def test_negative_zero_in_float16_is_zero() -> None:

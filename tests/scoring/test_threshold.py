@@ -12,10 +12,14 @@ from tagmask.errors import TagmaskError
 from tagmask.scoring import Chooser, choosers, minimum_cross_entropy, otsu, sweep
 
 
-def picture(level: float, height: int = 60, width: int = 90) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
+def picture(
+    level: float, height: int = 60, width: int = 90
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]:
     """A map that falls from 1 in the centre of an ellipse to `level` on its rim, and the mask of the ellipse."""
     rows, columns = np.mgrid[:height, :width]
-    radius = np.hypot((rows - height * 0.45) / (height * 0.3), (columns - width * 0.55) / (width * 0.25))
+    radius = np.hypot(
+        (rows - height * 0.45) / (height * 0.3), (columns - width * 0.55) / (width * 0.25)
+    )
     values = np.clip(1 - (1 - level) * radius, 0, 1)
     return values[None].astype(np.float32), (radius < 1).astype(np.uint8)
 
@@ -27,7 +31,9 @@ def samples_of(histogram: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return np.repeat(middles, histogram)
 
 
-HISTOGRAMS = [np.random.default_rng(seed).integers(0, 1 + 40 // (1 + seed), 21) for seed in range(4)] + [
+HISTOGRAMS = [
+    np.random.default_rng(seed).integers(0, 1 + 40 // (1 + seed), 21) for seed in range(4)
+] + [
     np.array([0, 9, 30, 12, 4, 1, 0, 0, 2, 8, 3]),
     np.array([50, 20, 9, 5, 3, 2, 2, 1, 1, 1, 1]),
 ]

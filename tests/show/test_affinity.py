@@ -62,7 +62,10 @@ def test_the_row_of_the_source_is_shown_not_its_column() -> None:
     assert np.nonzero(red(heat))[1].mean() == 30
     bright = np.where((heat == 255).all(axis=2) | red(heat), 0, heat @ GREY)  # without the cross
     y, x = np.nonzero(bright == bright.max())
-    assert (y.mean(), x.mean()) == (95.5, 159.5)  # the middle of patch (1, 2): rows 64 … 127, columns 128 … 191
+    assert (y.mean(), x.mean()) == (
+        95.5,
+        159.5,
+    )  # the middle of patch (1, 2): rows 64 … 127, columns 128 … 191
     assert len(y) == 4
 
 
@@ -141,15 +144,23 @@ def test_default_points_hit_the_objects_of_scenes() -> None:
 
 def test_bad_input_is_refused_with_value_and_remedy() -> None:
     image, uniform = np.zeros((40, 60, 3), np.uint8), np.full((6, 6), 1 / 6)
-    with pytest.raises(TagmaskError, match=r"point \(60, 5\) lies outside the image of 60 × 40 .* x in 0 … 59"):
+    with pytest.raises(
+        TagmaskError, match=r"point \(60, 5\) lies outside the image of 60 × 40 .* x in 0 … 59"
+    ):
         affinity_of_pixels(image, uniform, (2, 3), [(1, 1), (60, 5)])
     with pytest.raises(TagmaskError, match=r"no source pixel; give at least one \(x, y\)"):
         affinity_of_pixels(image, uniform, (2, 3), [])
-    with pytest.raises(TagmaskError, match=r"of 7 patches and the grid \(2, 3\) has 6; drop the class token"):
+    with pytest.raises(
+        TagmaskError, match=r"of 7 patches and the grid \(2, 3\) has 6; drop the class token"
+    ):
         affinity_of_pixels(image, np.ones((7, 7)), (2, 3), [(1, 1)])
-    with pytest.raises(TagmaskError, match=r"of 6 patches and the grid \(2, 4\) has 8; give the grid"):
+    with pytest.raises(
+        TagmaskError, match=r"of 6 patches and the grid \(2, 4\) has 8; give the grid"
+    ):
         affinity_of_pixels(image, uniform, (2, 4), [(1, 1)])
-    with pytest.raises(TagmaskError, match=r"shape \(6, 5\) and dtype float64; give floats \(n, n\)"):
+    with pytest.raises(
+        TagmaskError, match=r"shape \(6, 5\) and dtype float64; give floats \(n, n\)"
+    ):
         affinity_matrix(uniform[:, :5])
     with pytest.raises(TagmaskError, match=r"runs from -0\.8.* give finite values from 0 up"):
         affinity_matrix(uniform - 1)

@@ -34,27 +34,44 @@ def data(line: Line2D) -> npt.NDArray[np.float64]:
 
 
 def test_line_and_symbols_are_at_the_scores() -> None:
-    drawn = lines(draw_curves({"seeds": curve(0.8)}, {"seeds": {"otsu": 0.5, "cross_entropy": 0.1}}))
+    drawn = lines(
+        draw_curves({"seeds": curve(0.8)}, {"seeds": {"otsu": 0.5, "cross_entropy": 0.1}})
+    )
     names = [line.get_label() for line in drawn]
-    assert names == ["seeds", "oracle: 100.0 at 0.2", "otsu: 100.0 at 0.5", "cross entropy: 25.0 at 0.1"]
+    assert names == [
+        "seeds",
+        "oracle: 100.0 at 0.2",
+        "otsu: 100.0 at 0.5",
+        "cross entropy: 25.0 at 0.1",
+    ]
     # Below 0.2 all is foreground: IoU 0 and 1/2; then perfect; from 0.8 on all is background: again 25 %.
     np.testing.assert_allclose(data(drawn[0])[0], np.arange(100) / 100)
     np.testing.assert_allclose(data(drawn[0])[1], [25.0] * 20 + [100.0] * 60 + [25.0] * 20)
-    assert [data(line).ravel().tolist() for line in drawn[1:]] == [[0.2, 100], [0.5, 100], [0.1, 25]]
+    assert [data(line).ravel().tolist() for line in drawn[1:]] == [
+        [0.2, 100],
+        [0.5, 100],
+        [0.1, 25],
+    ]
 
 
 def test_oracle_and_choices_differ_in_shape_and_filling() -> None:
     chosen = {"otsu": 0.5, "edges": 0.3}
-    a, oracle, otsu, edges, b, *_ = lines(draw_curves({"a": curve(0.8), "b": curve(0.6)}, {"a": chosen, "b": chosen}))
+    a, oracle, otsu, edges, b, *_ = lines(
+        draw_curves({"a": curve(0.8), "b": curve(0.6)}, {"a": chosen, "b": chosen})
+    )
     assert len({str(line.get_marker()) for line in (oracle, otsu, edges)}) == 3
     assert oracle.get_markerfacecolor() == oracle.get_color() == a.get_color()
-    assert otsu.get_markerfacecolor() == edges.get_markerfacecolor() == "none"  # hides no star below it
+    assert (
+        otsu.get_markerfacecolor() == edges.get_markerfacecolor() == "none"
+    )  # hides no star below it
     assert a.get_linestyle() != b.get_linestyle()  # distinct without colour
     assert a.get_color() != b.get_color()
 
 
 def test_each_curve_can_have_its_own_thresholds() -> None:
-    figure = draw_curves({"a": curve(0.8), "b": curve(0.6)}, {"a": {"otsu": 0.5}, "b": {"otsu": 0.7, "edges": 0.3}})
+    figure = draw_curves(
+        {"a": curve(0.8), "b": curve(0.6)}, {"a": {"otsu": 0.5}, "b": {"otsu": 0.7, "edges": 0.3}}
+    )
     drawn = [str(line.get_label()) for line in lines(figure)]
     assert drawn[2] == "otsu: 100.0 at 0.5"
     assert drawn[5:] == ["otsu: 25.0 at 0.7", "edges: 100.0 at 0.3"]
@@ -73,7 +90,9 @@ def test_png_has_the_colours_of_the_curves(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.rglob("*.*")] == ["curve.png"]
 
 
-def test_the_file_appears_only_when_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_appears_only_when_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, seen = tmp_path / "curve.png", []
     write = Figure.savefig
 
@@ -112,8 +131,12 @@ def test_bad_input_is_refused_with_value_and_remedy(tmp_path: Path) -> None:
     curves = {"seeds": curve(0.8)}
     with pytest.raises(TagmaskError, match="no curve to plot; give at least one"):
         curve_plot(tmp_path / "curve.png", {}, {})
-    with pytest.raises(TagmaskError, match=r"threshold 0\.123 is not on the curve .* nearest is 0\.12"):
+    with pytest.raises(
+        TagmaskError, match=r"threshold 0\.123 is not on the curve .* nearest is 0\.12"
+    ):
         curve_plot(tmp_path / "curve.png", curves, {"seeds": {"otsu": 0.123}})
-    with pytest.raises(TagmaskError, match='given for "maps", the curves are seeds; name one of these'):
+    with pytest.raises(
+        TagmaskError, match='given for "maps", the curves are seeds; name one of these'
+    ):
         curve_plot(tmp_path / "curve.png", curves, {"maps": {"otsu": 0.5}})
     assert not list(tmp_path.iterdir())

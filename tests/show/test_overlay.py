@@ -5,7 +5,15 @@ import numpy.typing as npt
 import pytest
 
 from tagmask.errors import TagmaskError
-from tagmask.show.overlay import HEAT, heat_colours, heat_overlay, label_map, legend, mask_overlay, outline
+from tagmask.show.overlay import (
+    HEAT,
+    heat_colours,
+    heat_overlay,
+    label_map,
+    legend,
+    mask_overlay,
+    outline,
+)
 
 
 def lightness(colours: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -13,7 +21,9 @@ def lightness(colours: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     part = colours / 255
     linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
     luminance = linear @ [0.2126, 0.7152, 0.0722]
-    return np.where(luminance > (6 / 29) ** 3, 116 * np.cbrt(luminance) - 16, luminance * (29 / 3) ** 3)
+    return np.where(
+        luminance > (6 / 29) ** 3, 116 * np.cbrt(luminance) - 16, luminance * (29 / 3) ** 3
+    )
 
 
 def test_heat_grows_lighter_in_even_steps() -> None:
@@ -24,12 +34,20 @@ def test_heat_grows_lighter_in_even_steps() -> None:
 
 def test_heat_colours_at_and_between_the_stops() -> None:
     colours = heat_colours(np.array([[0.0, 1.0, 1 / 16]]))
-    assert colours[0].tolist() == [[9, 11, 40], [251, 244, 162], [30, 14, 68]]  # 30.5 rounds to the even 30
-    assert np.array_equal(heat_colours(np.array([[0, 255]], np.uint8)), heat_colours(np.array([[0.0, 1.0]])))
+    assert colours[0].tolist() == [
+        [9, 11, 40],
+        [251, 244, 162],
+        [30, 14, 68],
+    ]  # 30.5 rounds to the even 30
+    assert np.array_equal(
+        heat_colours(np.array([[0, 255]], np.uint8)), heat_colours(np.array([[0.0, 1.0]]))
+    )
 
 
 def test_overlay_of_a_zero_map_is_a_known_blend() -> None:
-    image = np.array([[[0, 0, 0], [100, 100, 100], [255, 0, 0], [255, 255, 255]]], np.uint8)  # grey 0, 100, 76.2, 255
+    image = np.array(
+        [[[0, 0, 0], [100, 100, 100], [255, 0, 0], [255, 255, 255]]], np.uint8
+    )  # grey 0, 100, 76.2, 255
     result = heat_overlay(image, np.zeros((1, 4)), strength=0.5)
     expected = [[0.5 * grey + 0.5 * c for c in (9, 11, 40)] for grey in (0, 100, 76.245, 255)]
     np.testing.assert_array_equal(result[0], np.rint(expected))
@@ -77,7 +95,14 @@ def test_unsure_is_hatched_in_greys_and_labels_have_the_colours_of_voc() -> None
     colours = label_map(np.full((12, 12), 255, np.uint8))
     assert set(np.unique(colours)) == {105, 215}
     assert colours[0, :6, 0].tolist() == [215, 215, 215, 105, 105, 105]
-    assert colours[1, :6, 0].tolist() == [215, 215, 105, 105, 105, 215]  # the stripes run diagonally
+    assert colours[1, :6, 0].tolist() == [
+        215,
+        215,
+        105,
+        105,
+        105,
+        215,
+    ]  # the stripes run diagonally
     assert (colours == 105).mean() == 0.5
     assert label_map(np.array([[0, 1, 2, 3]], np.uint8))[0].tolist() == [
         [0] * 3,
@@ -100,7 +125,9 @@ def test_legend_shows_every_colour_and_wraps() -> None:
 
 def test_bad_input_is_refused_with_value_and_remedy() -> None:
     image = np.zeros((4, 6, 3), np.uint8)
-    with pytest.raises(TagmaskError, match=r"map has shape \(6, 4\) and the image \(4, 6\).*resize the map"):
+    with pytest.raises(
+        TagmaskError, match=r"map has shape \(6, 4\) and the image \(4, 6\).*resize the map"
+    ):
         heat_overlay(image, np.zeros((6, 4)))
     with pytest.raises(TagmaskError, match=r"runs from 0 to 1.5; scale it to 0 … 1"):
         heat_overlay(image, np.full((4, 6), 1.5) * (np.arange(6) > 2))
@@ -110,11 +137,15 @@ def test_bad_input_is_refused_with_value_and_remedy() -> None:
         heat_overlay(image, np.zeros((4, 6), np.int64))  # type: ignore[arg-type]
     with pytest.raises(TagmaskError, match="strength is 2; give 0"):
         heat_overlay(image, np.zeros((4, 6)), strength=2)
-    with pytest.raises(TagmaskError, match=r"shape \(4, 6\) and dtype float64; give uint8 \(H, W, 3\)"):
+    with pytest.raises(
+        TagmaskError, match=r"shape \(4, 6\) and dtype float64; give uint8 \(H, W, 3\)"
+    ):
         heat_overlay(np.zeros((4, 6)), np.zeros((4, 6)))  # type: ignore[arg-type]
     with pytest.raises(TagmaskError, match=r"mask has shape .* dtype int64; give uint8"):
         mask_overlay(image, np.zeros((4, 6), np.int64))
     with pytest.raises(TagmaskError, match="a legend of 0 names, 640 pixels wide cannot be drawn"):
         legend({}, width=640)
-    with pytest.raises(TagmaskError, match=r"99 pixels wide cannot be drawn; give .* a width of 112 pixels"):
+    with pytest.raises(
+        TagmaskError, match=r"99 pixels wide cannot be drawn; give .* a width of 112 pixels"
+    ):
         legend({1: "cat"}, width=99)

@@ -11,7 +11,14 @@ from tagmask.errors import TagmaskError
 from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.sweep import top_bins
 from tagmask.show.overlay import heat_overlay, mask_overlay
-from tagmask.show.seeds import label_at, resize_map, seed_sheet, show_regions, shown_heat, shown_mask
+from tagmask.show.seeds import (
+    label_at,
+    resize_map,
+    seed_sheet,
+    show_regions,
+    shown_heat,
+    shown_mask,
+)
 from tagmask.show.sheet import GAP, MARGIN, Picture, sheet
 
 SIZE = (200, 150)  # shown as it is: cells can be cut out and compared
@@ -67,15 +74,21 @@ def test_regions_stand_beside_their_images(tmp_path: Path) -> None:
         tags = ", ".join(catalog.classes[c] for c in scene.tags)
         cells += [(tags, scene.image), ("confident", mask_overlay(scene.image, scene.mask))]
     show_regions(catalog, tmp_path, tmp_path / "all.png")
-    np.testing.assert_array_equal(np.asarray(PillowImage.open(tmp_path / "all.png")), sheet([cells[:4], cells[4:]]))
+    np.testing.assert_array_equal(
+        np.asarray(PillowImage.open(tmp_path / "all.png")), sheet([cells[:4], cells[4:]])
+    )
     show_regions(catalog, tmp_path, tmp_path / "first.png", count=1)
-    np.testing.assert_array_equal(np.asarray(PillowImage.open(tmp_path / "first.png")), sheet([cells[:2]]))
+    np.testing.assert_array_equal(
+        np.asarray(PillowImage.open(tmp_path / "first.png")), sheet([cells[:2]])
+    )
     show_regions(catalog, tmp_path / "none", tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
 
 
 def test_labels_at_a_threshold_are_those_of_the_sweep() -> None:
-    maps = np.random.default_rng(0).integers(0, 11, (3, 9, 8)) / 10  # ties, and values on the threshold
+    maps = (
+        np.random.default_rng(0).integers(0, 11, (3, 9, 8)) / 10
+    )  # ties, and values on the threshold
     labels = (4, 9, 2)
     for step in (0, 30, 70):
         top, bins = top_bins(maps, 100)
@@ -100,7 +113,9 @@ def test_maps_are_resized_between_pixel_centres() -> None:
 
 def test_bad_input_is_refused_with_value_and_remedy() -> None:
     image, maps = picture(), np.zeros((2, *SIZE))
-    with pytest.raises(TagmaskError, match=r"maps have shape \(2, 200, 150\); for 1 class.* give \(1, 200, 150\)"):
+    with pytest.raises(
+        TagmaskError, match=r"maps have shape \(2, 200, 150\); for 1 class.* give \(1, 200, 150\)"
+    ):
         seed_sheet(image, ["dog"], maps, maps)
     with pytest.raises(TagmaskError, match=r"maps \+ affinity have shape \(2, 20, 15\)"):
         seed_sheet(image, ["dog", "sofa"], maps, maps[:, :20, :15])

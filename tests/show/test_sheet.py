@@ -7,7 +7,17 @@ import pytest
 from PIL import Image
 
 from tagmask.errors import TagmaskError
-from tagmask.show.sheet import GAP, MARGIN, Picture, font_for, resize, save_picture, sheet, shorten, shown_size
+from tagmask.show.sheet import (
+    GAP,
+    MARGIN,
+    Picture,
+    font_for,
+    resize,
+    save_picture,
+    sheet,
+    shorten,
+    shown_size,
+)
 
 
 def plain(height: int, width: int, colour: tuple[int, int, int]) -> Picture:
@@ -26,7 +36,10 @@ RED, GREEN, BLUE = (200, 0, 0), (0, 200, 0), (0, 0, 200)
 
 
 def test_pictures_get_one_height_and_keep_their_proportions() -> None:
-    rows = [[("a", plain(96, 64, RED)), ("b", plain(48, 96, GREEN))], [("c", plain(192, 192, BLUE))]]
+    rows = [
+        [("a", plain(96, 64, RED)), ("b", plain(48, 96, GREEN))],
+        [("c", plain(192, 192, BLUE))],
+    ]
     result = sheet(rows)
     top, left, height, width = box(result, RED)
     assert (left, height, width) == (MARGIN, 192, 128)
@@ -38,8 +51,12 @@ def test_pictures_get_one_height_and_keep_their_proportions() -> None:
     assert (result[-MARGIN:] == 255).all()
 
 
-@pytest.mark.parametrize(("height", "shown"), [(96, 192), (67, 201), (192, 192), (300, 300), (384, 384), (1000, 384)])
-def test_small_pictures_are_enlarged_by_whole_numbers_and_large_ones_reduced(height: int, shown: int) -> None:
+@pytest.mark.parametrize(
+    ("height", "shown"), [(96, 192), (67, 201), (192, 192), (300, 300), (384, 384), (1000, 384)]
+)
+def test_small_pictures_are_enlarged_by_whole_numbers_and_large_ones_reduced(
+    height: int, shown: int
+) -> None:
     assert shown_size(height, height) == (shown, shown)
     assert box(sheet([[("", plain(height, height, RED))]]), RED)[2:] == (shown, shown)
 
@@ -86,7 +103,9 @@ def test_letters_beyond_ascii_are_not_boxes() -> None:
     def drawn(text: str) -> bytes:
         return bytes(font_for(text, 20).getmask(text))
 
-    assert len({drawn(letter) for letter in "äéñčжλ"}) == 6  # a missing letter is the same box each time
+    assert (
+        len({drawn(letter) for letter in "äéñčжλ"}) == 6
+    )  # a missing letter is the same box each time
 
 
 def test_enlarging_does_not_shift() -> None:
@@ -94,7 +113,9 @@ def test_enlarging_does_not_shift() -> None:
     picture[1, 4] = 255
     large = resize(picture, (40, 60))[..., 0].astype(float)
     y, x = np.indices(large.shape)
-    assert (large * y).sum() / large.sum() == pytest.approx(14.5, abs=0.3)  # the middle of rows 10 … 19
+    assert (large * y).sum() / large.sum() == pytest.approx(
+        14.5, abs=0.3
+    )  # the middle of rows 10 … 19
     assert (large * x).sum() / large.sum() == pytest.approx(44.5, abs=0.3)
 
 
@@ -128,9 +149,14 @@ def test_bad_input_is_refused_with_value_and_remedy(tmp_path: Path) -> None:
         sheet([])
     with pytest.raises(TagmaskError, match="row 2 of 3 has no picture"):
         sheet([[("a", good)], [], [("b", good)]])
-    with pytest.raises(TagmaskError, match=r'picture "b" has shape \(4, 4\) and dtype uint8; give uint8 \(H, W, 3\)'):
+    with pytest.raises(
+        TagmaskError,
+        match=r'picture "b" has shape \(4, 4\) and dtype uint8; give uint8 \(H, W, 3\)',
+    ):
         sheet([[("a", good), ("b", good[..., 0])]])
-    with pytest.raises(TagmaskError, match=r"picture\.jpg is written as PNG; give it a name that ends in \.png"):
+    with pytest.raises(
+        TagmaskError, match=r"picture\.jpg is written as PNG; give it a name that ends in \.png"
+    ):
         save_picture(tmp_path / "picture.jpg", good)
     with pytest.raises(TagmaskError, match="dtype float64"):
         save_picture(tmp_path / "picture.png", good / 255)  # type: ignore[arg-type]

@@ -90,7 +90,9 @@ def cvat_mask(region: np.ndarray, name: str) -> str:
 
 
 def test_from_cvat(capsys: pytest.CaptureFixture[str]) -> None:
-    shapes = "".join(cvat_mask(region, CLASSES[label - 1]) for label, region in regions(MASK, pieces=True))
+    shapes = "".join(
+        cvat_mask(region, CLASSES[label - 1]) for label, region in regions(MASK, pieces=True)
+    )
     text = f'<annotations><image id="0" name="day 1/a.png" width="17" height="12">{shapes}</image></annotations>'
     Path("task.xml").write_text(text)
     assert corrections("task.xml") == 0, capsys.readouterr().err
@@ -102,7 +104,9 @@ def test_from_cvat(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("polygons", [False, True])
 def test_from_coco(polygons: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    write_coco([Labelled("day 1/a", MASK, Path("a.png"))], CLASSES, Path("coco.json"), polygons=polygons)
+    write_coco(
+        [Labelled("day 1/a", MASK, Path("a.png"))], CLASSES, Path("coco.json"), polygons=polygons
+    )
     assert corrections("coco.json") == 0, capsys.readouterr().err
     check_the_correction()
 
@@ -115,12 +119,17 @@ def test_from_coco(polygons: bool, capsys: pytest.CaptureFixture[str]) -> None:
         ({"value": {"rle": [1, 2], "brushlabels": ["dog"]}}, "end too early"),
         ({"value": {"rle": pack(MASK == 2)[:-6], "brushlabels": ["dog"]}}, "end too early"),
         ({"value": {"rle": "x", "brushlabels": ["dog"]}}, "a region cannot be drawn"),
-        ({"value": {"rle": pack(MASK == 2), "brushlabels": ["cow"]}}, '"cow" is no class of these images: cat, dog'),
+        (
+            {"value": {"rle": pack(MASK == 2), "brushlabels": ["cow"]}},
+            '"cow" is no class of these images: cat, dog',
+        ),
         ({"value": 7}, "a region cannot be drawn"),
         ({"type": "rectanglelabels"}, "holds no corrected mask of these images; annotate some"),
     ],
 )
-def test_hostile_regions(change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_regions(
+    change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     tasks = label_studio()
     tasks[0]["annotations"][1]["result"] = [tasks[0]["annotations"][1]["result"][0] | change]
     Path("export.json").write_text(json.dumps(tasks))

@@ -27,7 +27,9 @@ class Bright:
         return images
 
 
-def bright_maps(model: Any, images: Tensor, classes: Any, **_: Any) -> tuple[list[Tensor], list[Tensor]]:
+def bright_maps(
+    model: Any, images: Tensor, classes: Any, **_: Any
+) -> tuple[list[Tensor], list[Tensor]]:
     means = torch.nn.functional.avg_pool2d(images.mean(1, keepdim=True), 8)  # (B, 1, h, w)
     maps = [mean.expand(len(one), -1, -1) for mean, one in zip(means, classes, strict=True)]
     return maps, maps
@@ -52,7 +54,9 @@ def centre(map_: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("shape", [(64, 48), (61, 45)])
-def test_a_square_moved_by_a_patch_moves_the_map_by_a_patch(bright: Any, shape: tuple[int, int], flip: bool) -> None:
+def test_a_square_moved_by_a_patch_moves_the_map_by_a_patch(
+    bright: Any, shape: tuple[int, int], flip: bool
+) -> None:
     settings = MapSettings(size=max(shape), flip=flip)
     places = []
     for top, left in ((16, 16), (16, 24), (24, 24)):
@@ -60,7 +64,9 @@ def test_a_square_moved_by_a_patch_moves_the_map_by_a_patch(bright: Any, shape: 
         map_ = make_maps(bright, [image], [[0]], settings)[0].plain[0]
         assert map_.shape == shape
         places.append(centre(map_))
-    if not flip or shape[1] % 8 == 0:  # the mirrored grid starts at the other edge of a ragged image
+    if (
+        not flip or shape[1] % 8 == 0
+    ):  # the mirrored grid starts at the other edge of a ragged image
         assert places[0] == pytest.approx((19.5, 19.5), abs=1e-4)
     assert places[1][1] - places[0][1] == pytest.approx(8, abs=1e-3)
     assert places[1][0] - places[0][0] == pytest.approx(0, abs=1e-3)
@@ -119,7 +125,9 @@ def test_a_toy_method_needs_the_registry_alone(monkeypatch: pytest.MonkeyPatch) 
     assert inner.tolist() == pytest.approx([0, 0, 0, 1], abs=0.07)
 
 
-def test_default_size_follows_the_training_crops(bright: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_size_follows_the_training_crops(
+    bright: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = []
 
     def spy(model: Any, images: Tensor, classes: Any, **options: Any) -> Any:
@@ -145,7 +153,9 @@ def test_predicted_classes() -> None:
 def test_a_square_shape_squeezes_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, ...]] = []
 
-    def keep(model: Any, images: Tensor, classes: Any, **_: Any) -> tuple[list[Tensor], list[Tensor]]:
+    def keep(
+        model: Any, images: Tensor, classes: Any, **_: Any
+    ) -> tuple[list[Tensor], list[Tensor]]:
         sizes.append(tuple(images.shape[-2:]))
         return bright_maps(model, images, classes)
 
@@ -188,6 +198,8 @@ def test_every_setting_reaches_the_localisation(changes: dict[str, Any]) -> None
     for maps, expected in zip(
         (made.plain, made.refined), localize_both(model, tensor, [[0, 2]], **options), strict=True
     ):
-        pixels = torch.nn.functional.interpolate(expected[0][None].detach(), (32, 40), mode="bilinear")[0]
+        pixels = torch.nn.functional.interpolate(
+            expected[0][None].detach(), (32, 40), mode="bilinear"
+        )[0]
         np.testing.assert_allclose(maps, stretch(pixels).numpy(), atol=1e-5)
     assert np.abs(made.refined - default).max() > 0.01

@@ -109,7 +109,11 @@ def test_a_tile_that_covers_the_image_is_the_whole() -> None:
         (PHOTO / 255, {}, "float64 of shape"),
         (PHOTO, {"scales": ()}, "scales are"),
         (PHOTO, {"scales": (9.0,)}, "above 0 and at most 4"),
-        (PHOTO, {"tile": 100}, "tile is 100 and halo 256 pixels; both must be multiples of the network's stride 8"),
+        (
+            PHOTO,
+            {"tile": 100},
+            "tile is 100 and halo 256 pixels; both must be multiples of the network's stride 8",
+        ),
         (PHOTO, {"tile": 64, "halo": 0}, "halo 0"),
         (PHOTO, {"tags": [3]}, "the tag 3 is no class of the model; it has classes 0 to 2"),
     ],
@@ -152,11 +156,14 @@ def test_tags_rule_out_classes(run: Path) -> None:
     predict_catalog(settings(run, use_tags=True))
     scenes = Scenes(5, 0)
     for i in range(5):
-        labels = set(np.unique(np.array(Image.open(run / f"6_predictions/{scenes.name(i)}.png"))).tolist())
+        labels = set(
+            np.unique(np.array(Image.open(run / f"6_predictions/{scenes.name(i)}.png"))).tolist()
+        )
         assert labels <= {0, *(tag + 1 for tag in scenes.tags(i))}
 
     with pytest.raises(
-        TagmaskError, match=r"made with other settings or inputs \(use_tags was True and is now False.*--restart"
+        TagmaskError,
+        match=r"made with other settings or inputs \(use_tags was True and is now False.*--restart",
     ):
         predict_catalog(settings(run))
 
@@ -168,7 +175,9 @@ def test_the_crf_sharpens_what_the_network_found(run: Path) -> None:
     chances = predict_probabilities(model, image)
     sharp = sharpen(image, chances)
     np.testing.assert_allclose(sharp.sum(0), 1, atol=1e-5)
-    np.testing.assert_allclose(sharp, dense_crf(image, chances, SEGMENTATION), atol=0.02)  # all classes at once
+    np.testing.assert_allclose(
+        sharp, dense_crf(image, chances, SEGMENTATION), atol=0.02
+    )  # all classes at once
     mask = np.array(Image.open(run / "6_predictions/scene_000000.png"))
     assert np.array_equal(mask, sharp.argmax(0))
     assert np.abs(sharp - chances).max() > 0.1
@@ -199,7 +208,9 @@ def test_resume_and_shards(run: Path) -> None:
     done = predict_catalog(settings(run))
     assert (done.made, done.kept) == (2, 3)
     assert masks(run / "6_predictions") == before
-    assert predict_catalog(settings(run, probabilities=True)).made == 5  # the masks are there, the rest is not
+    assert (
+        predict_catalog(settings(run, probabilities=True)).made == 5
+    )  # the masks are there, the rest is not
     assert predict_catalog(settings(run, probabilities=True)).kept == 5
 
 
@@ -213,10 +224,14 @@ def test_masks_of_two_models_are_not_mixed(run: Path) -> None:
     assert predict_catalog(settings(run, count=1, restart=True)).made == 1
 
 
-def test_a_stopped_restart_leaves_no_masks_of_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_restart_leaves_no_masks_of_before(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     predict_catalog(settings(run))
     with monkeypatch.context() as patch:
-        patch.setattr(predict_stage, "write_mask", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            predict_stage, "write_mask", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             predict_catalog(settings(run, flip=False, restart=True))
     assert not masks(run / "6_predictions")
@@ -232,7 +247,10 @@ def test_photos_that_are_left_out_are_told(run: Path) -> None:
     done = predict_catalog(settings(run, photos=folder))
     assert done.made == 2
     assert "a.png would have the same mask as a.jpg and is left out; rename it." in done.summary()
-    assert "1 pictures of kinds that cannot be read are left out (c.HEIC); save them as JPEG." in done.summary()
+    assert (
+        "1 pictures of kinds that cannot be read are left out (c.HEIC); save them as JPEG."
+        in done.summary()
+    )
 
 
 def test_photos_without_tags(run: Path) -> None:
@@ -247,7 +265,9 @@ def test_photos_without_tags(run: Path) -> None:
     assert np.array(Image.open(run / "6_predictions/sub/one.png")).shape == PHOTO.shape[:2]
     (run / "empty").mkdir()
     with pytest.raises(TagmaskError, match="empty contains no pictures"):
-        predict_catalog(settings(run, photos=run / "empty", out=run / "other", model=run / "5_segmenter"))
+        predict_catalog(
+            settings(run, photos=run / "empty", out=run / "other", model=run / "5_segmenter")
+        )
 
 
 def test_classes_in_another_order_and_fewer(run: Path) -> None:
@@ -257,11 +277,17 @@ def test_classes_in_another_order_and_fewer(run: Path) -> None:
     first, second = CLASSES[5], CLASSES[2]  # the catalog sorts by name
     (folder / "tags.csv").write_text(f"file,tags\none.png,{first} {second}\n".replace(" ", ";"))
     known = sorted([first, second])
-    done = predict_catalog(settings(run, data="folder", images=folder, tags=folder / "tags.csv", flip=False))
-    assert f"{len(CLASSES) - 2} classes of the model are not classes of these images" in done.summary()
+    done = predict_catalog(
+        settings(run, data="folder", images=folder, tags=folder / "tags.csv", flip=False)
+    )
+    assert (
+        f"{len(CLASSES) - 2} classes of the model are not classes of these images" in done.summary()
+    )
     numbers = [CLASSES.index(name) for name in known]
     model = DeepLabV2.load(run / "5_segmenter")
-    expected = predict_probabilities(model, PHOTO, flip=False, tags=numbers)[[0, numbers[0] + 1, numbers[1] + 1]]
+    expected = predict_probabilities(model, PHOTO, flip=False, tags=numbers)[
+        [0, numbers[0] + 1, numbers[1] + 1]
+    ]
     assert np.array_equal(np.array(Image.open(run / "6_predictions/one.png")), expected.argmax(0))
     (folder / "tags.csv").write_text("file,tags\none.png,unicorn\n")
     with pytest.raises(TagmaskError, match="does not know the class 'unicorn'"):

@@ -24,9 +24,13 @@ def test_a_mirrored_view_of_a_head_is_mirrored_back() -> None:
             if parameter.ndim == 2 and parameter.shape[0] == 4:
                 parameter.normal_()  # the head itself: background and three classes
     plain = predict_probabilities(model, IMAGE, flip=False)
-    mirrored = predict_probabilities(model, np.ascontiguousarray(IMAGE[:, ::-1]), flip=False)[:, :, ::-1]
+    mirrored = predict_probabilities(model, np.ascontiguousarray(IMAGE[:, ::-1]), flip=False)[
+        :, :, ::-1
+    ]
     assert np.abs(plain - mirrored).max() > 0.01
-    np.testing.assert_allclose(predict_probabilities(model, IMAGE, flip=True), (plain + mirrored) / 2, atol=1e-5)
+    np.testing.assert_allclose(
+        predict_probabilities(model, IMAGE, flip=True), (plain + mirrored) / 2, atol=1e-5
+    )
 
 
 def chances() -> Any:
@@ -35,7 +39,9 @@ def chances() -> Any:
 
 
 def test_pixel_adaptive_refinement_is_used_where_asked() -> None:
-    np.testing.assert_allclose(sharpen(IMAGE, chances(), crf=False, pamr=True), pamr(IMAGE, chances()), atol=1e-6)
+    np.testing.assert_allclose(
+        sharpen(IMAGE, chances(), crf=False, pamr=True), pamr(IMAGE, chances()), atol=1e-6
+    )
     np.testing.assert_array_equal(sharpen(IMAGE, chances(), crf=False), chances())
 
 
@@ -43,7 +49,9 @@ def test_a_crf_on_fewer_pixels() -> None:
     image, fewer = resized(IMAGE, chances(), 40)
     assert max(image.shape[:2]) == 40
     scaled = replace(
-        SEGMENTATION, gaussian_sxy=3.0 * 40 / max(IMAGE.shape[:2]), bilateral_sxy=67.0 * 40 / max(IMAGE.shape[:2])
+        SEGMENTATION,
+        gaussian_sxy=3.0 * 40 / max(IMAGE.shape[:2]),
+        bilateral_sxy=67.0 * 40 / max(IMAGE.shape[:2]),
     )
     assert (SEGMENTATION.gaussian_sxy, SEGMENTATION.bilateral_sxy) == (3.0, 67.0)
     small = torch.from_numpy(dense_crf(image, fewer, scaled))[None]

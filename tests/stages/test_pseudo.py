@@ -11,7 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
-from tagmask.config import AffinitySettings, ExportSettings, PseudoSettings, ScoreSettings, SegmentSettings
+from tagmask.config import (
+    AffinitySettings,
+    ExportSettings,
+    PseudoSettings,
+    ScoreSettings,
+    SegmentSettings,
+)
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
@@ -30,7 +36,9 @@ from tagmask.stages.seeds import as_float, read_seeds, write_seeds
 from tagmask.stages.segment import train_segmenter
 from tests.helpers import forkserver, kill_once, tiny_classifier
 
-SMALL_NET = AffinitySettings(backbone="test_resnet", size=48, batch=2, steps=2, lr=1e-3, head_lr=1.0, log_every=1)
+SMALL_NET = AffinitySettings(
+    backbone="test_resnet", size=48, batch=2, steps=2, lr=1e-3, head_lr=1.0, log_every=1
+)
 
 
 @pytest.fixture
@@ -41,12 +49,18 @@ def run(tmp_path: Path) -> Path:
         scene = draw_scene(i)
         own = np.stack([(scene.mask == c + 1).astype(np.float32) for c in scene.tags])
         noisy = (0.4 * own + 0.6 * rng.random(own.shape)).astype(np.float32)
-        write_seeds(seed_file(tmp_path / "2_seeds", f"scene_{i:06}"), Maps(scene.tags, noisy * 0.9, noisy), "uint8")
+        write_seeds(
+            seed_file(tmp_path / "2_seeds", f"scene_{i:06}"),
+            Maps(scene.tags, noisy * 0.9, noisy),
+            "uint8",
+        )
     return tmp_path
 
 
 def settings(run: Path, **changes: Any) -> PseudoSettings:
-    return PseudoSettings(**{"out": run, "count": 6, "method": "crf", "affinity": SMALL_NET, **changes})
+    return PseudoSettings(
+        **{"out": run, "count": 6, "method": "crf", "affinity": SMALL_NET, **changes}
+    )
 
 
 def labels(run: Path) -> dict[str, bytes]:
@@ -59,7 +73,10 @@ def test_the_crf_cleans_noisy_maps(run: Path) -> None:
     scores = score_run(ScoreSettings(out=run, count=6))
     assert scores.labels["pseudo"].scores.miou_present > 0.9
     assert scores.seeds is not None
-    assert scores.labels["pseudo"].scores.miou_present > scores.seeds.curves["refined"].at(0.5).miou_present
+    assert (
+        scores.labels["pseudo"].scores.miou_present
+        > scores.seeds.curves["refined"].at(0.5).miou_present
+    )
     assert "pseudo labels" in scores.summary()
 
 
@@ -114,7 +131,9 @@ def test_regions_and_walk_follow_their_settings(run: Path, monkeypatch: pytest.M
     changes: dict[str, Any] = {"alpha_low": 1.5, "alpha_high": 20.0, "beta": 5.0, "steps": 3}
     make_pseudo(settings(run, method="walk", **changes))
     assert walks
-    assert all(walk == {"radius": settings(run).affinity.radius, "beta": 5.0, "steps": 3} for walk in walks)
+    assert all(
+        walk == {"radius": settings(run).affinity.radius, "beta": 5.0, "steps": 3} for walk in walks
+    )
     differing = 0
     for i in range(6):
         seeds, image = read_seeds(seed_file(run / "2_seeds", f"scene_{i:06}")), draw_scene(i).image
@@ -150,18 +169,28 @@ def test_labels_of_other_classes_are_not_used(run: Path, tmp_path: Path) -> None
     other.write_text(other.read_text().replace('"cow"', '"calf"'))
     with pytest.raises(TagmaskError, match="holds pseudo labels made with other settings"):
         make_pseudo(settings(run))
-    with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
-        train_segmenter(SegmentSettings(out=run, count=6, backbone="test_resnet", size=33, steps=1, batch=2))
-    with pytest.raises(TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"):
+    with pytest.raises(
+        TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"
+    ):
+        train_segmenter(
+            SegmentSettings(out=run, count=6, backbone="test_resnet", size=33, steps=1, batch=2)
+        )
+    with pytest.raises(
+        TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"
+    ):
         score_run(ScoreSettings(out=run, count=6))
     with pytest.raises(TagmaskError, match=r"the masks in .* were made for 10 classes \(calf"):
-        export_run(ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json"))
+        export_run(
+            ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json")
+        )
 
 
 def test_a_damaged_mask_is_left_out_of_an_export(run: Path, tmp_path: Path) -> None:
     make_pseudo(settings(run))
     (run / "4_pseudo/scene_000002.png").write_bytes(b"half")
-    printed = export_run(ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json"))
+    printed = export_run(
+        ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json")
+    )
     assert "1 images were skipped:\n  scene_000002: " in printed
     assert "5 masks in" in printed
 
@@ -186,12 +215,22 @@ def test_a_restart_redoes_regions_network_and_labels(run: Path) -> None:
     assert make_pseudo(settings(run, method="walk", alpha_low=2.0, restart=True)).made == 6
 
 
-def test_a_launch_labels_with_the_network_of_one_process(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    launch = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+def test_a_launch_labels_with_the_network_of_one_process(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = {
+        "WORLD_SIZE": "2",
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
     with monkeypatch.context() as patch:
         for name, value in launch.items():
             patch.setenv(name, value)
-        with pytest.raises(TagmaskError, match="AffinityNet is trained by a single process; run `tagmask pseudo`"):
+        with pytest.raises(
+            TagmaskError, match="AffinityNet is trained by a single process; run `tagmask pseudo`"
+        ):
             make_pseudo(settings(run, method="walk"))
     make_pseudo(settings(run, method="walk"))
     for file in (run / "4_pseudo").glob("*.png"):
@@ -210,7 +249,9 @@ def test_attention_route(run: Path) -> None:
     model.save(run / "1_classifier")
     assert make_pseudo(settings(run, method="attention", affinity_blocks=(0, 1))).made == 6
     for changes in ({"affinity_blocks": (1, 1)}, {"affinity_blocks": (0, 1), "size": 64}):
-        with pytest.raises(TagmaskError, match=r"(affinity_blocks|size) was .* and is now .*--restart"):
+        with pytest.raises(
+            TagmaskError, match=r"(affinity_blocks|size) was .* and is now .*--restart"
+        ):
             make_pseudo(settings(run, method="attention", **changes))
     tiny_classifier(classes=len(CLASSES), seed=1).save(run / "1_classifier")
     with pytest.raises(TagmaskError, match="classifier changed"):
@@ -224,14 +265,20 @@ def test_attention_walk_by_matrix_power() -> None:
     model.crop_size = 32  # long side 40: five patches of 8
     views = settings(Path(), size=40, affinity_blocks=(0, 1)).map_settings()
     image = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
-    maps = np.repeat(np.repeat(np.random.default_rng(1).random((2, 3, 5)), 8, 1), 8, 2).astype(np.float32)
+    maps = np.repeat(np.repeat(np.random.default_rng(1).random((2, 3, 5)), 8, 1), 8, 2).astype(
+        np.float32
+    )
     with torch.no_grad():
         picture = model.normalize(torch.from_numpy(image).permute(2, 0, 1)[None] / 255)
         _, attention = model.attend(picture, range(2))
     matrix = from_attention(sum(a[0, 1:, 1:] for a in attention).numpy(), 2.0).toarray()  # type: ignore[union-attr]
-    walked = (np.linalg.matrix_power(matrix, 3) @ maps[:, ::8, ::8].reshape(2, 15).T).T.reshape(2, 3, 5)
+    walked = (np.linalg.matrix_power(matrix, 3) @ maps[:, ::8, ::8].reshape(2, 15).T).T.reshape(
+        2, 3, 5
+    )
     maps_at_pixels = attention_walk(image, maps, model=model, settings=views, beta=2.0, steps=3)
-    spread = (walked - walked.min((1, 2), keepdims=True)) / np.ptp(walked, axis=(1, 2), keepdims=True)
+    spread = (walked - walked.min((1, 2), keepdims=True)) / np.ptp(
+        walked, axis=(1, 2), keepdims=True
+    )
     # the brightest cell and the order of cells survive the way to pixels and back
     cells = maps_at_pixels[:, 4::8, 4::8]
     assert (cells.reshape(2, -1).argmax(1) == spread.reshape(2, -1).argmax(1)).all()
@@ -288,9 +335,16 @@ def test_an_image_missing_since_the_seeds_were_made(tmp_path: Path) -> None:
     (tmp_path / "tags.csv").write_text("file,tags\na.png,cow\nb.png,cow\ngrey.png,cow\n")
     for name, mode in (("a", "RGB"), ("b", "RGB"), ("grey", "L")):
         Image.new(mode, (30, 1 if name == "grey" else 20), 90).save(tmp_path / f"{name}.png")
-        maps = np.random.default_rng(0).random((1, 1 if name == "grey" else 20, 30)).astype(np.float32)
+        maps = (
+            np.random.default_rng(0).random((1, 1 if name == "grey" else 20, 30)).astype(np.float32)
+        )
         write_seeds(seed_file(tmp_path / "run/2_seeds", name), Maps((0,), maps, maps), "uint8")
-    options: dict[str, Any] = {"data": "folder", "images": tmp_path, "tags": tmp_path / "tags.csv", "method": "crf"}
+    options: dict[str, Any] = {
+        "data": "folder",
+        "images": tmp_path,
+        "tags": tmp_path / "tags.csv",
+        "method": "crf",
+    }
     whole = PseudoSettings(out=tmp_path / "run", background=0.5, **options)
     assert make_pseudo(whole).made == 3  # also the grey one, a single row of pixels
     (tmp_path / "run/4_pseudo/a.png").unlink()
@@ -307,7 +361,8 @@ def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
         make_pseudo(settings(run, background=2.0))
     make_pseudo(settings(run, background=0.5))
     with pytest.raises(
-        TagmaskError, match=r"pseudo labels made with other settings or inputs \(background was 0\.5 and is now 0\.6\)"
+        TagmaskError,
+        match=r"pseudo labels made with other settings or inputs \(background was 0\.5 and is now 0\.6\)",
     ):
         make_pseudo(settings(run, background=0.6))
 
@@ -323,7 +378,9 @@ def test_scores_of_labels(tmp_path: Path) -> None:
     assert found.labels["pseudo"].scores.miou_present > 0.99
     assert found.labels["pseudo"].counts[:, -1].sum() == 3
     (tmp_path / "4_pseudo/scene_000001.png").unlink()
-    assert list(score_run(ScoreSettings(out=tmp_path, count=3)).labels["pseudo"].missing) == ["scene_000001"]
+    assert list(score_run(ScoreSettings(out=tmp_path, count=3)).labels["pseudo"].missing) == [
+        "scene_000001"
+    ]
 
 
 def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> None:
@@ -338,7 +395,10 @@ def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> No
     assert found.labels["predictions"].scores.miou_present == 1
     assert "seeds: none of these images, left out.\npseudo labels: none of" in found.summary()
     shutil.rmtree(tmp_path / "6_predictions")
-    with pytest.raises(TagmaskError, match=r"nothing in .*2_seeds could be scored; the first reason: .*scene_000000"):
+    with pytest.raises(
+        TagmaskError,
+        match=r"nothing in .*2_seeds could be scored; the first reason: .*scene_000000",
+    ):
         score_run(ScoreSettings(out=tmp_path, count=2))
 
 
@@ -379,7 +439,9 @@ def test_raw_maps_are_lower_than_stretched_ones(run: Path) -> None:
 
 
 def test_settings_of_the_background_exclude_each_other(run: Path) -> None:
-    with pytest.raises(TagmaskError, match="--background and --background-power exclude each other"):
+    with pytest.raises(
+        TagmaskError, match="--background and --background-power exclude each other"
+    ):
         make_pseudo(settings(run, background=0.5, background_power=16.0))
     with pytest.raises(TagmaskError, match="a background that walks along; leave out one"):
         make_pseudo(settings(run, stretch=True, background_power=16.0))

@@ -48,17 +48,24 @@ def test_files_hold_the_maps_of_the_method(run: Path) -> None:
     done = seed_catalog(settings(run, dtype="float16", size=48))
     assert (done.made, done.kept, done.skipped) == (8, 0, {})
     model = tagmask.Classifier.load(run / "1_classifier")
-    for i, (height, width) in ((0, (96, 84)), (7, (64, 96))):  # halved, the first is padded from 42 to 48 pixels
+    for i, (height, width) in (
+        (0, (96, 84)),
+        (7, (64, 96)),
+    ):  # halved, the first is padded from 42 to 48 pixels
         scene = draw_scene(i)
         seeds = read_seeds(run / f"2_seeds/scene_{i:06}.npz")
         assert tuple(seeds["classes"]) == scene.tags
         assert tuple(seeds["size"]) == scene.mask.shape == (height, width)
         tensor = torch.from_numpy(scene.image).permute(2, 0, 1)[None] / 255
-        half = model.normalize(F.interpolate(tensor, (height // 2, width // 2), mode="bilinear", antialias=True))
+        half = model.normalize(
+            F.interpolate(tensor, (height // 2, width // 2), mode="bilinear", antialias=True)
+        )
         padded = F.pad(half, (0, 48 - width // 2))
         for affinity, kind in ((False, "plain"), (True, "refined")):
             maps = localize(model, padded, [scene.tags], affinity=affinity)[0]
-            pixels = F.interpolate(maps[None], padded.shape[-2:], mode="bilinear")[..., : width // 2]
+            pixels = F.interpolate(maps[None], padded.shape[-2:], mode="bilinear")[
+                ..., : width // 2
+            ]
             whole = F.interpolate(pixels, (height, width), mode="bilinear")[0].detach().numpy()
             for stored, map in zip(seeds[kind], whole, strict=True):
                 expected = (map - map.min()) / (map.max() - map.min())
@@ -142,7 +149,9 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, stage: Any, name: str, files: in
     monkeypatch.setattr(stage, name, stopping)
 
 
-def test_a_stopped_restart_leaves_no_maps_of_before(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_restart_leaves_no_maps_of_before(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seed_catalog(settings(run, batch=1))
     with monkeypatch.context() as patch:
         stop_after(patch, seeds_stage, "write_seeds", 3)
@@ -180,7 +189,9 @@ def test_any_damage_is_told_and_mended(run: Path) -> None:
     whole = file.read_bytes()
     for place in range(0, len(whole), max(1, len(whole) // 300)):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
-        with contextlib.suppress(TagmaskError):  # a sentence, or damage that does not show; nothing else
+        with contextlib.suppress(
+            TagmaskError
+        ):  # a sentence, or damage that does not show; nothing else
             read_seeds(file)
     file.write_bytes(whole[: len(whole) // 2])
     assert seed_catalog(settings(run, count=1)).made == 1
@@ -217,7 +228,9 @@ def test_maps_by_another_method(run: Path) -> None:
     seed_catalog(settings(run, method="generic", dtype="float16", batch=3))
     model = tagmask.Classifier.load(run / "1_classifier")
     scene = draw_scene(2)
-    expected = make_maps(model, [scene.image], [scene.tags], MapSettings(flip=False, method="generic"))[0]
+    expected = make_maps(
+        model, [scene.image], [scene.tags], MapSettings(flip=False, method="generic")
+    )[0]
     of_acr = make_maps(model, [scene.image], [scene.tags], MapSettings(flip=False))[0]
     seeds = read_seeds(run / "2_seeds/scene_000002.npz")
     np.testing.assert_allclose(seeds["plain"], expected.plain, atol=1e-3)
@@ -228,7 +241,9 @@ def test_maps_by_another_method(run: Path) -> None:
 
 
 def test_an_mctformer_has_its_own_maps_only(run: Path) -> None:
-    MctClassifier("tagmask_tiny", len(CLASSES), img_size=32, classes=CLASSES).save(run / "1_classifier")
+    MctClassifier("tagmask_tiny", len(CLASSES), img_size=32, classes=CLASSES).save(
+        run / "1_classifier"
+    )
     with pytest.raises(TagmaskError, match="train one with --kind acr"):
         seed_catalog(settings(run, method="generic"))
 
@@ -248,7 +263,9 @@ def test_unknown_class_and_broken_image(run: Path) -> None:
     seeds = read_seeds(run / "2_seeds/good.npz")
     assert seeds["classes"].tolist() == [0]  # the catalog's own numbering
     (photos / "tags.csv").write_text("file,tags\ngood.png,unicorn\n")
-    with pytest.raises(TagmaskError, match="does not know the class 'unicorn'; it was trained on: cow"):
+    with pytest.raises(
+        TagmaskError, match="does not know the class 'unicorn'; it was trained on: cow"
+    ):
         seed_catalog(settings(run, **folder))
 
 
@@ -257,7 +274,10 @@ def test_unknown_class_and_broken_image(run: Path) -> None:
     [
         ({"shard": "2/2"}, "--shard 2/2 must be i/n"),
         ({"scales": (0.0,)}, "--scales 0.0"),
-        ({"method": "cam", "centre": True}, "--centre is about the class gradients of --method acr"),
+        (
+            {"method": "cam", "centre": True},
+            "--centre is about the class gradients of --method acr",
+        ),
         ({"method": "cam", "layers": 2}, "--layers is about the class gradients of --method acr"),
         ({"layers": 9}, "choose 1 to 4"),
         ({"affinity_blocks": (3, 8)}, "blocks 0 to 3"),
@@ -269,13 +289,17 @@ def test_bad_settings(run: Path, changes: dict[str, Any], message: str) -> None:
         seed_catalog(settings(run, **changes))
 
 
-def test_score_reads_each_file_once_and_writes_its_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_score_reads_each_file_once_and_writes_its_files(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seed_catalog(settings(run))
     scores = score_seeds(ScoreSettings(out=run, count=8))
     assert scores.images == 8
     saved = json.loads((run / "scores.json").read_text())["seeds"]
     best = saved["refined"]["thresholds"]["oracle"]
-    assert best["miou_present"] == pytest.approx(max(saved["refined"]["curve"]["miou_present"]), abs=1e-6)
+    assert best["miou_present"] == pytest.approx(
+        max(saved["refined"]["curve"]["miou_present"]), abs=1e-6
+    )
     assert set(saved["plain"]["thresholds"]) == {"oracle", "otsu", "cross_entropy"}
     assert Image.open(run / "scores.png").size[0] > 300
     table = scores.table()
@@ -283,7 +307,9 @@ def test_score_reads_each_file_once_and_writes_its_files(run: Path, monkeypatch:
     assert f"{100 * best['miou_present']:6.1f}" in table
     monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
     two = score_seeds(ScoreSettings(out=run, count=8, processes=2))
-    np.testing.assert_array_equal(two.curves["plain"].miou_present, scores.curves["plain"].miou_present)
+    np.testing.assert_array_equal(
+        two.curves["plain"].miou_present, scores.curves["plain"].miou_present
+    )
     assert two.chosen == scores.chosen
 
 
@@ -326,7 +352,14 @@ def test_one_photo_by_command(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     photo = run / "photo.png"
     Image.fromarray(draw_scene(1).image).save(photo)
     flags = [str(photo), "--model", str(run / "1_classifier"), "--tags", "cow,fish"]
-    pictures = ["--show", str(run / "o.png"), "--show-affinity", str(run / "a.png"), "--out", str(run / "m.npz")]
+    pictures = [
+        "--show",
+        str(run / "o.png"),
+        "--show-affinity",
+        str(run / "a.png"),
+        "--out",
+        str(run / "m.npz"),
+    ]
     with pytest.raises(SystemExit) as ended:
         main(["seeds", *flags, *pictures])
     assert ended.value.code == 0
@@ -352,7 +385,9 @@ def test_easy_door(run: Path) -> None:
     scene = draw_scene(2)
     maps = tagmask.localize(model, scene.image, ["fish"])
     assert maps["fish"].shape == scene.mask.shape
-    again = tagmask.localize(model, Image.fromarray(scene.image), ["fish"], affinity=False, scales=(1.0, 1.5))
+    again = tagmask.localize(
+        model, Image.fromarray(scene.image), ["fish"], affinity=False, scales=(1.0, 1.5)
+    )
     assert again["fish"].max() == 1
     with pytest.raises(TagmaskError, match="give a path, a PIL image"):
         tagmask.localize(model, scene.mask, ["fish"])

@@ -25,7 +25,9 @@ class Slow(nn.Module):
         return {"loss": self.weight * images.sum()}
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="of accelerators the whole batch is measured")
+@pytest.mark.skipif(
+    torch.accelerator.is_available(), reason="of accelerators the whole batch is measured"
+)
 @pytest.mark.parametrize(
     ("once", "each", "seconds", "seen"),
     [

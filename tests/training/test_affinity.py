@@ -29,7 +29,14 @@ BLACK = (0.0, 0.0, 0.0)
 
 def small(**changes: Any) -> AffinitySettings:
     """A training of a few steps."""
-    options = {"backbone": "test_resnet", "size": 48, "batch": 4, "steps": 4, "log_every": 1, "radius": 3.0}
+    options = {
+        "backbone": "test_resnet",
+        "size": 48,
+        "batch": 4,
+        "steps": 4,
+        "log_every": 1,
+        "radius": 3.0,
+    }
     return AffinitySettings(**{**options, **changes})
 
 
@@ -50,7 +57,9 @@ def photos(folder: Path, count: int, size: tuple[int, int] = (40, 56)) -> Catalo
     labels = (np.add.outer(np.arange(size[0]) // 8, np.arange(size[1]) // 8) % 4).astype(np.uint8)
     for i in range(count):
         (folder / "images").mkdir(parents=True, exist_ok=True)
-        picture = np.stack([labels * 10, np.full(size, 30 + i, np.uint8), np.full(size, 90, np.uint8)], axis=-1)
+        picture = np.stack(
+            [labels * 10, np.full(size, 30 + i, np.uint8), np.full(size, 90, np.uint8)], axis=-1
+        )
         Image.fromarray(picture).save(folder / f"images/{i}.png")
         write_mask(folder / f"regions/{i}.png", labels)
     files = [folder / f"images/{i}.png" for i in range(count)]
@@ -59,9 +68,13 @@ def photos(folder: Path, count: int, size: tuple[int, int] = (40, 56)) -> Catalo
 
 @pytest.mark.parametrize("size", [24, 64])
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (0.5, 2.0)])
-def test_labels_stay_on_their_pixels(tmp_path: Path, size: int, scales: tuple[float, float]) -> None:
+def test_labels_stay_on_their_pixels(
+    tmp_path: Path, size: int, scales: tuple[float, float]
+) -> None:
     catalog = photos(tmp_path, 3)
-    data = RegionDataset(catalog, tmp_path / "regions", small(size=size, scales=scales, jitter=0.0), BLACK)
+    data = RegionDataset(
+        catalog, tmp_path / "regions", small(size=size, scales=scales, jitter=0.0), BLACK
+    )
     flips = set()
     for position in range(12):
         sample = data[position, position % 3]
@@ -94,12 +107,23 @@ def edges(folder: Path, count: int, size: tuple[int, int] = (72, 104)) -> tuple[
         write_mask(folder / f"regions/{i}.png", mask)
         masks.append(mask)
     names = [str(i) for i in range(count)]
-    return Catalog(["a"], names, [[0]] * count, images=[folder / f"images/{i}.png" for i in range(count)]), masks
+    return Catalog(
+        ["a"], names, [[0]] * count, images=[folder / f"images/{i}.png" for i in range(count)]
+    ), masks
 
 
 def test_the_walk_leaves_edges_where_they_are(tmp_path: Path) -> None:
     catalog, masks = edges(tmp_path, 32)
-    settings = small(steps=50, batch=4, size=64, optimizer="adamw", lr=2e-3, head_lr=1.0, jitter=0.0, scales=(1.0, 1.0))
+    settings = small(
+        steps=50,
+        batch=4,
+        size=64,
+        optimizer="adamw",
+        lr=2e-3,
+        head_lr=1.0,
+        jitter=0.0,
+        scales=(1.0, 1.0),
+    )
     trained = train_affinity(catalog, tmp_path / "regions", settings, tmp_path / "net")
     net = AffinityNet.load(trained.folder)
     moved: tuple[list[float], list[float]] = [], []
@@ -125,7 +149,12 @@ def test_samples_depend_on_seed_and_position_alone(tmp_path: Path) -> None:
 def test_paper_defaults_and_rates() -> None:
     settings = AffinitySettings()
     assert (settings.batch, settings.epochs, settings.lr, settings.head_lr) == (8, 5, 0.01, 10)
-    assert (settings.optimizer, settings.weight_decay, settings.size, settings.radius) == ("sgd", 5e-4, 448, 5)
+    assert (settings.optimizer, settings.weight_decay, settings.size, settings.radius) == (
+        "sgd",
+        5e-4,
+        448,
+        5,
+    )
     task_net = build_net(small())
     module = torch.nn.Module()
     module.net = task_net
@@ -135,18 +164,27 @@ def test_paper_defaults_and_rates() -> None:
         for p in group["params"]
     }
     fast = {name for name, p in module.named_parameters() if rates[id(p)] == pytest.approx(0.1)}
-    assert fast == {"net.narrow.0.weight", "net.narrow.1.weight", "net.narrow.2.weight", "net.join.weight"}
+    assert fast == {
+        "net.narrow.0.weight",
+        "net.narrow.1.weight",
+        "net.narrow.2.weight",
+        "net.join.weight",
+    }
 
 
 def test_training_learns_affinity(tmp_path: Path) -> None:
     scenes = scene_regions(tmp_path / "regions", 8)
-    settings = small(steps=24, batch=4, size=64, optimizer="adamw", lr=2e-3, head_lr=1.0, jitter=0.0)
+    settings = small(
+        steps=24, batch=4, size=64, optimizer="adamw", lr=2e-3, head_lr=1.0, jitter=0.0
+    )
     trained = train_affinity(scenes, tmp_path / "regions", settings, tmp_path / "net")
     rows = [json.loads(line) for line in (tmp_path / "net/log.jsonl").read_text().splitlines()]
     first = rows[0]
     parts = first["background"] / 4 + first["foreground"] / 4 + first["negative"] / 2
     assert first["loss"] == pytest.approx(parts, rel=1e-5)
-    assert np.mean([row["loss"] for row in rows[-5:]]) < 0.8 * np.mean([row["loss"] for row in rows[:3]])
+    assert np.mean([row["loss"] for row in rows[-5:]]) < 0.8 * np.mean(
+        [row["loss"] for row in rows[:3]]
+    )
     assert "affinity network:" in trained.summary()
     alike, unlike = mean_affinities(AffinityNet.load(trained.folder), scenes)
     assert alike > unlike + 0.1
@@ -168,7 +206,9 @@ def mean_affinities(net: AffinityNet, scenes: Scenes) -> tuple[float, float]:
     return float(np.concatenate(equal).mean()), float(np.concatenate(different).mean())
 
 
-def test_stopped_after_any_step_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_after_any_step_and_resumed_is_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenes = scene_regions(tmp_path / "regions", 4)
     train_affinity(scenes, tmp_path / "regions", small(), tmp_path / "whole")
     plain = Loop._one_step
@@ -197,8 +237,12 @@ def test_broken_and_missing_regions(tmp_path: Path) -> None:
     catalog = photos(tmp_path, 6)
     (tmp_path / "regions/1.png").unlink()
     (tmp_path / "regions/2.png").write_bytes(b"half a file")
-    write_mask(tmp_path / "regions/4.png", np.zeros((5, 5), np.uint8))  # another size than its image
-    trained = train_affinity(catalog, tmp_path / "regions", small(steps=5, size=24), tmp_path / "net")
+    write_mask(
+        tmp_path / "regions/4.png", np.zeros((5, 5), np.uint8)
+    )  # another size than its image
+    trained = train_affinity(
+        catalog, tmp_path / "regions", small(steps=5, size=24), tmp_path / "net"
+    )
     assert trained.broken == ["2", "4"]
     assert json.loads((tmp_path / "net/broken_images.json").read_text()) == ["2", "4"]
     assert "1 of 6 images have no confident regions" in trained.summary()
@@ -224,11 +268,25 @@ def test_other_regions_do_not_mix_with_an_earlier_training(tmp_path: Path) -> No
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
-    wrong = small(size=30, scales=(2.0, 1.0), jitter=2.0, radius=1.0, weights=tmp_path / "none.pth", pretrained=True)
+    wrong = small(
+        size=30,
+        scales=(2.0, 1.0),
+        jitter=2.0,
+        radius=1.0,
+        weights=tmp_path / "none.pth",
+        pretrained=True,
+    )
     with pytest.raises(TagmaskError) as raised:
         train_affinity(photos(tmp_path, 1), tmp_path / "regions", wrong, tmp_path / "net")
     message = str(raised.value)
-    for part in ("--size 30", "--scales 2.0 1.0", "--jitter 2.0", "--radius 1.0", "none.pth does not exist", "exclude"):
+    for part in (
+        "--size 30",
+        "--scales 2.0 1.0",
+        "--jitter 2.0",
+        "--radius 1.0",
+        "none.pth does not exist",
+        "exclude",
+    ):
         assert part in message
 
 

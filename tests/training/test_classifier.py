@@ -60,7 +60,9 @@ def assert_identical(first_run: Path, second_run: Path) -> None:
 def test_loss_is_the_sum_of_its_parts_by_another_path(tmp_path: Path) -> None:
     model = tiny_classifier().eval()
     images, targets = torch.rand(2, 3, 32, 32), torch.tensor([[1.0, 0, 1], [0, 1, 0]])
-    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(images, targets)
+    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(
+        images, targets
+    )
     first, attention = model(model.normalize(images), return_attention=True)
     second, other = model(model.normalize(images.flip(-1)), return_attention=True)
     grid = attention[..., 1:, 1:].reshape(2, 4, 4, 4, 4, 4)
@@ -91,15 +93,24 @@ def test_views_of_another_size_run_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", ["none", "hflip+vflip", "rotate", "rotate90", "hflip+resize0.5", "hflip+hide", "hflip+gray"]
+    "view",
+    ["none", "hflip+vflip", "rotate", "rotate90", "hflip+resize0.5", "hflip+hide", "hflip+gray"],
 )
-def test_the_gradient_of_every_view_predicts_the_change_of_the_loss(view: str, tmp_path: Path) -> None:
+def test_the_gradient_of_every_view_predicts_the_change_of_the_loss(
+    view: str, tmp_path: Path
+) -> None:
     model = tiny_classifier().double()
-    module = TwoViews(model, parse_view(view, 8), tiny_settings(tmp_path, view=view, alpha=50, beta=70))
-    assert_gradient_predicts_loss(module, torch.rand(2, 3, 32, 32).double(), torch.ones(2, 3).double())
+    module = TwoViews(
+        model, parse_view(view, 8), tiny_settings(tmp_path, view=view, alpha=50, beta=70)
+    )
+    assert_gradient_predicts_loss(
+        module, torch.rand(2, 3, 32, 32).double(), torch.ones(2, 3).double()
+    )
 
 
-def assert_gradient_predicts_loss(module: TwoViews, images: torch.Tensor, targets: torch.Tensor) -> None:
+def assert_gradient_predicts_loss(
+    module: TwoViews, images: torch.Tensor, targets: torch.Tensor
+) -> None:
     """loss(w − t·g) = loss(w) − t·|g|² for a small t, for the total loss and for what is compared alone."""
 
     def losses() -> dict[str, torch.Tensor]:
@@ -111,16 +122,22 @@ def assert_gradient_predicts_loss(module: TwoViews, images: torch.Tensor, target
         before = losses()
         gradients = torch.autograd.grad(before[name], weights, allow_unused=True)
         square = sum(float((gradient**2).sum()) for gradient in gradients if gradient is not None)
-        assert square > 0 or (name == "affinity" and before[name] == 0)  # the same image twice has distance 0
+        assert square > 0 or (
+            name == "affinity" and before[name] == 0
+        )  # the same image twice has distance 0
         step = 1e-6 / max(square, 1e-12) ** 0.5
         with torch.no_grad():
             for weight, gradient in zip(weights, gradients, strict=True):
                 if gradient is not None:
                     weight.sub_(step * gradient)
-        assert (before[name] - losses()[name]).item() == pytest.approx(step * square, rel=1e-3, abs=1e-13)
+        assert (before[name] - losses()[name]).item() == pytest.approx(
+            step * square, rel=1e-3, abs=1e-13
+        )
 
 
-def test_no_attention_is_recorded_without_consistency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_attention_is_recorded_without_consistency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tiny_classifier()
     monkeypatch.setattr(type(model), "attend_branches", None)
     losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=0, beta=0))(
@@ -146,7 +163,9 @@ def test_same_seed_same_weights_other_seed_other_weights(tmp_path: Path) -> None
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         train(tiny_settings(tmp_path / name, seed=seed, steps=3, view="hflip+hide"))
     assert_identical(tmp_path / "a", tmp_path / "b")
-    assert not torch.equal(final(tmp_path / "a")["head.weight"], final(tmp_path / "c")["head.weight"])
+    assert not torch.equal(
+        final(tmp_path / "a")["head.weight"], final(tmp_path / "c")["head.weight"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +190,10 @@ def test_stopped_after_any_step_and_resumed_is_bit_identical(
             train(tiny_settings(tmp_path / "parts", save_every=1, **options))
     train(tiny_settings(tmp_path / "parts", save_every=1, **options))
     assert_identical(tmp_path / "whole", tmp_path / "parts")
-    steps = [json.loads(line) for line in (tmp_path / "parts/1_classifier/log.jsonl").read_text().splitlines()]
+    steps = [
+        json.loads(line)
+        for line in (tmp_path / "parts/1_classifier/log.jsonl").read_text().splitlines()
+    ]
     assert [row["step"] for row in steps if "lr" in row] == [1, 2, 3, 4, 5, 6]
 
 
@@ -196,8 +218,24 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
     command = ["tagmask", "train", *FLAGS, *flags.split(), "--out"]
     one = process_of(silent_command, [*command[1:], str(tmp_path / "one")])
     one.start()
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    launch = [
+        sys.executable,
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes",
+        "2",
+    ]
+    launch += [
+        "--num_machines",
+        "1",
+        "--mixed_precision",
+        "no",
+        "--dynamo_backend",
+        "no",
+        "--main_process_port",
+        "0",
+    ]
     launch += ["-m", *command, str(tmp_path / "two")]
     done = subprocess.run(launch, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -215,7 +253,9 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
 def initial_weights(tmp_path: Path) -> dict[str, torch.Tensor]:
     settings = tiny_settings(tmp_path)
     training, val = open_catalog(settings).split(settings.val_fraction, settings.seed)
-    weights: dict[str, torch.Tensor] = ClassifierTask(training, val, settings).classifier.vit.state_dict()
+    weights: dict[str, torch.Tensor] = ClassifierTask(
+        training, val, settings
+    ).classifier.vit.state_dict()
     return weights
 
 
@@ -228,12 +268,20 @@ def test_accumulated_parts_give_the_joint_gradient(tmp_path: Path) -> None:
 
 
 def test_average_of_weights_by_hand(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"optimizer": "sgd", "lr": 0.1, "momentum": 0.0, "power": 1.0, "warmup": 0}
+    options: dict[str, Any] = {
+        "optimizer": "sgd",
+        "lr": 0.1,
+        "momentum": 0.0,
+        "power": 1.0,
+        "warmup": 0,
+    }
     start = initial_weights(tmp_path)["head.weight"]
     train(tiny_settings(tmp_path / "plain", steps=1, **options))
     train(tiny_settings(tmp_path / "average", steps=1, ema=0.75, **options))
     after = final(tmp_path / "plain")["head.weight"]
-    torch.testing.assert_close(final(tmp_path / "average")["head.weight"], 0.75 * start + 0.25 * after)
+    torch.testing.assert_close(
+        final(tmp_path / "average")["head.weight"], 0.75 * start + 0.25 * after
+    )
 
 
 def test_frozen_blocks_do_not_move(tmp_path: Path) -> None:
@@ -274,7 +322,9 @@ def test_a_setting_that_is_left_out_is_another(tmp_path: Path) -> None:
         train(tiny_settings(tmp_path, steps=None, epochs=1))
 
 
-def test_a_restart_forgets_the_resume_point_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_forgets_the_resume_point_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(tiny_settings(tmp_path, steps=2))
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "_train", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -282,15 +332,22 @@ def test_a_restart_forgets_the_resume_point_at_once(tmp_path: Path, monkeypatch:
             train(tiny_settings(tmp_path, steps=2, restart=True))
     assert not (tmp_path / "1_classifier/resume.safetensors").exists()
     train(tiny_settings(tmp_path, steps=2))
-    rows = [json.loads(line) for line in (tmp_path / "1_classifier/log.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows if "loss" in row] == [1, 2]  # trained again, not found finished
+    rows = [
+        json.loads(line) for line in (tmp_path / "1_classifier/log.jsonl").read_text().splitlines()
+    ]
+    assert [row["step"] for row in rows if "loss" in row] == [
+        1,
+        2,
+    ]  # trained again, not found finished
 
 
 def test_no_validation_image_can_be_read(tmp_path: Path) -> None:
     for i in range(6):
         (tmp_path / "photos").mkdir(exist_ok=True)
         Image.new("RGB", (40, 40), (40 * i, 90, 20)).save(tmp_path / f"photos/{i}.png")
-    (tmp_path / "tags.csv").write_text("file,tags\n" + "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(6)))
+    (tmp_path / "tags.csv").write_text(
+        "file,tags\n" + "".join(f"{i}.png,{'ab'[i % 2]}\n" for i in range(6))
+    )
     data = {"data": "folder", "images": tmp_path / "photos", "tags": tmp_path / "tags.csv"}
     options = tiny_settings(tmp_path / "run", steps=2, val_fraction=0.2, **data)
     _, val = open_catalog(options).split(options.val_fraction, options.seed)
@@ -341,7 +398,9 @@ def photos(folder: Path, count: int) -> None:
 
 def folder_settings(tmp_path: Path, **changes: Any) -> Any:
     images = tmp_path / "photos"
-    return tiny_settings(tmp_path / "run", data="folder", images=images, tags=images / "tags.csv", **changes)
+    return tiny_settings(
+        tmp_path / "run", data="folder", images=images, tags=images / "tags.csv", **changes
+    )
 
 
 def test_broken_images_are_listed_and_skipped(tmp_path: Path) -> None:
@@ -363,7 +422,9 @@ def test_nothing_but_broken_images_is_an_error(tmp_path: Path) -> None:
 
 
 def test_diverging_training_stops_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match=r"the loss is nan.*lower --lr|the loss is inf.*lower --lr"):
+    with pytest.raises(
+        TagmaskError, match=r"the loss is nan.*lower --lr|the loss is inf.*lower --lr"
+    ):
         train(tiny_settings(tmp_path, optimizer="sgd", lr=1e9, clip=0.0, warmup=0))
 
 
@@ -375,7 +436,9 @@ def test_diverging_training_stops_with_advice(tmp_path: Path) -> None:
         ({"size": 30}, "multiples of 8"),
     ],
 )
-def test_settings_that_do_not_fit_the_backbone(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_the_backbone(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(TagmaskError, match=message):
         train(tiny_settings(tmp_path, **changes))
 
@@ -384,7 +447,9 @@ def test_crops_by_the_long_side_keep_proportions(tmp_path: Path) -> None:
     """A circle stays a circle, at a scale between the two, with the mean colour around it."""
     size = 40
     y, x = np.mgrid[:60, :90]
-    disc = np.repeat((((y - 30) ** 2 + (x - 45) ** 2 < 20**2) * 255).astype(np.uint8)[..., None], 3, axis=2)
+    disc = np.repeat(
+        (((y - 30) ** 2 + (x - 45) ** 2 < 20**2) * 255).astype(np.uint8)[..., None], 3, axis=2
+    )
     (tmp_path / "disc").mkdir()
     Image.fromarray(disc).save(tmp_path / "disc/one.png")
     catalog = Catalog(["disc"], ["one"], [[0]], images=[tmp_path / "disc/one.png"])
@@ -400,14 +465,25 @@ def test_crops_by_the_long_side_keep_proportions(tmp_path: Path) -> None:
     assert ((padded - 0.5).abs() < 0.01).any()
 
 
-def test_random_augmentation_changes_colours_and_depends_on_the_position_alone(tmp_path: Path) -> None:
+def test_random_augmentation_changes_colours_and_depends_on_the_position_alone(
+    tmp_path: Path,
+) -> None:
     catalog = Scenes(1)
-    plain, augmented, again = (TagDataset(catalog, 32, 1.0, 0, augment) for augment in (False, True, True))
-    different = [not torch.equal(plain[(p, 0)]["images"], augmented[(p, 0)]["images"]) for p in range(12)]
+    plain, augmented, again = (
+        TagDataset(catalog, 32, 1.0, 0, augment) for augment in (False, True, True)
+    )
+    different = [
+        not torch.equal(plain[(p, 0)]["images"], augmented[(p, 0)]["images"]) for p in range(12)
+    ]
     assert sum(different) >= 8
     for position in range(4):
         assert torch.equal(augmented[(position, 0)]["images"], again[(position, 0)]["images"])
-        assert 0 <= augmented[(position, 0)]["images"].min() <= augmented[(position, 0)]["images"].max() <= 1
+        assert (
+            0
+            <= augmented[(position, 0)]["images"].min()
+            <= augmented[(position, 0)]["images"].max()
+            <= 1
+        )
 
 
 def test_mctformers_recipe_trains(tmp_path: Path) -> None:

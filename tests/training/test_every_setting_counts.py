@@ -42,7 +42,9 @@ def test_crop_scale_is_the_smallest_share_of_the_area(tmp_path: Path) -> None:
     spans = {}
     for crop_scale in (0.1, 0.9):
         rows = tag_samples(catalog, tmp_path, crop_scale=crop_scale)[:, 0, 16]  # (32, 32)
-        spans[crop_scale] = (rows.amax(1) - rows.amin(1)) / (63 * 4 / 255)  # share of the width that is seen
+        spans[crop_scale] = (rows.amax(1) - rows.amin(1)) / (
+            63 * 4 / 255
+        )  # share of the width that is seen
     assert spans[0.9].min() > 0.75
     assert spans[0.1].min() < 0.6
 
@@ -57,15 +59,24 @@ def test_jitter_changes_colours(tmp_path: Path, jitter: float, changes: bool) ->
     catalog = ramp(tmp_path)
     write_mask(tmp_path / "regions/dog/ramp.png", np.zeros((64, 64), np.uint8))
     settings = AffinitySettings(backbone="test_resnet", size=64, jitter=jitter)
-    images = [RegionDataset(catalog, tmp_path / "regions", settings, [0.0] * 3)[k, 0]["images"] for k in range(8)]
+    images = [
+        RegionDataset(catalog, tmp_path / "regions", settings, [0.0] * 3)[k, 0]["images"]
+        for k in range(8)
+    ]
     means = torch.stack([image.mean() for image in images])
     assert (means.max() - means.min() > 0.02) == changes
 
 
 def test_momentum_and_rates_reach_the_optimiser(tmp_path: Path) -> None:
-    settings = tiny_settings(tmp_path, optimizer="sgd", momentum=0.3, lr=0.5, head_lr=4.0, weight_decay=0.125)
-    groups = build_optimizer(nn.ModuleDict({"head": nn.Linear(2, 2), "body": nn.Linear(2, 2)}), settings, ("head",))
-    values = {(group["lr"], group["momentum"], group["weight_decay"]) for group in groups.param_groups}
+    settings = tiny_settings(
+        tmp_path, optimizer="sgd", momentum=0.3, lr=0.5, head_lr=4.0, weight_decay=0.125
+    )
+    groups = build_optimizer(
+        nn.ModuleDict({"head": nn.Linear(2, 2), "body": nn.Linear(2, 2)}), settings, ("head",)
+    )
+    values = {
+        (group["lr"], group["momentum"], group["weight_decay"]) for group in groups.param_groups
+    }
     assert values == {(2.0, 0.3, 0.125), (0.5, 0.3, 0.125)}
 
 
@@ -83,8 +94,12 @@ def test_the_loss_is_the_weighted_sum_of_its_parts(tmp_path: Path, absolute: boo
     assert losses["affinity"] > 1e-4
 
 
-@pytest.mark.parametrize(("val_every", "steps"), [(0.5, [3, 6]), (0.25, [1, 2, 3, 4, 5, 6]), (5.0, [6])])
-def test_validation_comes_as_often_as_asked_and_at_the_end(tmp_path: Path, val_every: float, steps: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("val_every", "steps"), [(0.5, [3, 6]), (0.25, [1, 2, 3, 4, 5, 6]), (5.0, [6])]
+)
+def test_validation_comes_as_often_as_asked_and_at_the_end(
+    tmp_path: Path, val_every: float, steps: list[int]
+) -> None:
     trained = train(tiny_settings(tmp_path, val_every=val_every))  # 22 images, 4 in a batch
     rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "map" in row] == steps

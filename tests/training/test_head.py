@@ -38,8 +38,17 @@ def named_classifier() -> Classifier:
 
 
 def settings(out: Path, **changes: Any) -> SegmentSettings:
-    small: dict[str, Any] = {"net": "head", "head_blocks": (1, 3), "size": SIZE, "steps": 30, "lr": 1e-2, "cells": 64}
-    return SegmentSettings(out=out, count=COUNT, **{**small, "weight_decay": 0.01, "log_every": 10, **changes})
+    small: dict[str, Any] = {
+        "net": "head",
+        "head_blocks": (1, 3),
+        "size": SIZE,
+        "steps": 30,
+        "lr": 1e-2,
+        "cells": 64,
+    }
+    return SegmentSettings(
+        out=out, count=COUNT, **{**small, "weight_decay": 0.01, "log_every": 10, **changes}
+    )
 
 
 @pytest.fixture
@@ -126,7 +135,12 @@ def test_training_finds_the_least_loss(tmp_path: Path) -> None:
     features = torch.zeros(cells, model.shift.numel()).half()
     allowed = torch.ones(cells, 3, dtype=torch.bool)
     options = settings(tmp_path, rounds=0, steps=400, lr=0.05, weight_decay=0, cells=400)
-    train_head(model, Cells(features, labels.half(), allowed, torch.zeros(cells, dtype=torch.bool)), options, tmp_path)
+    train_head(
+        model,
+        Cells(features, labels.half(), allowed, torch.zeros(cells, dtype=torch.bool)),
+        options,
+        tmp_path,
+    )
     shares = model.logits_of(features[:1].float()).softmax(-1)[0]
     torch.testing.assert_close(shares, torch.tensor([0.5, 0.25, 0.25]), atol=0.02, rtol=0)
 
@@ -134,7 +148,9 @@ def test_training_finds_the_least_loss(tmp_path: Path) -> None:
 def test_self_training_learns_the_answers_told_the_tags(tmp_path: Path) -> None:
     """Two kinds of cells; the labels confuse classes 1 and 2, the tags do not."""
     model = head(2)
-    features = torch.randn(2, model.shift.numel(), generator=torch.Generator().manual_seed(0)).repeat_interleave(200, 0)
+    features = torch.randn(
+        2, model.shift.numel(), generator=torch.Generator().manual_seed(0)
+    ).repeat_interleave(200, 0)
     labels = torch.tensor([[0, 0.5, 0.5]]).repeat(400, 1)
     allowed = torch.zeros(400, 3, dtype=torch.bool)
     allowed[:200, 1] = allowed[200:, 2] = allowed[:, 0] = True
@@ -170,12 +186,19 @@ def test_corrected_pixels_are_gathered_whatever_the_pseudo_label_says(run: Path)
     labels = np.full((height, width), 255, np.uint8)
     labels[: height // 2, : width // 2], labels[height // 2 :, : width // 2] = 5, PERSON_UNSURE
     write_labels(run / "corrections", scenes.name(1), labels)
-    catalog, model = scenes.corrected(run / "corrections"), HeadSegmenter(named_classifier(), (1, 3), SIZE)
+    catalog, model = (
+        scenes.corrected(run / "corrections"),
+        HeadSegmenter(named_classifier(), (1, 3), SIZE),
+    )
     store = TokenStore.features_of(model, run, 1)
-    cells, broken = gather_cells(lambda i: store.get(catalog, i), catalog, run / "4_pseudo", model, 0)
+    cells, broken = gather_cells(
+        lambda i: store.get(catalog, i), catalog, run / "4_pseudo", model, 0
+    )
     assert not broken
     rows, columns = store.get(catalog, 1).grid
-    assert abs(int(cells.corrected.sum()) - rows * columns / 4) <= (rows + columns) / 2  # a quarter of the photo
+    assert (
+        abs(int(cells.corrected.sum()) - rows * columns / 4) <= (rows + columns) / 2
+    )  # a quarter of the photo
     assert (cells.labels[cells.corrected].argmax(-1) == 5).all()
 
 
@@ -194,7 +217,9 @@ def test_from_labels_to_masks(run: Path) -> None:
     for i in range(COUNT):
         mask = read_mask(run / f"6_predictions/{scenes.name(i)}.png", len(scenes.classes))
         names = [scenes.classes[c] for c in scenes.tags(i)]
-        photo = tagmask.predict(model, scenes.load_image(i), names, scales=(1.0,), flip=False, crf=False)
+        photo = tagmask.predict(
+            model, scenes.load_image(i), names, scales=(1.0,), flip=False, crf=False
+        )
         np.testing.assert_array_equal(mask, photo)  # from fresh tokens
         truth = scenes.load_mask(i)
         right += (mask == truth).mean() / COUNT
@@ -210,7 +235,9 @@ def test_kept_features_are_fresh_features(run: Path, tmp_path: Path) -> None:
         assert torch.equal(store.get(scenes, i).values, fresh)
     with torch.no_grad():
         model.classifier.vit.norm.weight.add_(0.5)
-    assert not torch.equal(TokenStore.features_of(model, tmp_path / "x", 1.0).get(scenes, 0).values, fresh)
+    assert not torch.equal(
+        TokenStore.features_of(model, tmp_path / "x", 1.0).get(scenes, 0).values, fresh
+    )
 
 
 def test_the_same_seed_gives_the_same_head_with_and_without_kept_tokens(run: Path) -> None:
@@ -250,7 +277,9 @@ def test_photos_that_cannot_be_used_are_listed(run: Path) -> None:
     assert f"{scenes.name(2)}: " in done.summary()
 
 
-def test_of_many_photos_a_part_of_the_cells_is_learnt_from(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_photos_a_part_of_the_cells_is_learnt_from(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scenes = Scenes(COUNT)
     model = HeadSegmenter(named_classifier(), (1, 3), SIZE)
     store = TokenStore.features_of(model, run, 1.0)
@@ -272,12 +301,25 @@ def test_tiles_are_refused(run: Path) -> None:
 
 
 def test_epochs_are_refused(tmp_path: Path) -> None:
-    assert "--net head counts steps, not epochs; give --steps, e.g. 600." in settings(tmp_path, steps=None).mistakes()
+    assert (
+        "--net head counts steps, not epochs; give --steps, e.g. 600."
+        in settings(tmp_path, steps=None).mistakes()
+    )
 
 
 def test_settings_that_a_head_has_not_make_no_difference(run: Path) -> None:
     """They are DeepLab's; those that it has do."""
     same = made_from(settings(run))
-    assert made_from(settings(run, batch=3, momentum=0.5, backbone="resnet18", scales=(1.0, 1.0))) == same
-    for changes in ({"lr": 0.5}, {"rounds": 3}, {"size": 64}, {"head_blocks": (3,)}, {"seed": 1}, {"cells": 9}):
+    assert (
+        made_from(settings(run, batch=3, momentum=0.5, backbone="resnet18", scales=(1.0, 1.0)))
+        == same
+    )
+    for changes in (
+        {"lr": 0.5},
+        {"rounds": 3},
+        {"size": 64},
+        {"head_blocks": (3,)},
+        {"seed": 1},
+        {"cells": 9},
+    ):
         assert made_from(settings(run, **changes)) != same

@@ -32,7 +32,9 @@ def test_only_processes_ignore_ctrl_c(workers: int, ignored: int) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_lost_connection_is_not_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_connection_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(signal, "signal", lambda number, action: None)
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # put back afterwards
     quiet(0)

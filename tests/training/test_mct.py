@@ -44,11 +44,19 @@ def tiny_mct(classes: int = 3) -> MctClassifier:
 def test_loss_is_the_sum_of_its_parts_by_another_path(tmp_path: Path) -> None:
     model = tiny_mct()
     images, targets = torch.rand(2, 3, 32, 24), torch.tensor([[1.0, 0, 1], [0, 1, 0]])
-    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(images, targets)
+    losses = TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=50, beta=70))(
+        images, targets
+    )
     normal, mirrored = model.normalize(images), model.normalize(images.flip(-1))
-    attention, other = (torch.stack(model.attend(view)[1], dim=1) for view in (normal, mirrored))  # (2, 4, 15, 15)
-    rows = attention[..., :3, 3:].reshape(2, 4, 3, 4, 3) - other[..., :3, 3:].reshape(2, 4, 3, 4, 3).flip(-1)
-    pairs = attention[..., 3:, 3:].reshape(2, 4, 4, 3, 4, 3) - other[..., 3:, 3:].reshape(2, 4, 4, 3, 4, 3).flip(3, 5)
+    attention, other = (
+        torch.stack(model.attend(view)[1], dim=1) for view in (normal, mirrored)
+    )  # (2, 4, 15, 15)
+    rows = attention[..., :3, 3:].reshape(2, 4, 3, 4, 3) - other[..., :3, 3:].reshape(
+        2, 4, 3, 4, 3
+    ).flip(-1)
+    pairs = attention[..., 3:, 3:].reshape(2, 4, 4, 3, 4, 3) - other[..., 3:, 3:].reshape(
+        2, 4, 4, 3, 4, 3
+    ).flip(3, 5)
     assert losses["activation"].item() == pytest.approx(rows.abs().mean().item(), rel=1e-4)
     assert losses["affinity"].item() == pytest.approx(pairs.abs().mean().item(), rel=1e-4)
     assert losses["affinity"].item() > 1e-5
@@ -68,7 +76,8 @@ def test_views_of_another_size_run_apart(tmp_path: Path) -> None:
     images = torch.rand(1, 3, 32, 48)
     losses = TwoViews(model, view, tiny_settings(tmp_path))(images, torch.zeros(1, 3))
     attention, other = (
-        torch.stack(model.attend(model.normalize(view_images))[1]) for view_images in (images, view.apply(images))
+        torch.stack(model.attend(model.normalize(view_images))[1])
+        for view_images in (images, view.apply(images))
     )  # (4, 1, 27, 27), (4, 1, 9, 9)
     restored = view.restore(other, (4, 6), class_tokens=3)
     expected = (attention - restored)[..., :3, 3:].abs().mean().item()
@@ -76,16 +85,27 @@ def test_views_of_another_size_run_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", ["rotate", "hflip+resize0.5", "hflip+hide"])
-def test_the_gradient_of_every_view_predicts_the_change_of_the_loss(view: str, tmp_path: Path) -> None:
+def test_the_gradient_of_every_view_predicts_the_change_of_the_loss(
+    view: str, tmp_path: Path
+) -> None:
     model = tiny_mct().double().train()
     settings = tiny_settings(tmp_path, view=view, checkpoint_attention=True, alpha=50, beta=70)
     module = TwoViews(model, parse_view(view, 8), settings)
-    assert_gradient_predicts_loss(module, torch.rand(2, 3, 32, 32).double(), torch.ones(2, 3).double())
+    assert_gradient_predicts_loss(
+        module, torch.rand(2, 3, 32, 32).double(), torch.ones(2, 3).double()
+    )
 
 
 @pytest.mark.parametrize("strength", [0.0, 5.0])
 def test_training_learns_and_leaves_a_model(strength: float, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"alpha": strength, "beta": strength, "lr": 3e-3, "steps": 16, "count": 8, "batch": 8}
+    options: dict[str, Any] = {
+        "alpha": strength,
+        "beta": strength,
+        "lr": 3e-3,
+        "steps": 16,
+        "count": 8,
+        "batch": 8,
+    }
     trained = train(tiny_settings(tmp_path, kind="mct", val_fraction=0.0, **options))
     rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
     losses = [row["classes"] for row in rows if "classes" in row]
@@ -94,7 +114,9 @@ def test_training_learns_and_leaves_a_model(strength: float, tmp_path: Path) -> 
     assert type(load_classifier(trained.folder)) is MctClassifier
 
 
-def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_resumed_is_bit_identical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(tiny_settings(tmp_path / "whole", kind="mct", steps=4))
     plain = Loop._one_step
 
@@ -108,7 +130,9 @@ def test_stopped_and_resumed_is_bit_identical(tmp_path: Path, monkeypatch: pytes
         train(tiny_settings(tmp_path / "parts", kind="mct", steps=4, save_every=1))
     monkeypatch.setattr(Loop, "_one_step", plain)
     train(tiny_settings(tmp_path / "parts", kind="mct", steps=4, save_every=1))
-    whole, parts = (load_file(tmp_path / name / "1_classifier/model.safetensors") for name in ("whole", "parts"))
+    whole, parts = (
+        load_file(tmp_path / name / "1_classifier/model.safetensors") for name in ("whole", "parts")
+    )
     assert "patch_head.weight" in whole
     assert "vit.cls_token" in whole
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
@@ -148,8 +172,14 @@ def test_one_photo(tmp_path: Path) -> None:
     model.classes = CLASSES
     model.save(tmp_path / "model")
     Image.fromarray(draw_scene(0).image).save(tmp_path / "photo.png")
-    options: dict[str, Any] = {"photo": tmp_path / "photo.png", "model": tmp_path / "model", "size": 40}
-    printed = seed_photo(PhotoSettings(**options, out=tmp_path / "maps.npz", show_affinity=tmp_path / "affinity.png"))
+    options: dict[str, Any] = {
+        "photo": tmp_path / "photo.png",
+        "model": tmp_path / "model",
+        "size": 40,
+    }
+    printed = seed_photo(
+        PhotoSettings(**options, out=tmp_path / "maps.npz", show_affinity=tmp_path / "affinity.png")
+    )
     assert "seen by the model" in printed
     assert read_seeds(tmp_path / "maps.npz")["plain"].max() == 1
     assert (tmp_path / "affinity.png").is_file()
@@ -157,11 +187,15 @@ def test_one_photo(tmp_path: Path) -> None:
 
 def test_presets() -> None:
     for name, base in (("voc-seam", "voc"), ("scenes-seam", "scenes")):
-        seam, plain = (TrainSettings(out=Path(), **preset_of(preset, "train")) for preset in (name, base))
+        seam, plain = (
+            TrainSettings(out=Path(), **preset_of(preset, "train")) for preset in (name, base)
+        )
         assert (seam.alpha, seam.beta) == (plain.alpha, 0)
         assert seam.alpha > 0
         assert (seam.kind, seam.backbone) == ("acr", plain.backbone)
     for name, base in (("voc-mct", "voc-deit-s"), ("scenes-mct", "scenes")):
-        mct, plain = (TrainSettings(out=Path(), **preset_of(preset, "train")) for preset in (name, base))
+        mct, plain = (
+            TrainSettings(out=Path(), **preset_of(preset, "train")) for preset in (name, base)
+        )
         assert (mct.kind, mct.backbone) == ("mct", plain.backbone)
         assert (mct.alpha, mct.beta) == (plain.alpha, plain.beta)

@@ -38,7 +38,13 @@ def run(tmp_path: Path) -> Path:
 
 
 def settings(out: Path, **changes: Any) -> SegmentSettings:
-    small: dict[str, Any] = {"count": COUNT, "backbone": "test_resnet", "size": 49, "batch": 2, "steps": 4}
+    small: dict[str, Any] = {
+        "count": COUNT,
+        "backbone": "test_resnet",
+        "size": 49,
+        "batch": 2,
+        "steps": 4,
+    }
     small |= {"log_every": 1, "val_every": 100.0, "val_fraction": 0.25, "lr": 0.01, "pseudo": None}
     return SegmentSettings(out=out, **{**small, **changes})
 
@@ -73,14 +79,20 @@ def test_padding_is_mean_colour_and_unsure() -> None:
 
 def test_scaling_keeps_image_and_label_together() -> None:
     image, label = ramp(5, 5)
-    picture, labels = crop_pair(image, label, 10, (1.0, 3.0), torch.zeros(3, 1, 1), [0.5, 0.9, 0.0, 0.0])  # twice
+    picture, labels = crop_pair(
+        image, label, 10, (1.0, 3.0), torch.zeros(3, 1, 1), [0.5, 0.9, 0.0, 0.0]
+    )  # twice
     assert torch.equal(labels, label.long().repeat_interleave(2, 0).repeat_interleave(2, 1))
-    assert (picture[0] * 255 - labels).abs().max() <= 5.5  # bilinear stays within half a row of the label
+    assert (
+        picture[0] * 255 - labels
+    ).abs().max() <= 5.5  # bilinear stays within half a row of the label
 
 
 def test_samples_depend_on_seed_and_position_alone(run: Path) -> None:
     def sample(seed: int, position: int) -> torch.Tensor:
-        data = PseudoDataset(Scenes(COUNT, 0), run / "4_pseudo", 33, (0.5, 1.5), (0.5, 0.5, 0.5), seed)
+        data = PseudoDataset(
+            Scenes(COUNT, 0), run / "4_pseudo", 33, (0.5, 1.5), (0.5, 0.5, 0.5), seed
+        )
         return data[(position, 2)]["images"]
 
     torch.manual_seed(1)
@@ -115,7 +127,9 @@ def test_a_batch_that_is_unsure_all_over_gives_no_gradient() -> None:
 
 
 def test_training_learns_and_leaves_its_files(run: Path) -> None:
-    done = train_segmenter(settings(run, steps=24, lr=0.05, batch=4, head_lr=1.0, scales=(1.0, 1.0)))
+    done = train_segmenter(
+        settings(run, steps=24, lr=0.05, batch=4, head_lr=1.0, scales=(1.0, 1.0))
+    )
     rows = [json.loads(line) for line in (done.folder / "log.jsonl").read_text().splitlines()]
     losses = [row["loss"] for row in rows if "loss" in row]
     assert np.mean(losses[-5:]) < 0.7 * losses[0]
@@ -155,7 +169,9 @@ def validated(model: DeepLabV2) -> float:
     return iou(total).miou_present
 
 
-@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "accumulate": 2, "freeze_norm": True, "multi_scale": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"ema": 0.9, "accumulate": 2, "freeze_norm": True, "multi_scale": True}]
+)
 def test_stopped_and_resumed_is_bit_identical(
     run: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
@@ -179,7 +195,9 @@ def test_stopped_and_resumed_is_bit_identical(
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-def test_a_training_of_an_earlier_version_is_resumed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_of_an_earlier_version_is_resumed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train_segmenter(settings(run, steps=1))
     state = read_state(run / "5_segmenter")
     assert state is not None
@@ -194,7 +212,9 @@ def test_a_training_of_an_earlier_version_is_resumed(run: Path, monkeypatch: pyt
 
 def test_other_pseudo_labels_do_not_mix_with_an_earlier_training(run: Path) -> None:
     train_segmenter(settings(run, steps=1))
-    write_mask(run / "4_pseudo/scene_000000.png", np.zeros(Scenes(1, 0).load_image(0).shape[:2], np.uint8))
+    write_mask(
+        run / "4_pseudo/scene_000000.png", np.zeros(Scenes(1, 0).load_image(0).shape[:2], np.uint8)
+    )
     with pytest.raises(TagmaskError, match=r"labels changed.*--restart"):
         train_segmenter(settings(run, steps=1))
 
@@ -208,20 +228,30 @@ def test_images_without_a_label_are_left_out_and_told(run: Path) -> None:
 
 
 def test_no_label_at_all(tmp_path: Path) -> None:
-    with pytest.raises(TagmaskError, match="4_pseudo contains no pseudo labels of these images; make them with"):
+    with pytest.raises(
+        TagmaskError, match="4_pseudo contains no pseudo labels of these images; make them with"
+    ):
         train_segmenter(settings(tmp_path))
 
 
 def test_labels_that_are_unsure_everywhere_are_skipped(run: Path) -> None:
     for i in range(3):
-        write_mask(run / f"4_pseudo/scene_{i:06}.png", np.full(Scenes(3, 0).load_image(i).shape[:2], 255, np.uint8))
+        write_mask(
+            run / f"4_pseudo/scene_{i:06}.png",
+            np.full(Scenes(3, 0).load_image(i).shape[:2], 255, np.uint8),
+        )
     done = train_segmenter(settings(run, steps=4, val_fraction=0.0))
     assert done.broken == [f"scene_{i:06}" for i in range(3)]
     assert "3 images could not be read or are unsure (255) everywhere" in done.summary()
     assert json.loads((done.folder / "broken_images.json").read_text()) == done.broken
     for i in range(3, COUNT):
-        write_mask(run / f"4_pseudo/scene_{i:06}.png", np.full(Scenes(COUNT, 0).load_image(i).shape[:2], 255, np.uint8))
-    with pytest.raises(TagmaskError, match=r"8 images in a row cannot be used.*unsure \(255\) all over"):
+        write_mask(
+            run / f"4_pseudo/scene_{i:06}.png",
+            np.full(Scenes(COUNT, 0).load_image(i).shape[:2], 255, np.uint8),
+        )
+    with pytest.raises(
+        TagmaskError, match=r"8 images in a row cannot be used.*unsure \(255\) all over"
+    ):
         train_segmenter(settings(run, steps=1, val_fraction=0.0, restart=True))
 
 
@@ -229,7 +259,9 @@ def test_labels_of_other_classes_stop_the_training(run: Path) -> None:
     for file in (run / "4_pseudo").iterdir():
         write_mask(file, np.full((96, 96), 99, np.uint8))
     classes = len(Scenes(1, 0).classes)
-    with pytest.raises(TagmaskError, match=f"holds the label 99, but there are only {classes} classes"):
+    with pytest.raises(
+        TagmaskError, match=f"holds the label 99, but there are only {classes} classes"
+    ):
         train_segmenter(settings(run, val_fraction=0.0))
 
 
@@ -240,8 +272,21 @@ def test_labels_of_another_size_are_skipped(run: Path) -> None:
 
 
 def test_settings_that_cannot_be_used(tmp_path: Path) -> None:
-    wrong = settings(tmp_path, size=8, scales=(1.5, 0.5), val_fraction=1.0, weights=tmp_path / "none", pretrained=True)
+    wrong = settings(
+        tmp_path,
+        size=8,
+        scales=(1.5, 0.5),
+        val_fraction=1.0,
+        weights=tmp_path / "none",
+        pretrained=True,
+    )
     with pytest.raises(TagmaskError) as raised:
         train_segmenter(wrong)
-    for part in ("--size 8", "--scales 1.5 0.5", "--val-fraction 1.0", "--weights", "exclude each other"):
+    for part in (
+        "--size 8",
+        "--scales 1.5 0.5",
+        "--val-fraction 1.0",
+        "--weights",
+        "exclude each other",
+    ):
         assert part in str(raised.value)

@@ -19,7 +19,14 @@ from tests.helpers import tiny_settings
 
 
 def settings_for(out: Path, **changes: Any) -> TrainSettings:
-    options = {"fixed_views": True, "head_first": True, "freeze": 2, "size": 48, "steps": 4, "count": 8}
+    options = {
+        "fixed_views": True,
+        "head_first": True,
+        "freeze": 2,
+        "size": 48,
+        "steps": 4,
+        "count": 8,
+    }
     return tiny_settings(out, **{**options, **changes})
 
 
@@ -29,8 +36,12 @@ def test_the_regression_is_scikit_learns(penalty: float) -> None:
 
     random = np.random.default_rng(0)
     features = random.normal(size=(60, 5)).astype(np.float32)
-    targets = (features @ random.normal(size=(5, 3)) + random.normal(size=(60, 3)) > 0.5).astype(np.float32)
-    weight, bias = logistic_regression(torch.from_numpy(features), torch.from_numpy(targets), penalty)
+    targets = (features @ random.normal(size=(5, 3)) + random.normal(size=(60, 3)) > 0.5).astype(
+        np.float32
+    )
+    weight, bias = logistic_regression(
+        torch.from_numpy(features), torch.from_numpy(targets), penalty
+    )
     for c in range(3):
         expected = LogisticRegression(C=1 / (2 * penalty * targets.size), tol=1e-8, max_iter=1000)
         expected.fit(features, targets[:, c])
@@ -42,22 +53,30 @@ def test_the_regression_is_scikit_learns(penalty: float) -> None:
 def test_every_head_is_fitted_to_what_it_reads(backbone: str, tmp_path: Path) -> None:
     """The gradient of the penalised loss, taken through the whole network, vanishes at the head's weights."""
     scenes = Scenes(6)
-    task = ClassifierTask(scenes, scenes.subset([]), settings_for(tmp_path, backbone=backbone, pretrained=False))
+    task = ClassifierTask(
+        scenes, scenes.subset([]), settings_for(tmp_path, backbone=backbone, pretrained=False)
+    )
     fit_heads(task.classifier, 2, task.store, scenes)
-    heads = [head for name, head in task.classifier.vit.named_children() if name in ("head", "head_dist")]
+    heads = [
+        head for name, head in task.classifier.vit.named_children() if name in ("head", "head_dist")
+    ]
     assert len(heads) == (2 if "distilled" in backbone else 1)
     loss = torch.zeros(())
     for i in range(6):
         sample = task.dataset[(i, i)]
         batch: Any = task.dataset.collate([sample])
         batch.pop("broken")
-        loss = loss + task.module(**batch)["classes"] / 12  # a sum over two views, a mean over photos
+        loss = (
+            loss + task.module(**batch)["classes"] / 12
+        )  # a sum over two views, a mean over photos
     loss = loss + 1e-3 * sum(head.weight.square().sum() for head in heads)
     for gradient in torch.autograd.grad(loss, [head.weight for head in heads]):
         assert gradient.abs().max() < 1e-3
 
 
-def test_a_stopped_training_does_not_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_training_does_not_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = train(settings_for(tmp_path / "whole"))
     from tagmask.training.loop import Loop
 
@@ -84,12 +103,16 @@ def test_the_first_loss_is_lower(tmp_path: Path) -> None:
     losses = {}
     for name in ("with", "without"):
         done = train(settings_for(tmp_path / name, head_first=name == "with", steps=1, log_every=1))
-        losses[name] = json.loads((done.folder / "log.jsonl").read_text().splitlines()[0])["classes"]
+        losses[name] = json.loads((done.folder / "log.jsonl").read_text().splitlines()[0])[
+            "classes"
+        ]
     assert losses["with"] < 0.8 * losses["without"]
     assert isinstance(Classifier.load(tmp_path / "with/1_classifier"), Classifier)
 
 
-def test_photos_that_cannot_be_read_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_photos_that_cannot_be_read_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from tagmask.errors import ImageError
 
     scenes = Scenes(4)
@@ -115,7 +138,10 @@ def test_photos_that_cannot_be_read_are_left_out(tmp_path: Path, monkeypatch: py
 
 
 def test_it_needs_kept_tokens(tmp_path: Path) -> None:
-    assert any("--fixed-views" in mistake for mistake in settings_for(tmp_path, fixed_views=False).mistakes())
+    assert any(
+        "--fixed-views" in mistake
+        for mistake in settings_for(tmp_path, fixed_views=False).mistakes()
+    )
 
 
 def test_a_tag_on_no_photo_does_not_leave_the_fit_to_rounding() -> None:

@@ -7,7 +7,9 @@ from tagmask.training.stream import Stream, draw
 
 
 def test_every_epoch_is_a_permutation_of_its_own() -> None:
-    epochs = [[draw(position, 7, seed=3) for position in range(start, start + 7)] for start in (0, 7, 14)]
+    epochs = [
+        [draw(position, 7, seed=3) for position in range(start, start + 7)] for start in (0, 7, 14)
+    ]
     assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
     assert epochs[0] != epochs[1]
     assert epochs[0] != [draw(position, 7, seed=4) for position in range(7)]
@@ -19,7 +21,10 @@ def test_processes_and_parts_share_out_the_same_batch(world: int, accumulate: in
     parts = [list(Stream(10, 0, 12, 0, 4, accumulate, rank, world)) for rank in range(world)]
     for step in range(4):
         drawn = [
-            d for part in range(accumulate) for rank in range(world) for d in parts[rank][step * accumulate + part]
+            d
+            for part in range(accumulate)
+            for rank in range(world)
+            for d in parts[rank][step * accumulate + part]
         ]
         assert drawn == whole[step]
 

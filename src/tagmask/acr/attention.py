@@ -22,16 +22,25 @@ from torch.utils.checkpoint import checkpoint as recompute
 
 from tagmask.errors import TagmaskError
 
-_WORKING_ELEMENTS = {"cpu": 2**18, "other": 2**26}  # matrix entries per temporary; on a CPU they fit the core's cache
+_WORKING_ELEMENTS = {
+    "cpu": 2**18,
+    "other": 2**26,
+}  # matrix entries per temporary; on a CPU they fit the core's cache
 
 
-def probabilities(query: Tensor, key: Tensor, scale: float | None, mask: Tensor | None = None) -> Tensor:
+def probabilities(
+    query: Tensor, key: Tensor, scale: float | None, mask: Tensor | None = None
+) -> Tensor:
     """Softmax attention (B, heads, N, N) of query and key (B, heads, N, d); ``mask`` is bool or additive."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = (query * scale) @ key.transpose(-2, -1)  # (B, heads, N, N)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(query.dtype)
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        )
+    return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(
+        query.dtype
+    )
 
 
 class _Attend(torch.autograd.Function):
@@ -41,15 +50,23 @@ class _Attend(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float | None
+    ) -> tuple[Tensor, Tensor]:
         batch, heads, tokens, depth = query.shape
         ctx.scale = depth**-0.5 if scale is None else scale
-        output = value.new_empty(batch, tokens, heads, value.shape[-1]).transpose(1, 2)  # heads of a token lie together
-        mean = query.new_zeros(batch, tokens, tokens, dtype=torch.promote_types(query.dtype, torch.float32))
+        output = value.new_empty(batch, tokens, heads, value.shape[-1]).transpose(
+            1, 2
+        )  # heads of a token lie together
+        mean = query.new_zeros(
+            batch, tokens, tokens, dtype=torch.promote_types(query.dtype, torch.float32)
+        )
         for images, group, work in _chunks(query, buffers=2):
             q, k, v = (t[images, group].flatten(0, 1) for t in (query, key, value))  # (m, N, d)
             matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
-            output[images, group] = _by_image(torch.bmm(matrices, v, out=torch.empty_like(v)), group)
+            output[images, group] = _by_image(
+                torch.bmm(matrices, v, out=torch.empty_like(v)), group
+            )
             for matrix in _by_image(matrices, group).unbind(1):  # (b, N, N)
                 mean[images].add_(matrix, alpha=1 / heads)
         ctx.save_for_backward(query, key, value)
@@ -65,13 +82,19 @@ class _Attend(torch.autograd.Function):
             grad_output = torch.zeros_like(value)
         gradients = [t.new_empty(t.shape) for t in (query, key, value)]
         for images, group, work in _chunks(query, buffers=3):
-            q, k, v, grad = (t[images, group].flatten(0, 1) for t in (query, key, value, grad_output))  # (m, N, d)
-            grad_q, grad_k, grad_v = (t[images, group].view(-1, *t.shape[2:]) for t in gradients)  # (m, N, d)
+            q, k, v, grad = (
+                t[images, group].flatten(0, 1) for t in (query, key, value, grad_output)
+            )  # (m, N, d)
+            grad_q, grad_k, grad_v = (
+                t[images, group].view(-1, *t.shape[2:]) for t in gradients
+            )  # (m, N, d)
             matrices = _matrices(q, k, ctx.scale, work)  # (m, N, N)
             torch.bmm(matrices.mT, grad, out=grad_v)
             grad_matrices = torch.bmm(grad, v.mT, out=work[0])  # (m, N, N)
             if grad_mean is not None:
-                _by_image(grad_matrices, group).add_(grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1])
+                _by_image(grad_matrices, group).add_(
+                    grad_mean[images].unsqueeze(1), alpha=1 / query.shape[1]
+                )
             grad_scores = torch.ops.aten._softmax_backward_data(
                 grad_matrices, matrices, -1, matrices.dtype, grad_input=work[2]
             )
@@ -121,18 +144,29 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Attention output (B, heads, N, d) and head mean (B, N, N); takes what the torch function takes."""
     if dropout_p or is_causal:
-        raise TagmaskError("attention dropout and causal masks cannot be recorded; create the backbone without them.")
-    query, key = query.to(value.dtype), key.to(value.dtype)  # a norm of q and k leaves mixed precision
+        raise TagmaskError(
+            "attention dropout and causal masks cannot be recorded; create the backbone without them."
+        )
+    query, key = (
+        query.to(value.dtype),
+        key.to(value.dtype),
+    )  # a norm of q and k leaves mixed precision
     if attn_mask is None:
         output, mean = _Attend.apply(query, key, value, scale)  # type: ignore[no-untyped-call]
         return output, mean
-    matrices = probabilities(query, key, scale, attn_mask)  # a mask may be learned: leave it to autograd
+    matrices = probabilities(
+        query, key, scale, attn_mask
+    )  # a mask may be learned: leave it to autograd
     return matrices @ value, matrices.mean(dim=1)
 
 
-def attend_per_head(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+def attend_per_head(
+    query: Tensor, key: Tensor, value: Tensor, **options: Any
+) -> tuple[Tensor, Tensor]:
     """Attention output and the matrix of every head (B, heads, N, N), which starts a graph if there is none yet."""
-    matrices = probabilities(query, key, options.get("scale"), options.get("attn_mask")).requires_grad_()
+    matrices = probabilities(
+        query, key, options.get("scale"), options.get("attn_mask")
+    ).requires_grad_()
     return matrices @ value, matrices
 
 
@@ -152,7 +186,9 @@ class ReplaceAttention(TorchFunctionMode):
 
 @contextmanager
 def record_attention(
-    blocks: Iterable[nn.Module], rule: Callable[..., tuple[Tensor, Tensor]] = attend, checkpoint: bool = False
+    blocks: Iterable[nn.Module],
+    rule: Callable[..., tuple[Tensor, Tensor]] = attend,
+    checkpoint: bool = False,
 ) -> Iterator[list[Tensor]]:
     """Within the context each block called appends its attention to the list yielded.
 
@@ -160,7 +196,9 @@ def record_attention(
     for the backward pass and runs again there. Afterwards the blocks are as before, also after an exception.
     """
     recorded: list[Tensor] = []
-    with replaced_forwards({block: _recording(block, rule, recorded, checkpoint) for block in blocks}):
+    with replaced_forwards(
+        {block: _recording(block, rule, recorded, checkpoint) for block in blocks}
+    ):
         yield recorded
 
 
@@ -177,7 +215,10 @@ def replaced_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Itera
 
 
 def _recording(
-    block: nn.Module, rule: Callable[..., tuple[Tensor, Tensor]], recorded: list[Tensor], checkpoint: bool
+    block: nn.Module,
+    rule: Callable[..., tuple[Tensor, Tensor]],
+    recorded: list[Tensor],
+    checkpoint: bool,
 ) -> Callable[..., Any]:
     """The forward of ``block`` that also appends its attention to ``recorded``."""
     plain = block.forward

@@ -15,7 +15,11 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor
 
-DISTANCES: dict[str, Callable[..., Tensor]] = {"l1": F.l1_loss, "l2": F.mse_loss, "smooth_l1": F.smooth_l1_loss}
+DISTANCES: dict[str, Callable[..., Tensor]] = {
+    "l1": F.l1_loss,
+    "l2": F.mse_loss,
+    "smooth_l1": F.smooth_l1_loss,
+}
 REFERENCE_PATCHES = 24 * 24  # the grid at which the paper chose α and β
 
 
@@ -30,10 +34,16 @@ def consistency_losses(
             f"attentions differ in shape, {tuple(attention.shape)} and {tuple(restored.shape)}; restore one first"
         )
     entries = DISTANCES[distance](attention, restored, reduction="none")  # (…, T+n, T+n)
-    rows = entries[..., class_tokens:].mean(dim=-1)  # (…, T+n): a slice of the whole matrix costs less than two
+    rows = entries[..., class_tokens:].mean(
+        dim=-1
+    )  # (…, T+n): a slice of the whole matrix costs less than two
     return rows[..., :class_tokens].mean(), rows[..., class_tokens:].mean()
 
 
 def strength(weight: float, patches: int, absolute: bool = False, distance: str = "l1") -> float:
     """α or β given at the reference grid, for a grid of ``patches`` tokens."""
-    return weight if absolute else weight * (patches / REFERENCE_PATCHES) ** (1 if distance == "l1" else 2)
+    return (
+        weight
+        if absolute
+        else weight * (patches / REFERENCE_PATCHES) ** (1 if distance == "l1" else 2)
+    )

@@ -26,7 +26,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tagmask.acr.attention import ReplaceAttention, attend_per_head, probabilities, record_attention, replaced_forwards
+from tagmask.acr.attention import (
+    ReplaceAttention,
+    attend_per_head,
+    probabilities,
+    record_attention,
+    replaced_forwards,
+)
 from tagmask.errors import TagmaskError
 
 SHORTCUT_LAYERS = 2
@@ -63,7 +69,12 @@ class ClassRows:
 
 
 def class_rows(
-    model: Network, images: Tensor, classes: Tensor, layers: int, affinity_blocks: range, exact_graph: bool = False
+    model: Network,
+    images: Tensor,
+    classes: Tensor,
+    layers: int,
+    affinity_blocks: range,
+    exact_graph: bool = False,
 ) -> ClassRows:
     """Rows and gradients of ``classes`` (B, K; −1 = padding) in the last ``layers`` blocks, Ā of ``affinity_blocks``.
 
@@ -76,7 +87,10 @@ def class_rows(
             return _by_autograd(model, images, classes, layers, affinity_blocks)
         reason = why_no_shortcut(model)
         if reason:
-            warnings.warn(f"{model.backbone}: {reason}; plain autograd is used, exact but slower.", stacklevel=2)
+            warnings.warn(
+                f"{model.backbone}: {reason}; plain autograd is used, exact but slower.",
+                stacklevel=2,
+            )
             return _by_autograd(model, images, classes, layers, affinity_blocks)
         return _by_shortcut(model, images, classes, layers, affinity_blocks)
 
@@ -85,14 +99,18 @@ def check_layers(model: Network, layers: int) -> None:
     """Refuse more blocks than the model has."""
     depth = len(model.blocks)
     if not 1 <= layers <= depth:
-        raise TagmaskError(f"layers is {layers}; {model.backbone} has {depth} blocks, choose 1 to {depth}.")
+        raise TagmaskError(
+            f"layers is {layers}; {model.backbone} has {depth} blocks, choose 1 to {depth}."
+        )
 
 
 def check_blocks(model: Network, blocks: range) -> None:
     """Refuse a range with blocks that the model does not have."""
     if blocks and not 0 <= blocks[0] <= blocks[-1] < len(model.blocks):
         last = len(model.blocks) - 1
-        raise TagmaskError(f"blocks {blocks} do not exist; {model.backbone} has blocks 0 to {last}.")
+        raise TagmaskError(
+            f"blocks {blocks} do not exist; {model.backbone} has blocks 0 to {last}."
+        )
 
 
 def check_head(model: Network) -> None:
@@ -116,27 +134,52 @@ def why_no_shortcut(model: Network) -> str:
     plain_vits = (plain.VisionTransformer, deit.VisionTransformerDistilled)
     if type(vit) not in (*plain_vits, eva.Eva, beit.Beit, relpos.VisionTransformerRelPos):
         return f"the shortcut does not know {type(vit).__name__}"
-    known = [plain.Block, plain.ResPostBlock, plain.ParallelScalingBlock, eva.EvaBlock, eva.EvaBlockPostNorm]
+    known = [
+        plain.Block,
+        plain.ResPostBlock,
+        plain.ParallelScalingBlock,
+        eva.EvaBlock,
+        eva.EvaBlockPostNorm,
+    ]
     known += [beit.Block, relpos.RelPosBlock, relpos.ResPostRelPosBlock]
-    attentions = (Attention, AttentionRope, eva.EvaAttention, beit.Attention, relpos.RelPosAttention)
+    attentions = (
+        Attention,
+        AttentionRope,
+        eva.EvaAttention,
+        beit.Attention,
+        relpos.RelPosAttention,
+    )
     for block in model.blocks:
-        attention = getattr(block, "attn", block)  # a block that is parallel throughout has its attention inside
-        if type(block) not in known or not isinstance(attention, (*attentions, plain.ParallelScalingBlock)):
-            return f"the shortcut does not know {type(block).__name__} with {type(attention).__name__}"
+        attention = getattr(
+            block, "attn", block
+        )  # a block that is parallel throughout has its attention inside
+        if type(block) not in known or not isinstance(
+            attention, (*attentions, plain.ParallelScalingBlock)
+        ):
+            return (
+                f"the shortcut does not know {type(block).__name__} with {type(attention).__name__}"
+            )
     if getattr(vit, "attn_pool", None) is not None or vit.global_pool != "token":
         return "the shortcut needs a head that reads the class token"
     return ""
 
 
-def _by_autograd(model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range) -> ClassRows:
+def _by_autograd(
+    model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range
+) -> ClassRows:
     first = len(model.blocks) - layers
     early, late = list(model.blocks)[:first], list(model.blocks)[first:]
     early_wanted = [block for i, block in enumerate(early) if i in wanted]
     with frozen(model.vit), torch.enable_grad():
-        with record_attention(early_wanted) as means, record_attention(late, attend_per_head) as heads:
+        with (
+            record_attention(early_wanted) as means,
+            record_attention(late, attend_per_head) as heads,
+        ):
             logits = model.vit(images)  # (B, C)
         chosen = one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
-        gradients = torch.autograd.grad(logits, heads, chosen, is_grads_batched=True)  # each (K, B, heads, N, N)
+        gradients = torch.autograd.grad(
+            logits, heads, chosen, is_grads_batched=True
+        )  # each (K, B, heads, N, N)
     means += [_mean(head.detach()) for i, head in enumerate(heads, first) if i in wanted]
     return ClassRows(
         logits.detach(),
@@ -149,7 +192,9 @@ def _by_autograd(model: Network, images: Tensor, classes: Tensor, layers: int, w
 def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
     """(B, K) class numbers to (B, K, C); padding (−1) gives zeros."""
     chosen = torch.zeros(*classes.shape, logits.shape[-1]).to(logits)
-    return chosen.scatter_(-1, classes.clamp(min=0).unsqueeze(-1), (classes >= 0).to(logits).unsqueeze(-1))
+    return chosen.scatter_(
+        -1, classes.clamp(min=0).unsqueeze(-1), (classes >= 0).to(logits).unsqueeze(-1)
+    )
 
 
 @dataclass
@@ -167,7 +212,9 @@ class Entered:
     def of_class_tokens(self, tokens: Tensor, rule: Callable[..., Tensor]) -> Tensor:
         """The block on copies of prefix tokens (B, T, D) alone; ``rule`` stands for its attention."""
         with ReplaceAttention(rule):
-            return self.forward(tokens, **{name: v for name, v in self.options.items() if name != "rope"})
+            return self.forward(
+                tokens, **{name: v for name, v in self.options.items() if name != "rope"}
+            )
 
     def bias_of(self, rows: slice) -> Tensor | None:
         """These rows of the position bias, if there is one."""
@@ -178,11 +225,15 @@ class _ReachedAttention(Exception):
     """A block is left where its attention begins."""
 
 
-def up_to_attention(forward: Callable[..., Tensor], tokens: Tensor, options: dict[str, Any]) -> Entered:
+def up_to_attention(
+    forward: Callable[..., Tensor], tokens: Tensor, options: dict[str, Any]
+) -> Entered:
     """Run a block on tokens (B, N, D) as far as its attention."""
     reached: list[Entered] = []
 
-    def stop(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Tensor:
+    def stop(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
+    ) -> Tensor:
         reached.append(Entered(forward, tokens, options, query, key, value, attn_mask))
         raise _ReachedAttention
 
@@ -197,20 +248,26 @@ def only_first(block: nn.Module, count: int) -> Callable[..., Tensor]:
 
     def forward(tokens: Tensor, **options: Any) -> Tensor:
         block = up_to_attention(plain, tokens, options)
-        mixed = F.scaled_dot_product_attention(block.query, block.key, block.value, attn_mask=block.bias)
+        mixed = F.scaled_dot_product_attention(
+            block.query, block.key, block.value, attn_mask=block.bias
+        )
         return block.of_class_tokens(tokens[:, :count], lambda *_, **__: mixed[:, :, :count])
 
     return forward
 
 
-def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range) -> ClassRows:
+def _by_shortcut(
+    model: Network, images: Tensor, classes: Tensor, layers: int, wanted: range
+) -> ClassRows:
     count, before, last = classes.shape[1], len(model.blocks) - 2, len(model.blocks) - 1
     means, rows, entered = list[Tensor](), list[Tensor](), list[Entered]()
 
     def through(i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
         """All tokens through block ``i``; only the class tokens (B·K, places, D) leave the last one, with a graph."""
 
-        def attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Tensor:
+        def attention(
+            query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
+        ) -> Tensor:
             if i == before:
                 entered.append(Entered(forward, tokens, options, query, key, value, attn_mask))
             mixed, mean = _mix(query, key, value, attn_mask, i in wanted)
@@ -228,7 +285,9 @@ def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, w
 
     # Only the rows start a graph: the parameters are frozen.
     with frozen(model.vit), torch.enable_grad():
-        forwards = {block: partial(through, i, block.forward) for i, block in enumerate(model.blocks)}
+        forwards = {
+            block: partial(through, i, block.forward) for i, block in enumerate(model.blocks)
+        }
         with replaced_forwards(forwards):
             logits = model.vit(images).view(*classes.shape, -1)  # (B, K, C)
         score = (logits * one_hot(classes, logits)).sum()
@@ -241,18 +300,29 @@ def _by_shortcut(model: Network, images: Tensor, classes: Tensor, layers: int, w
     )
 
 
-def _class_path(model: Network, before: Entered, last: Entered, count: int, layers: int, rows: list[Tensor]) -> Tensor:
+def _class_path(
+    model: Network, before: Entered, last: Entered, count: int, layers: int, rows: list[Tensor]
+) -> Tensor:
     """Tokens (B·K, places, D) that the heads read after the last block, once per class; appends the rows used."""
     token = last.tokens[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
     if layers == SHORTCUT_LAYERS:
         with torch.no_grad():
-            row = probabilities(before.query[:, :, :1], before.key, None, before.bias_of(slice(1)))  # (B, heads, 1, N)
+            row = probabilities(
+                before.query[:, :, :1], before.key, None, before.bias_of(slice(1))
+            )  # (B, heads, 1, N)
         row = row.expand(-1, -1, count, -1).clone().requires_grad_()  # (B, heads, K, N)
         rows.append(row)
-        token = before.of_class_tokens(before.tokens[:, :1].expand(-1, count, -1), lambda *_, **__: row @ before.value)
+        token = before.of_class_tokens(
+            before.tokens[:, :1].expand(-1, count, -1), lambda *_, **__: row @ before.value
+        )
 
-    places = 1 if getattr(model.vit, "head_dist", None) is None else 2  # the tokens that the heads read
-    entering = [token, *(last.tokens[:, place : place + 1].expand_as(token) for place in range(1, places))]
+    places = (
+        1 if getattr(model.vit, "head_dist", None) is None else 2
+    )  # the tokens that the heads read
+    entering = [
+        token,
+        *(last.tokens[:, place : place + 1].expand_as(token) for place in range(1, places)),
+    ]
 
     def attention(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
         """Of (B, heads, places·K, d): everybody sees the class token of its class, and the other tokens."""
@@ -280,7 +350,9 @@ def _head_mean(entered: Entered) -> Tensor:
     return torch.cat([_mean(probabilities(query, key, None, entered.bias)) for query, key in pairs])
 
 
-def _mix(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, keep: bool) -> tuple[Tensor, list[Tensor]]:
+def _mix(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, keep: bool
+) -> tuple[Tensor, list[Tensor]]:
     """Mixed values (B, heads, N, d) and, to ``keep``, Ā (B, N, N), without a graph."""
     if not keep:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias), []

@@ -45,7 +45,9 @@ class Maps:
     """What a map method gives for B images with K classes each (padded) on n patches."""
 
     plain: Tensor  # maps without affinity (B, K, n), values ≥ 0, not normalised
-    attention: list[Tensor]  # Ā (B, T+n, T+n) of the blocks asked for: T class tokens, then the patches
+    attention: list[
+        Tensor
+    ]  # Ā (B, T+n, T+n) of the blocks asked for: T class tokens, then the patches
 
 
 MapMethod = Callable[..., Maps]
@@ -57,10 +59,18 @@ and ``blocks`` are those whose attention is wanted. Options are keyword-only arg
 
 
 def acr(
-    model: Network, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None, centre: bool = False
+    model: Network,
+    images: Tensor,
+    classes: Tensor,
+    blocks: range,
+    *,
+    layers: int | None = None,
+    centre: bool = False,
 ) -> Maps:
     """ACR's own maps: class gradients of the last ``layers`` blocks, by default two, best and fast."""
-    last = class_rows(model, images, classes, model.map_layers if layers is None else layers, blocks)
+    last = class_rows(
+        model, images, classes, model.map_layers if layers is None else layers, blocks
+    )
     return Maps(gradient_map(last.gradients, centre), last.attention)
 
 
@@ -83,7 +93,9 @@ def refine(maps: Tensor, affinity: Tensor, transpose: bool = False, steps: int =
     is an average over patches, and applied ``steps`` times: Ã^s·g.
     """
     if steps < 1:
-        raise TagmaskError(f"affinity_steps is {steps}; give 1 or more, or take the maps without affinity.")
+        raise TagmaskError(
+            f"affinity_steps is {steps}; give 1 or more, or take the maps without affinity."
+        )
     pairs = affinity.transpose(-2, -1) if transpose else affinity
     if steps > 1:
         pairs = pairs / pairs.sum(-1, keepdim=True)
@@ -101,14 +113,20 @@ def share(maps: Tensor, temperature: float = TEMPERATURE, background: float = BA
 
 
 def propagate(
-    maps: Tensor, affinity: Tensor, strength: float = 0.8, steps: int = STEPS, transpose: bool = False
+    maps: Tensor,
+    affinity: Tensor,
+    strength: float = 0.8,
+    steps: int = STEPS,
+    transpose: bool = False,
 ) -> Tensor:
     """Maps (…, K, n) after ``steps`` of a walk with restart on affinity (…, n, n), rows normalised.
 
     ``strength`` r is the share that comes along the affinity in each step; 1 − r comes from the map itself.
     """
     if not 0 < strength < 1:
-        raise TagmaskError(f"the strength of the propagation is {strength}; it must lie between 0 and 1, e.g. 0.8.")
+        raise TagmaskError(
+            f"the strength of the propagation is {strength}; it must lie between 0 and 1, e.g. 0.8."
+        )
     pairs = affinity.transpose(-2, -1) if transpose else affinity
     pairs = pairs / pairs.sum(-1, keepdim=True)
     spread = maps
@@ -142,7 +160,9 @@ def localize_both(
     """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
     blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
     if not blocks:
-        raise TagmaskError("affinity_blocks is empty; name at least one block, or ask for maps without affinity.")
+        raise TagmaskError(
+            "affinity_blocks is empty; name at least one block, or ask for maps without affinity."
+        )
     maps = _maps(model, images, classes, method, blocks, options)
     pairs = affinity(maps.attention, model.class_tokens)  # (B, n, n)
     grid = model.grid(*images.shape[-2:])
@@ -161,7 +181,13 @@ def localize_both(
 
 
 def localize(
-    model: Network, images: Tensor, classes: Classes, method: MapMethod = acr, *, affinity: bool = True, **options: Any
+    model: Network,
+    images: Tensor,
+    classes: Classes,
+    method: MapMethod = acr,
+    *,
+    affinity: bool = True,
+    **options: Any,
 ) -> list[Tensor]:
     """Localisation maps of a batch of images that may carry different classes.
 
@@ -185,11 +211,19 @@ def localize(
         return localize_both(model, images, classes, method, **options)[1]
     grid = model.grid(*images.shape[-2:])
     plain = _maps(model, images, classes, method, range(0), options).plain  # (B, K, n)
-    return [padded[: len(numbers)].unflatten(-1, grid) for numbers, padded in zip(classes, plain, strict=True)]
+    return [
+        padded[: len(numbers)].unflatten(-1, grid)
+        for numbers, padded in zip(classes, plain, strict=True)
+    ]
 
 
 def _maps(
-    model: Network, images: Tensor, classes: Classes, method: MapMethod, blocks: range, options: dict[str, Any]
+    model: Network,
+    images: Tensor,
+    classes: Classes,
+    method: MapMethod,
+    blocks: range,
+    options: dict[str, Any],
 ) -> Maps:
     """The method's maps, after a check of everything that does not depend on the method."""
     check_blocks(model, blocks)
@@ -200,8 +234,12 @@ def _maps(
         )
     largest = max((number for numbers in classes for number in numbers), default=0)
     if largest >= model.num_classes:
-        raise TagmaskError(f"class {largest} does not exist; this model knows classes 0 to {model.num_classes - 1}.")
+        raise TagmaskError(
+            f"class {largest} does not exist; this model knows classes 0 to {model.num_classes - 1}."
+        )
     foreign = [name for name in options if name not in inspect.signature(method).parameters]
     if foreign:
-        raise TagmaskError(f"{foreign[0]} is not an option of the map method {method.__name__}; leave it out.")
+        raise TagmaskError(
+            f"{foreign[0]} is not an option of the map method {method.__name__}; leave it out."
+        )
     return method(model, images, pad_classes(classes).to(images.device), blocks, **options)

@@ -61,7 +61,9 @@ class Permutation(View):
     def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
         _check(attention, self.grid(grid), class_tokens)
         index = _with_class_tokens(self, grid, class_tokens).to(attention.device)
-        entries = (index[:, None] * len(index) + index).flatten()  # one flat index is far faster than a pair
+        entries = (
+            index[:, None] * len(index) + index
+        ).flatten()  # one flat index is far faster than a pair
         return attention.flatten(-2).index_select(-1, entries).view(attention.shape)
 
 
@@ -86,7 +88,9 @@ class Rotate(Permutation):
 
     def __init__(self, degrees: int) -> None:
         if degrees not in (90, 180, 270):
-            raise ValueError(f"a rotation by {degrees} degrees does not keep the patch grid; use 90, 180 or 270")
+            raise ValueError(
+                f"a rotation by {degrees} degrees does not keep the patch grid; use 90, 180 or 270"
+            )
         self.quarters = degrees // 90
 
     def apply(self, images: Tensor) -> Tensor:
@@ -130,7 +134,9 @@ class Resize(View):
     def apply(self, images: Tensor) -> Tensor:
         rows, columns = self.grid((images.shape[-2] // self.patch, images.shape[-1] // self.patch))
         size = (rows * self.patch, columns * self.patch)
-        return F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)
+        return F.interpolate(
+            images, size=size, mode="bilinear", align_corners=False, antialias=True
+        )
 
     def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
         _check(attention, self.grid(grid), class_tokens)
@@ -148,8 +154,12 @@ class HidePatches(View):
     def apply(self, images: Tensor) -> Tensor:
         batch, _, height, width = images.shape
         cells = (-(-height // self.patch), -(-width // self.patch))
-        hidden = torch.rand(batch, 1, *cells).to(images) < self.probability  # drawn on the CPU: same on any device
-        hidden = hidden.repeat_interleave(self.patch, -2).repeat_interleave(self.patch, -1)[..., :height, :width]
+        hidden = (
+            torch.rand(batch, 1, *cells).to(images) < self.probability
+        )  # drawn on the CPU: same on any device
+        hidden = hidden.repeat_interleave(self.patch, -2).repeat_interleave(self.patch, -1)[
+            ..., :height, :width
+        ]
         return torch.where(hidden, images.mean((-2, -1), keepdim=True), images)
 
 
@@ -240,8 +250,12 @@ def _interpolate(attention: Tensor, source: Grid, target: Grid, kept: int) -> Te
     """W A' Wᵀ with W the interpolation between patch centres, T class tokens ``kept``, row sums of A' kept."""
     patch_weights = _grid_weights(source, target).to(attention)  # (n, n')
     weights = torch.block_diag(torch.eye(kept).to(patch_weights), patch_weights)  # (T+n, T+n')
-    rows = _rescaled(weights @ attention, attention.sum(-1) @ weights.T)  # (…, T+n, T+n'): queries moved
-    patches = _rescaled(rows[..., kept:] @ patch_weights.T, rows[..., kept:].sum(-1))  # (…, T+n, n): keys moved
+    rows = _rescaled(
+        weights @ attention, attention.sum(-1) @ weights.T
+    )  # (…, T+n, T+n'): queries moved
+    patches = _rescaled(
+        rows[..., kept:] @ patch_weights.T, rows[..., kept:].sum(-1)
+    )  # (…, T+n, n): keys moved
     return torch.cat([rows[..., :kept], patches], dim=-1)
 
 

@@ -26,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except TagmaskError as error:
         code = _print_error(str(error))
     except KeyboardInterrupt:
-        again = "the same command without --restart" if "--restart" in arguments else "the same command again"
+        again = (
+            "the same command without --restart"
+            if "--restart" in arguments
+            else "the same command again"
+        )
         code = _print_error(f"stopped; type {again} to resume.", 130, prefix="\n")
     except BrokenPipeError:  # head or less has closed our output
         code = 0
@@ -40,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        code = _print_error("memory ran out; use a smaller --size or --batch, or --tile for large photos.")
+        code = _print_error(
+            "memory ran out; use a smaller --size or --batch, or --tile for large photos."
+        )
     sys.exit(_flushed(code))
 
 
@@ -55,7 +61,9 @@ def _open_streams() -> None:
             setattr(sys, name, open(os.devnull, "r" if number == 0 else "w"))  # noqa: SIM115
         stream = getattr(sys, name)
         if number and isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # the terminal may lack characters of a file name
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # the terminal may lack characters of a file name
 
 
 def _flushed(code: int) -> int:
@@ -96,7 +104,9 @@ def _dispatch(arguments: list[str]) -> None:
     elif arguments[0] == "--version":
         print(f"tagmask {__version__}")
     elif arguments[0] not in commands():
-        raise TagmaskError(f"there is no command {arguments[0]!r}; choose from {', '.join(commands())}.")
+        raise TagmaskError(
+            f"there is no command {arguments[0]!r}; choose from {', '.join(commands())}."
+        )
     else:
         run_command(arguments[0], arguments[1:])
 
@@ -109,7 +119,9 @@ def _output(arguments: Sequence[str]) -> str:
 
 def _print_error(message: str, code: int = 1, prefix: str = "error: ") -> int:
     with suppress(OSError, ValueError):  # nobody may read it
-        if "tqdm" in sys.modules:  # close progress bars that an exception has left open: a message needs a new line
+        if (
+            "tqdm" in sys.modules
+        ):  # close progress bars that an exception has left open: a message needs a new line
             for bar in list(getattr(sys.modules["tqdm"].tqdm, "_instances", ())):
                 bar.close()
         print(f"{prefix}{message}", file=sys.stderr, flush=True)

@@ -11,7 +11,9 @@ from tagmask import config
 from tagmask.cli import examples
 from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
 
-_ON_DATA: dict[str, tuple[type[Any], str]] = {  # command that takes the data of a run: its settings, its function
+_ON_DATA: dict[
+    str, tuple[type[Any], str]
+] = {  # command that takes the data of a run: its settings, its function
     "export": (config.ExportSettings, "tagmask.stages.export:export_run"),
     "serve": (config.ServeSettings, "tagmask.live.label_studio:serve"),
     "corrections": (config.CorrectionSettings, "tagmask.stages.corrections:import_corrections"),
@@ -24,7 +26,9 @@ def run_command(name: str, arguments: list[str]) -> None:
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
 
-        run_demo(from_flags(DemoSettings, {}, arguments, "demo", inspect.getdoc(DemoSettings) or ""))
+        run_demo(
+            from_flags(DemoSettings, {}, arguments, "demo", inspect.getdoc(DemoSettings) or "")
+        )
     elif name == "run":
         settings = parse_run(arguments)
         print(resolve_name("tagmask.pipeline.run:run")(settings).summary())
@@ -34,7 +38,9 @@ def run_command(name: str, arguments: list[str]) -> None:
         table = parse_paper(arguments)
         print(resolve_name("tagmask.paper.command:run_paper")(table).summary())
     elif name == "explore":
-        first = ["--photo", *arguments] if arguments and not arguments[0].startswith("-") else arguments
+        first = (
+            ["--photo", *arguments] if arguments and not arguments[0].startswith("-") else arguments
+        )
         explore = from_flags(config.ExploreSettings, {}, first, name, examples.EXPLORE)
         print(resolve_name("tagmask.explore.server:explore")(explore))
     elif name in _ON_DATA:
@@ -50,7 +56,16 @@ def commands() -> list[str]:
     """Every command: the stages of the table, and seven more."""
     from tagmask.pipeline.stages import STAGES
 
-    return ["demo", "run", *(row.name for row in STAGES), "export", "explore", "serve", "corrections", "paper"]
+    return [
+        "demo",
+        "run",
+        *(row.name for row in STAGES),
+        "export",
+        "explore",
+        "serve",
+        "corrections",
+        "paper",
+    ]
 
 
 def _run_stage(name: str, arguments: list[str]) -> None:
@@ -63,7 +78,12 @@ def _run_stage(name: str, arguments: list[str]) -> None:
         print(resolve_name(function)(photo))
         return
     settings: Any = parse(row.settings, arguments, name, description)
-    if name == "train" and not settings.pretrained and settings.weights is None and settings.backbone != "tagmask_tiny":
+    if (
+        name == "train"
+        and not settings.pretrained
+        and settings.weights is None
+        and settings.backbone != "tagmask_tiny"
+    ):
         print(
             f"{settings.backbone} is trained from scratch; --pretrained or --weights FILE gives better maps.",
             flush=True,
@@ -87,6 +107,8 @@ def _lock(row: Any, settings: Any) -> AbstractContextManager[None]:
 
 def _quieten_libraries() -> None:
     """Keep libraries quiet between the progress lines; must be set before torch is imported."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads slow training down on a busy laptop
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # spinning threads slow training down on a busy laptop
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

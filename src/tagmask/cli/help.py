@@ -9,7 +9,9 @@ ASKED = {"-h", "--help", "--help-all"}
 NOTE = "These are the settings that most people change; --help-all shows all of them."
 
 
-def show_help(kind: type[Any], default: Any, arguments: Sequence[str], prog: str, description: str) -> None:
+def show_help(
+    kind: type[Any], default: Any, arguments: Sequence[str], prog: str, description: str
+) -> None:
     """Print the settings of ``kind`` and exit, if the arguments ask for help."""
     asked = ASKED & set(arguments)
     if not asked:
@@ -18,12 +20,17 @@ def show_help(kind: type[Any], default: Any, arguments: Sequence[str], prog: str
 
     values = {field.name: getattr(default, field.name) for field in dataclasses.fields(kind)}
     required = {name for name, value in values.items() if value is tyro.MISSING}
-    basic = required.union(*(vars(base).get("basic", "").split() for base in kind.__mro__)) or {*values}
+    basic = required.union(*(vars(base).get("basic", "").split() for base in kind.__mro__)) or {
+        *values
+    }
     first = _part(kind, values, values.keys() - basic)
     shown: Any = first(**values)
     if "--help-all" in asked:
         more = _part(kind, values, basic & values.keys(), in_group=True)
-        groups: list[tuple[str, Any]] = [("basic", Annotated[first, tyro.conf.arg(name="")]), ("more", more)]
+        groups: list[tuple[str, Any]] = [
+            ("basic", Annotated[first, tyro.conf.arg(name="")]),
+            ("more", more),
+        ]
         hints = typing.get_type_hints(kind)
         hidden = {name: hints[name]() for name in required}  # tyro wants a value for what it hides
         shown = dataclasses.make_dataclass("Help", groups)(shown, more(**{**values, **hidden}))
@@ -32,17 +39,23 @@ def show_help(kind: type[Any], default: Any, arguments: Sequence[str], prog: str
     tyro.cli(type(shown), args=["--help"], prog=prog, description=description, default=shown)
 
 
-def _part(kind: type[Any], values: Mapping[str, Any], hidden: Collection[str], in_group: bool = False) -> type[Any]:
+def _part(
+    kind: type[Any], values: Mapping[str, Any], hidden: Collection[str], in_group: bool = False
+) -> type[Any]:
     """A copy of the settings class ``kind`` whose ``hidden`` settings do not appear in the help."""
     import tyro
 
     hints = typing.get_type_hints(kind)
-    annotations: dict[str, Any] = {name: Annotated[hints[name], tyro.conf.Suppress] for name in hidden}
+    annotations: dict[str, Any] = {
+        name: Annotated[hints[name], tyro.conf.Suppress] for name in hidden
+    }
     for name in values.keys() - hidden:
         if values[name] is None:  # the docstring says what happens then
             quiet = tyro.conf.arg(prefix_name=not in_group, help_behavior_hint="")
             annotations[name] = Annotated[hints[name], tyro.conf.DisallowNone, quiet]
         else:
             annotations[name] = Annotated[hints[name], tyro.conf.arg(prefix_name=not in_group)]
-    part = type(kind.__name__, (kind,), {"__annotations__": annotations, "__doc__": "All other settings."})
+    part = type(
+        kind.__name__, (kind,), {"__annotations__": annotations, "__doc__": "All other settings."}
+    )
     return dataclasses.dataclass(frozen=True, kw_only=True)(part)

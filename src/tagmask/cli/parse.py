@@ -34,7 +34,9 @@ def parse(kind: type[Settings], arguments: list[str], command: str, description:
         values |= read_values(kind, read_toml(Path(config)).get(command, {}), config)
     elif command != "train":
         values |= read_values(kind, data_of_run(rest, command), "config.toml of the run")
-    return from_flags(kind, values, rest, command, description + (examples.SOURCES if command in SECTIONS else ""))
+    return from_flags(
+        kind, values, rest, command, description + (examples.SOURCES if command in SECTIONS else "")
+    )
 
 
 def parse_run(arguments: list[str]) -> RunSettings:
@@ -59,7 +61,9 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
         rest = ["--table", *rest]
     table = take([*rest], "--table")
     if table is None:
-        raise TagmaskError(f"name a table or figure first: {', '.join(NAMES)}; `tagmask paper --list` explains them.")
+        raise TagmaskError(
+            f"name a table or figure first: {', '.join(NAMES)}; `tagmask paper --list` explains them."
+        )
     if table not in NAMES:
         near = difflib.get_close_matches(table, NAMES, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}."
@@ -72,21 +76,33 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
     if preset is not None:
         values |= find_preset(preset).get("paper", {})
     if config is not None:  # what is scored, and the rows if they are of the same table
-        earlier = read_values(PaperTop, read_toml(Path(config)).get("paper", {}), f"{config}: paper")
-        left_out = {"table", "out", "shard", "scores"} | ({"rows"} if earlier.get("table") != table else set())
+        earlier = read_values(
+            PaperTop, read_toml(Path(config)).get("paper", {}), f"{config}: paper"
+        )
+        left_out = {"table", "out", "shard", "scores"} | (
+            {"rows"} if earlier.get("table") != table else set()
+        )
         values |= {key: value for key, value in earlier.items() if key not in left_out}
     return from_flags(PaperSettings, values, rest, "paper", examples.PAPER)
 
 
 def from_flags(
-    kind: type[Settings], values: dict[str, Any], arguments: list[str], command: str, description: str
+    kind: type[Settings],
+    values: dict[str, Any],
+    arguments: list[str],
+    command: str,
+    description: str,
 ) -> Settings:
     """Apply flags on top of ``values``; if the arguments ask for help, print it and exit."""
     import tyro
 
     missing = dataclasses.MISSING
     fields = dataclasses.fields(kind)
-    required = [field.name for field in fields if field.default is missing and field.default_factory is missing]
+    required = [
+        field.name
+        for field in fields
+        if field.default is missing and field.default_factory is missing
+    ]
     default = kind(**{**dict.fromkeys(required, tyro.MISSING), **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
@@ -126,7 +142,9 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
         command = "pseudo" if _given(arguments, "--labels") else "predict"
     command = "seeds" if command == "score" else command
     stages = list(SECTIONS)
-    last = stages.index(command) if command in stages else len(stages) - 1  # a stage without a section comes after them
+    last = (
+        stages.index(command) if command in stages else len(stages) - 1
+    )  # a stage without a section comes after them
     return stages[last::-1]
 
 

@@ -5,7 +5,19 @@ from tagmask.config.exchange import CorrectionSettings, ExportSettings, ServeSet
 from tagmask.config.explore import ExploreSettings
 from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import AffinitySettings, PseudoSettings
-from tagmask.config.seeds import MapSettings, PhotoSettings, ReportSettings, ScoreSettings, SeedSettings
-from tagmask.config.segment import HALO, MaskSettings, PredictPhotoSettings, PredictSettings, SegmentSettings
+from tagmask.config.seeds import (
+    MapSettings,
+    PhotoSettings,
+    ReportSettings,
+    ScoreSettings,
+    SeedSettings,
+)
+from tagmask.config.segment import (
+    HALO,
+    MaskSettings,
+    PredictPhotoSettings,
+    PredictSettings,
+    SegmentSettings,
+)
 from tagmask.config.toml import RENAMED, read_toml, read_values, renamed, to_plain, write_section
 from tagmask.config.train import TrainSettings

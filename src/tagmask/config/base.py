@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from tagmask.config.limits import HUGE, Count, Images, Limit, NonNegative, Positive, Seed, Share, Whole
+from tagmask.config.limits import (
+    HUGE,
+    Count,
+    Images,
+    Limit,
+    NonNegative,
+    Positive,
+    Seed,
+    Share,
+    Whole,
+)
 from tagmask.errors import TagmaskError
 from tagmask.pipeline import layout
 
@@ -19,9 +29,13 @@ class Settings:
     """Settings of a stage."""
 
     section: ClassVar[str] = ""  # their table in config.toml
-    written: ClassVar[tuple[str, ...]] = ()  # settings that name a file to write; all other paths are inputs
+    written: ClassVar[
+        tuple[str, ...]
+    ] = ()  # settings that name a file to write; all other paths are inputs
     makes: ClassVar[tuple[str, ...]] = ()  # what the stage makes in the folder --out
-    basic: ClassVar[str] = ""  # names of the settings that --help shows, with those of the base classes
+    basic: ClassVar[str] = (
+        ""  # names of the settings that --help shows, with those of the base classes
+    )
 
     def mistakes(self) -> list[str]:
         """One sentence for every setting that cannot be used."""
@@ -39,7 +53,10 @@ class Settings:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Settings):
-                paths |= {f"--{flag(field.name)}.{name[2:]}": path for name, path in value.inputs().items()}
+                paths |= {
+                    f"--{flag(field.name)}.{name[2:]}": path
+                    for name, path in value.inputs().items()
+                }
             elif isinstance(value, Path) and field.name not in (*self.written, "out"):
                 paths[f"--{flag(field.name)}"] = value
         return paths
@@ -86,7 +103,10 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> Iterator[str]:
             end = " and finite" if given else ""
         else:
             end = f" and at most {HUGE:g}" if max(map(abs, numbers)) > max(HUGE, limit.most) else ""
-        shown = " ".join("(too long to show)" if 1e30 < abs(number) < math.inf else str(number) for number in numbers)
+        shown = " ".join(
+            "(too long to show)" if 1e30 < abs(number) < math.inf else str(number)
+            for number in numbers
+        )
         yield f"--{flag(name)} {shown} must be {limit}{end}."
 
 
@@ -141,7 +161,9 @@ class DataSettings(Settings):
 
     def data_mistakes(self) -> Iterator[str]:
         """One sentence for everything that is wrong with the data."""
-        given: dict[str, Path] = {name: path for name in _BELONGS if (path := getattr(self, name)) is not None}
+        given: dict[str, Path] = {
+            name: path for name in _BELONGS if (path := getattr(self, name)) is not None
+        }
         for name in _NEEDED[self.data]:
             if name not in given:
                 yield f"--{name} is missing; --data {self.data} needs it."
@@ -152,7 +174,12 @@ class DataSettings(Settings):
                 kinds = " or ".join(_BELONGS[name])
                 yield f"--{name} belongs to --data {kinds}, not to --data {self.data}; change one of them."
         out: Path | None = getattr(self, "out", None)
-        if self.data == "folder" and self.tags is None and self.images is not None and within(out, self.images):
+        if (
+            self.data == "folder"
+            and self.tags is None
+            and self.images is not None
+            and within(out, self.images)
+        ):
             yield f"--out {out} is inside --images {self.images}, whose folders are tags; put it elsewhere."
 
 
@@ -268,7 +295,9 @@ def flag(name: str) -> str:
 
 def within(path: Path | None, folder: Path) -> bool:
     """Whether a path is a folder, or lies in it."""
-    return path is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    return path is not None and Path(os.path.realpath(path)).is_relative_to(
+        os.path.realpath(folder)
+    )
 
 
 def _same(path: Path, other: Path) -> bool:

@@ -11,7 +11,9 @@ from tagmask.config.segment import MaskSettings, check_photos
 from tagmask.pipeline import layout
 
 File = Literal["coco", "voc-test", "label-studio", "cvat"]
-Folder = Literal["voc", "overlays", "index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling"]
+Folder = Literal[
+    "voc", "overlays", "index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling"
+]
 FILES: tuple[str, ...] = get_args(File)
 SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
 

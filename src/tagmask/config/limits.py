@@ -23,16 +23,33 @@ class Limit:
     example: str = ""
 
     def admits(self, *values: float) -> bool:
-        inside = all(self.least <= value <= self.most and self.above < value < self.below for value in values)
-        fitting = self.multiple is None or all(value % self.multiple == 0 for value in values if inside)
+        inside = all(
+            self.least <= value <= self.most and self.above < value < self.below for value in values
+        )
+        fitting = self.multiple is None or all(
+            value % self.multiple == 0 for value in values if inside
+        )
         return inside and fitting and (not self.rising or sorted(values) == list(values))
 
     def __str__(self) -> str:
-        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        bounds = {
+            "at least": self.least,
+            "above": self.above,
+            "at most": self.most,
+            "below": self.below,
+        }
         words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
-        words += [f"{word} {bound}" for word, bound in bounds.items() if abs(bound) < math.inf and bound != HUGE]
+        words += [
+            f"{word} {bound}"
+            for word, bound in bounds.items()
+            if abs(bound) < math.inf and bound != HUGE
+        ]
         order = ", the smaller one first" if self.rising else ""
-        return " and ".join(words or ["finite"]) + order + (f", e.g. {self.example}" if self.example else "")
+        return (
+            " and ".join(words or ["finite"])
+            + order
+            + (f", e.g. {self.example}" if self.example else "")
+        )
 
 
 Count = Annotated[int, Limit(least=1)]

@@ -68,7 +68,11 @@ class PaperTop(ShardSettings, DataSettings):
             values["split"] = "train"
         elif self.data == "scenes":
             values |= {"count": SCENES_SCORED, "scene_seed": self.scene_seed + 1}
-        given = {name.removeprefix("score_"): value for name in BELONGS if (value := getattr(self, name)) is not None}
+        given = {
+            name.removeprefix("score_"): value
+            for name in BELONGS
+            if (value := getattr(self, name)) is not None
+        }
         return values | given
 
 
@@ -86,11 +90,17 @@ class PaperSettings(Sections, PaperTop):
         if self.scores is not None and not self.scores.exists():
             yield f"--scores {self.scores} does not exist; check the path."
         scored = DataSettings(**self.score_data()).data_mistakes()
-        yield from (mistake.replace("--", "--score-", 1) for mistake in scored if mistake not in told)
+        yield from (
+            mistake.replace("--", "--score-", 1) for mistake in scored if mistake not in told
+        )
 
-    def run(self, out: Path, place: int = 0, changes: Mapping[str, Any] | None = None) -> RunSettings:
+    def run(
+        self, out: Path, place: int = 0, changes: Mapping[str, Any] | None = None
+    ) -> RunSettings:
         """The settings of the run in ``out``: the ``place``-th random seed, the training changed by ``changes``."""
-        train = dataclasses.replace(self.train, **{"seed": self.train.seed + place, **(changes or {})})
+        train = dataclasses.replace(
+            self.train, **{"seed": self.train.seed + place, **(changes or {})}
+        )
         affinity = dataclasses.replace(self.pseudo.affinity, seed=self.pseudo.affinity.seed + place)
         return RunSettings(
             out=out,

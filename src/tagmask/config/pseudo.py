@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask.config.base import DataSettings, LoopSettings, ShardSettings
-from tagmask.config.limits import Blocks, Device, Images, Limit, NonNegative, Positive, Processes, Side
+from tagmask.config.limits import (
+    Blocks,
+    Device,
+    Images,
+    Limit,
+    NonNegative,
+    Positive,
+    Processes,
+    Side,
+)
 from tagmask.config.seeds import MapSettings
 from tagmask.pipeline import layout
 

@@ -19,7 +19,8 @@ from tagmask.pipeline import layout
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
 KEPT = ("tokens", "tokens_limit")  # settings of kept tokens, of the whole run
 SECTIONS: Mapping[str, type[Any]] = {
-    kind.section: kind for kind in (TrainSettings, SeedSettings, PseudoSettings, SegmentSettings, PredictSettings)
+    kind.section: kind
+    for kind in (TrainSettings, SeedSettings, PseudoSettings, SegmentSettings, PredictSettings)
 }
 NOT_IN_A_RUN = {  # setting of a stage: what to do instead
     "restart": "use --restart for the whole run, or delete the folder of the stage",
@@ -69,7 +70,9 @@ class RunSettings(Sections, RunTop):
         yield from of_the_run
         for name in SECTIONS:
             yield from self._misplaced(name)
-            its_own = (mistake for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run)
+            its_own = (
+                mistake for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run
+            )
             yield from (f"{name}: {mistake}" for mistake in its_own)
         if self.train.kind == "mct" and (self.seeds.method != "acr" or self.seeds.centre):
             yield "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
@@ -121,7 +124,9 @@ def _sections_of(config: Path) -> Preset:
     if not stages and "run" not in tables:
         raise TagmaskError(f"{config} has no section of a stage; give the config.toml of a run.")
     once = {*DATA, *KEPT, "out"}
-    first: Section = next(iter(stages.values()), {})  # without [run], the stages were run one by one
+    first: Section = next(
+        iter(stages.values()), {}
+    )  # without [run], the stages were run one by one
     run = tables.get("run", {key: value for key, value in first.items() if key in once})
     return {"run": run} | {
         name: {key: value for key, value in values.items() if key not in {*once, "restart"}}
@@ -133,6 +138,10 @@ def write_config(settings: RunSettings, path: Path | None = None) -> None:
     """Put every setting of the run into its config.toml, or another file."""
     path = path or settings.out / layout.CONFIG
     kept = {key: getattr(settings, key) for key in KEPT}
-    write_section(path, "run", RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()))
+    write_section(
+        path,
+        "run",
+        RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()),
+    )
     for name in SECTIONS:
         write_section(path, name, settings.for_stage(name))

@@ -17,7 +17,9 @@ class MapSettings(Settings):
     """How localisation maps are made."""
 
     basic = "method affinity_blocks affinity_steps size scales flip batch"
-    method: Literal["acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"] = "acr"
+    method: Literal[
+        "acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"
+    ] = "acr"
     """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
     compares with, on the same classifier."""
     layers: Count | None = None
@@ -47,7 +49,10 @@ class MapSettings(Settings):
 
     def _mistakes(self) -> Iterator[str]:
         yield from super()._mistakes()
-        about, leave_out = "is about the class gradients of --method acr", f"leave it out with {self.method}."
+        about, leave_out = (
+            "is about the class gradients of --method acr",
+            f"leave it out with {self.method}.",
+        )
         if self.centre and self.method != "acr":
             yield f"--centre {about}; {leave_out}"
         if self.layers and self.method not in ("acr", "weighted"):

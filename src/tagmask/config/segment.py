@@ -5,8 +5,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tagmask.config.base import DataSettings, LoopSettings, Settings, ShardSettings, TokenSettings, within
-from tagmask.config.limits import Count, Device, Images, Limit, NonNegative, Positive, Processes, Scales, Share, Side
+from tagmask.config.base import (
+    DataSettings,
+    LoopSettings,
+    Settings,
+    ShardSettings,
+    TokenSettings,
+    within,
+)
+from tagmask.config.limits import (
+    Count,
+    Device,
+    Images,
+    Limit,
+    NonNegative,
+    Positive,
+    Processes,
+    Scales,
+    Share,
+    Side,
+)
 from tagmask.pipeline import layout
 
 HALO = 256  # pixels seen around a tile
@@ -77,7 +95,9 @@ class MaskSettings(Settings):
     """Refine the probabilities by pixel-adaptive refinement, before the CRF or instead of it (--no-crf)."""
     device: Device | None = None
     """Do both by torch, on the CPU or a GPU; default: the CRF by scipy. The network uses a GPU in any case."""
-    tile: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example="1024")] | None = None
+    tile: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example="1024")] | None = (
+        None
+    )
     """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
     halo: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example=str(HALO))] = HALO
     """Pixels seen around each tile."""

@@ -48,7 +48,9 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def read_values(kind: "type[DataclassInstance]", values: Mapping[str, Any], source: str) -> dict[str, Any]:
+def read_values(
+    kind: "type[DataclassInstance]", values: Mapping[str, Any], source: str
+) -> dict[str, Any]:
     """Arguments of ``kind`` from TOML values; all mistakes are reported at once."""
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -66,7 +68,9 @@ def read_values(kind: "type[DataclassInstance]", values: Mapping[str, Any], sour
             else:
                 arguments[name] = _convert(value, hints[name])
         except (TypeError, ValueError, OverflowError):
-            mistakes.append(f"{source}: {name} = {_brief(value)} is not of the form {_describe(hints[name])}.")
+            mistakes.append(
+                f"{source}: {name} = {_brief(value)} is not of the form {_describe(hints[name])}."
+            )
         except TagmaskError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -80,7 +84,9 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
 
     whole = read_toml(path) if path.exists() else {}
     if whole and not SECTION_NAMES & whole.keys():
-        raise TagmaskError(f"{path} is not a run's: it has none of its sections; choose another --out.")
+        raise TagmaskError(
+            f"{path} is not a run's: it has none of its sections; choose another --out."
+        )
     whole[section] = to_plain(settings)
     write_text(path, tomli_w.dumps(whole))
 
@@ -89,11 +95,16 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; a sentence if it cannot be read."""
     try:
         sections = tomllib.loads(read_text(path))
-    except (ValueError, RecursionError) as error:  # not TOML, a number of thousands of digits, or nested too deep
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not TOML, a number of thousands of digits, or nested too deep
         raise TagmaskError(f"{path} is not valid TOML: {error}.") from None
     for name, section in sections.items():
         if not isinstance(section, dict):
-            raise TagmaskError(f"{path}: {name} is in no section; settings belong below a heading, e.g. [train].")
+            raise TagmaskError(
+                f"{path}: {name} is in no section; settings belong below a heading, e.g. [train]."
+            )
     return sections
 
 
@@ -112,7 +123,11 @@ def _convert(value: Any, hint: Any) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):  # a Literal or None is the latter
         inner = next(arg for arg in args if arg is not type(None))
-        return None if value is None or (value == UNSET and inner is not str) else _convert(value, inner)
+        return (
+            None
+            if value is None or (value == UNSET and inner is not str)
+            else _convert(value, inner)
+        )
     if origin is Literal:
         if value not in args:
             raise ValueError

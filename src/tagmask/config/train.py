@@ -66,7 +66,9 @@ class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
             parse_view(self.view, 16)
         except ValueError as error:
             yield f"--view {self.view}: {error}."
-        if self.fixed_views and (self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path):
+        if self.fixed_views and (
+            self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path
+        ):
             yield "--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path."
         if self.head_first and not self.fixed_views:
             yield "--head-first fits the head to kept tokens; add --fixed-views and --freeze."

@@ -45,7 +45,9 @@ class Strings:
 
     def __init__(self, values: Iterable[str | bytes | Path | None]) -> None:
         encoded = [
-            value if isinstance(value, bytes) else str(value or "").encode("utf-8", "surrogateescape")
+            value
+            if isinstance(value, bytes)
+            else str(value or "").encode("utf-8", "surrogateescape")
             for value in values
         ]
         self._bytes = b"".join(encoded)
@@ -96,7 +98,9 @@ class Catalog:
         self.corrections: Path | None = None  # folder of what a person has corrected
         lengths = {count, len(self._images), len(self._masks), len(self._tags)}
         if len(lengths) > 1:
-            raise TagmaskError(f"names, tags, images and masks differ in length {sorted(lengths)}; give one per item.")
+            raise TagmaskError(
+                f"names, tags, images and masks differ in length {sorted(lengths)}; give one per item."
+            )
         _check_names([self._names[row] for row in range(count)])
 
     def __len__(self) -> int:
@@ -122,7 +126,13 @@ class Catalog:
     def item(self, i: int) -> Item:
         row = self.row(i)
         image, mask = self._images[row], self._masks[row]
-        return Item(i, self._names[row], self.tags(i), Path(image) if image else None, Path(mask) if mask else None)
+        return Item(
+            i,
+            self._names[row],
+            self.tags(i),
+            Path(image) if image else None,
+            Path(mask) if mask else None,
+        )
 
     def file_sizes(self, column: Literal["images", "masks"]) -> list[int]:
         """Bytes of each item's image or mask file; -1 for those without."""
@@ -139,7 +149,9 @@ class Catalog:
     def class_counts(self) -> npt.NDArray[np.int64]:
         """How many items carry each class, shape (C,)."""
         tags = b"".join(self._tags.raw(row) for row in self._rows.tolist())
-        return np.bincount(np.frombuffer(tags, np.uint8), minlength=len(self.classes)).astype(np.int64)
+        return np.bincount(np.frombuffer(tags, np.uint8), minlength=len(self.classes)).astype(
+            np.int64
+        )
 
     def load_image(self, i: int) -> Picture:
         """Item ``i`` as RGB, shape (H, W, 3), upright; ImageError if the file cannot be used."""
@@ -163,7 +175,11 @@ class Catalog:
     def load_correction(self, i: int) -> Mask | None:
         """What a person has corrected in item ``i``, shape (H, W), see ``data.corrections``; or None."""
         folder = self.corrections
-        return None if folder is None else corrections.read_labels(folder, self.name(i), len(self.classes))
+        return (
+            None
+            if folder is None
+            else corrections.read_labels(folder, self.name(i), len(self.classes))
+        )
 
     def correction_digest(self, i: int) -> str:
         """A short hash of what a person has corrected in item ``i``; empty if nothing."""
@@ -178,7 +194,10 @@ class Catalog:
         view.corrections = folder
         if changes:
             items = ((self._names[row], self._tags.raw(row)) for row in range(len(self._names)))
-            changed = (changes[name].apply(tags, self.classes) if name in changes else tags for name, tags in items)
+            changed = (
+                changes[name].apply(tags, self.classes) if name in changes else tags
+                for name, tags in items
+            )
             view._tags = Strings(_tag_codes(changed, len(self.classes)))
         return view
 
@@ -197,7 +216,9 @@ class Catalog:
         chosen = np.asarray(indices, dtype=np.int64)
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
             span = f"{chosen.min()} to {chosen.max()}"
-            raise TagmaskError(f"a subset asks for items {span}; the catalog has items 0 to {len(self) - 1}.")
+            raise TagmaskError(
+                f"a subset asks for items {span}; the catalog has items 0 to {len(self) - 1}."
+            )
         if len(np.unique(chosen)) < chosen.size:
             raise TagmaskError("a subset names an item twice; give each index once.")
         view = copy.copy(self)
@@ -211,12 +232,16 @@ class Catalog:
         on library versions. With ``fraction`` > 0 and two or more items, neither part is empty.
         """
         if not 0 <= fraction < 1:
-            raise TagmaskError(f"the validation fraction is {fraction}; it must be at least 0 and below 1.")
+            raise TagmaskError(
+                f"the validation fraction is {fraction}; it must be at least 0 and below 1."
+            )
         count = round(len(self) * fraction)
         if fraction > 0 and len(self) > 1:
             count = min(max(count, 1), len(self) - 1)
         key = str(seed).encode()
-        ranks = [hashlib.blake2b(self._names.raw(row), key=key).digest() for row in self._rows.tolist()]
+        ranks = [
+            hashlib.blake2b(self._names.raw(row), key=key).digest() for row in self._rows.tolist()
+        ]
         order = sorted(range(len(self)), key=ranks.__getitem__)
         return self.subset(sorted(order[count:])), self.subset(sorted(order[:count]))
 
@@ -236,31 +261,45 @@ def _tag_codes(tags: Iterable[Iterable[int]], count: int) -> Iterator[bytes]:
     for classes in tags:
         values = sorted(set(classes))
         if values and not 0 <= values[0] <= values[-1] < count:
-            raise TagmaskError(f"tags span {values[0]} to {values[-1]}; they must lie in 0 to {count - 1}.")
+            raise TagmaskError(
+                f"tags span {values[0]} to {values[-1]}; they must lie in 0 to {count - 1}."
+            )
         yield bytes(map(int, values))
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:
     if not 1 <= len(classes) <= MAX_CLASSES:
-        raise TagmaskError(f"there are {len(classes)} classes; give 1 to {MAX_CLASSES}, since masks are 8-bit files.")
+        raise TagmaskError(
+            f"there are {len(classes)} classes; give 1 to {MAX_CLASSES}, since masks are 8-bit files."
+        )
     repeated = sorted({name for name in classes if classes.count(name) > 1})
     if repeated or not all(name.strip() for name in classes):
-        fault = f'the class "{repeated[0]}" is given twice' if repeated else "a class has an empty name"
+        fault = (
+            f'the class "{repeated[0]}" is given twice' if repeated else "a class has an empty name"
+        )
         raise TagmaskError(f"{fault}; name each class once.")
     for name in classes:
         if name.strip().casefold() == "background":
-            raise TagmaskError(f"a class is called {name!r}, but label 0 is the background; give it another name.")
+            raise TagmaskError(
+                f"a class is called {name!r}, but label 0 is the background; give it another name."
+            )
         if any(unicodedata.category(mark) in _UNWRITABLE for mark in name):
-            raise TagmaskError(f"the class {name!r} contains a line break or control character; rename it.")
+            raise TagmaskError(
+                f"the class {name!r} contains a line break or control character; rename it."
+            )
 
 
 def _check_names(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise TagmaskError(f'two images are called "{name}"; rename one, since outputs are named after it.')
+            raise TagmaskError(
+                f'two images are called "{name}"; rename one, since outputs are named after it.'
+            )
         if "\0" in name or {"", ".", ".."} & set(name.split("/")):
-            raise TagmaskError(f'"{name}" cannot name an output; use a relative path without "." and "..".')
+            raise TagmaskError(
+                f'"{name}" cannot name an output; use a relative path without "." and "..".'
+            )
         seen.add(name)
     for place in {dirname(name) for name in names}:
         for folder in (place, *map(str, PurePosixPath(place).parents)):

@@ -45,7 +45,9 @@ class CocoCatalog(Catalog):
         images: Sequence[str],
         notes: Sequence[str],
         sizes: npt.NDArray[np.int32],  # (items, 2) height, width
-        owners: npt.NDArray[np.int64],  # (objects,) row of each object's image, -1 if it was left out
+        owners: npt.NDArray[
+            np.int64
+        ],  # (objects,) row of each object's image, -1 if it was left out
         labels: Mask,  # (objects,) what each object is drawn as
         outlines: Outlines,
     ) -> None:
@@ -89,7 +91,9 @@ def _check_size(path: str, height: int, width: int) -> None:
     with opened(Path(path)) as image:
         real = image.size
     if real != (width, height):
-        raise ValueError(f"the file says {width}×{height} pixels, the image has {real[0]}×{real[1]}")
+        raise ValueError(
+            f"the file says {width}×{height} pixels, the image has {real[0]}×{real[1]}"
+        )
 
 
 class _Raw:
@@ -98,7 +102,10 @@ class _Raw:
     def __init__(self, source: Path) -> None:
         self.mistakes = Mistakes(source)
         self.files: list[str] = []
-        self.image_ids, self.sizes = array("q"), array("i")  # sizes: height, width, height, width, …
+        self.image_ids, self.sizes = (
+            array("q"),
+            array("i"),
+        )  # sizes: height, width, height, width, …
         self.categories: dict[int, str] = {}
         self.object_images, self.object_categories = array("q"), array("q")
         self.crowd, self.boxed = bytearray(), bytearray()
@@ -106,17 +113,30 @@ class _Raw:
         self._read(source)
 
     def _read(self, source: Path) -> None:
-        add = {"images": self.add_image, "categories": self.add_category, "annotations": self.add_object}
+        add = {
+            "images": self.add_image,
+            "categories": self.add_category,
+            "annotations": self.add_object,
+        }
         numbers = dict.fromkeys(add, 0)
         for key, entry in stream_lists(source, add):
             numbers[key] += 1
             try:
                 add[key](entry)
-            except (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error) as error:
+            except (
+                KeyError,
+                TypeError,
+                ValueError,
+                AttributeError,
+                OverflowError,
+                struct.error,
+            ) as error:
                 fault = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 self.mistakes.add(key, f"{key}, entry {numbers[key]}", fault)
         if absent := [key for key, number in numbers.items() if not number]:
-            raise TagmaskError(f"{source} has no {' and no '.join(absent)}; give a COCO instances file.")
+            raise TagmaskError(
+                f"{source} has no {' and no '.join(absent)}; give a COCO instances file."
+            )
         self.mistakes.raise_if_any()
 
     def add_image(self, entry: dict[str, Any]) -> None:
@@ -129,7 +149,9 @@ class _Raw:
         self.sizes.extend((height, width))
 
     def add_category(self, entry: dict[str, Any]) -> None:
-        number = array("q", [_typed(entry, "id", int)])[0]  # OverflowError if it does not fit 64 bits
+        number = array("q", [_typed(entry, "id", int)])[
+            0
+        ]  # OverflowError if it does not fit 64 bits
         if number in self.categories:
             raise ValueError(f"the id {number} is given twice")
         self.categories[number] = _typed(entry, "name", str).strip()
@@ -153,7 +175,9 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     present = set(list_files(images, odd))
     raw = _Raw(annotations)
     category_ids = sorted(raw.categories)
-    owners = _positions(raw.object_images, raw.image_ids)  # (objects,) image of each object, -1 unknown
+    owners = _positions(
+        raw.object_images, raw.image_ids
+    )  # (objects,) image of each object, -1 unknown
     labels = _positions(raw.object_categories, category_ids)  # (objects,)
     _check_ids(raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
@@ -165,9 +189,13 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     missing = [file for file in raw.files if file not in present]
     if len(missing) == len(raw.files):
         first, count = images / missing[0], f"{len(missing):,}"
-        raise TagmaskError(f"none of the {count} images of {annotations} exists; the first was looked for at {first}.")
+        raise TagmaskError(
+            f"none of the {count} images of {annotations} exists; the first was looked for at {first}."
+        )
     if not kept:
-        raise TagmaskError(f"no image of {annotations} in {images} has an object; give another file.")
+        raise TagmaskError(
+            f"no image of {annotations} in {images} has an object; give another file."
+        )
     rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry is for owner -1
     rows[kept] = np.arange(len(kept))
     unsure = crowd | np.array(raw.boxed, dtype=bool)
@@ -191,7 +219,9 @@ def _typed(entry: dict[str, Any], name: str, form: type[_T]) -> _T:
     """A text or a whole number of an entry; JSON's 1.9, "1" and true are no whole numbers."""
     value: _T = entry[name]
     if type(value) is not form:
-        raise ValueError(f"{name} is {value!r}; it must be {'a text' if form is str else 'a whole number'}")
+        raise ValueError(
+            f"{name} is {value!r}; it must be {'a text' if form is str else 'a whole number'}"
+        )
     return value
 
 

@@ -42,7 +42,9 @@ class TagChange:
         return {number for number, name in enumerate(classes) if name in names}
 
 
-def read_tags(folder: Path, classes: Sequence[str], identity: Mapping[str, int]) -> dict[str, TagChange] | None:
+def read_tags(
+    folder: Path, classes: Sequence[str], identity: Mapping[str, int]
+) -> dict[str, TagChange] | None:
     """The corrected tags by photo; None if the corrections are those of other generated pictures."""
     file = folder / CORRECTED_TAGS
     if not file.exists():
@@ -55,14 +57,21 @@ def read_tags(folder: Path, classes: Sequence[str], identity: Mapping[str, int])
         )
     try:
         photos = note["photos"].items()
-        changes = {name: TagChange(_names(both["added"]), _names(both["removed"])) for name, both in photos}
+        changes = {
+            name: TagChange(_names(both["added"]), _names(both["removed"])) for name, both in photos
+        }
     except (KeyError, TypeError):
-        raise TagmaskError(f"{file} does not list added and removed tags; repair it or delete it.") from None
+        raise TagmaskError(
+            f"{file} does not list added and removed tags; repair it or delete it."
+        ) from None
     return changes if note["identity"] == dict(identity) else None
 
 
 def write_tags(
-    folder: Path, changes: Mapping[str, TagChange], classes: Sequence[str], identity: Mapping[str, int]
+    folder: Path,
+    changes: Mapping[str, TagChange],
+    classes: Sequence[str],
+    identity: Mapping[str, int],
 ) -> None:
     """Write tags.json; photos without a change are left out."""
     photos = {
@@ -70,7 +79,10 @@ def write_tags(
         for name, change in sorted(changes.items())
         if change != TagChange()
     }
-    write_json(folder / CORRECTED_TAGS, {"classes": list(classes), "identity": dict(identity), "photos": photos})
+    write_json(
+        folder / CORRECTED_TAGS,
+        {"classes": list(classes), "identity": dict(identity), "photos": photos},
+    )
 
 
 def read_labels(folder: Path, name: str, num_classes: int) -> Mask | None:
@@ -81,7 +93,9 @@ def read_labels(folder: Path, name: str, num_classes: int) -> Mask | None:
     labels = read_mask(file, PERSON_UNSURE)
     wrong = labels[(labels > num_classes) & (labels < PERSON_UNSURE)]
     if wrong.size:
-        raise ImageError(f"{file} holds the label {wrong[0]}; with {num_classes} classes they are 0 to {num_classes}.")
+        raise ImageError(
+            f"{file} holds the label {wrong[0]}; with {num_classes} classes they are 0 to {num_classes}."
+        )
     return labels
 
 
@@ -104,7 +118,11 @@ def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -
             f"{labels.shape[1]}×{labels.shape[0]}; delete the correction, or restore the photo."
         )
     fixed = np.where(correction <= MOST_CLASSES, correction, labels)
-    return np.where(correction == PERSON_UNSURE, UNSURE, fixed).astype(np.uint8) if unsure else fixed.astype(np.uint8)
+    return (
+        np.where(correction == PERSON_UNSURE, UNSURE, fixed).astype(np.uint8)
+        if unsure
+        else fixed.astype(np.uint8)
+    )
 
 
 def digest(folder: Path | None, name: str) -> str:
@@ -117,7 +135,10 @@ def digest(folder: Path | None, name: str) -> str:
 
 def digest_in(mask: Path) -> str:
     """The digest of the correction that a mask was made with."""
-    with suppress(Exception), Image.open(mask, formats=("PNG",)) as image:  # images.read_mask says what is wrong
+    with (
+        suppress(Exception),
+        Image.open(mask, formats=("PNG",)) as image,
+    ):  # images.read_mask says what is wrong
         return str(image.info.get(_KEY, ""))
     return ""
 

@@ -42,7 +42,10 @@ class _RandomSamples(Dataset[dict[str, Tensor]]):
         position, index = draw
         image, target, used = self._first_usable(index)
         seed = int(np.random.SeedSequence([self.seed, position, self.stream]).generate_state(1)[0])
-        return {**self.sample(image, target, seed), "broken": torch.tensor(index if used != index else -1)}
+        return {
+            **self.sample(image, target, seed),
+            "broken": torch.tensor(index if used != index else -1),
+        }
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
         """The image (3, H, W) uint8 and what it teaches; ImageError if it is unusable."""
@@ -61,7 +64,9 @@ class _RandomSamples(Dataset[dict[str, Tensor]]):
                 return *self.load(used), used
             except ImageError as error:
                 first_error = first_error or error
-        raise TagmaskError(f"{tries} images in a row cannot be used; the first error: {first_error}") from None
+        raise TagmaskError(
+            f"{tries} images in a row cannot be used; the first error: {first_error}"
+        ) from None
 
 
 class TagDataset(_RandomSamples):
@@ -83,18 +88,30 @@ class TagDataset(_RandomSamples):
         super().__init__(catalog, seed)
         if isinstance(crops, tuple):
             colour = [round(255 * part) for part in fill]
-            cut = [partial(_resize_long_side, *crops), v2.RandomCrop(size, pad_if_needed=True, fill=colour)]
+            cut = [
+                partial(_resize_long_side, *crops),
+                v2.RandomCrop(size, pad_if_needed=True, fill=colour),
+            ]
         else:
-            cut = [v2.RandomResizedCrop(size, scale=(crops, 1.0), ratio=(3 / 4, 4 / 3), antialias=True)]
+            cut = [
+                v2.RandomResizedCrop(size, scale=(crops, 1.0), ratio=(3 / 4, 4 / 3), antialias=True)
+            ]
         more = [v2.RandAugment()] if augment else []
-        self.transform = v2.Compose([*cut, v2.RandomHorizontalFlip(), *more, v2.ToDtype(torch.float32, scale=True)])
+        self.transform = v2.Compose(
+            [*cut, v2.RandomHorizontalFlip(), *more, v2.ToDtype(torch.float32, scale=True)]
+        )
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
         return to_tensor(self.catalog.load_image(index)), _tags(self.catalog, index)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would note the call for every kind of device
-        return {"images": self.transform(image), "targets": target}  # (3, size, size) in [0, 1], (C,)
+        torch.default_generator.manual_seed(
+            seed
+        )  # torch.manual_seed would note the call for every kind of device
+        return {
+            "images": self.transform(image),
+            "targets": target,
+        }  # (3, size, size) in [0, 1], (C,)
 
 
 class TokenDataset(_RandomSamples):
@@ -109,7 +126,11 @@ class TokenDataset(_RandomSamples):
 
     def sample(self, image: Any, target: Tensor, seed: int) -> dict[str, Tensor]:
         del seed  # nothing is random
-        return {"tokens": image.values, "grids": torch.tensor(image.grid), "targets": target}  # (2, N, D), (2,), (C,)
+        return {
+            "tokens": image.values,
+            "grids": torch.tensor(image.grid),
+            "targets": target,
+        }  # (2, N, D), (2,), (C,)
 
     @staticmethod
     def collate(samples: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
@@ -159,7 +180,13 @@ class PseudoDataset(_RandomSamples):
     stream = 3
 
     def __init__(
-        self, catalog: Catalog, folder: Path, crop: int, scales: tuple[float, float], fill: Sequence[float], seed: int
+        self,
+        catalog: Catalog,
+        folder: Path,
+        crop: int,
+        scales: tuple[float, float],
+        fill: Sequence[float],
+        seed: int,
     ) -> None:
         super().__init__(catalog, seed)
         self.folder, self.crop, self.scales = folder, crop, scales
@@ -177,7 +204,10 @@ class PseudoDataset(_RandomSamples):
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
         random = torch.rand(4, generator=torch.Generator().manual_seed(seed)).tolist()
         picture, labels = crop_pair(image, target, self.crop, self.scales, self.fill, random)
-        return {"images": picture, "labels": labels}  # (3, crop, crop) in [0, 1], (crop, crop) int64
+        return {
+            "images": picture,
+            "labels": labels,
+        }  # (3, crop, crop) in [0, 1], (crop, crop) int64
 
 
 class RegionDataset(_RandomSamples):
@@ -186,12 +216,16 @@ class RegionDataset(_RandomSamples):
     Beyond the image's border there is ``fill`` (a colour, 0 … 1) with the label 255.
     """
 
-    def __init__(self, catalog: Catalog, regions: Path, settings: AffinitySettings, fill: Sequence[float]) -> None:
+    def __init__(
+        self, catalog: Catalog, regions: Path, settings: AffinitySettings, fill: Sequence[float]
+    ) -> None:
         super().__init__(catalog, settings.seed)
         self.regions, self.size, self.scales = regions, settings.size, settings.scales
         self.fill = torch.tensor(fill).view(3, 1, 1)
         amount = settings.jitter
-        self.jitter = v2.ColorJitter(amount, amount, amount, amount / 3) if amount else v2.Identity()
+        self.jitter = (
+            v2.ColorJitter(amount, amount, amount, amount / 3) if amount else v2.Identity()
+        )
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
         image, regions = read_pair(self.catalog, index, self.regions)
@@ -215,7 +249,12 @@ class RegionDataset(_RandomSamples):
 
 
 def crop_pair(
-    image: Tensor, label: Tensor, crop: int, scales: tuple[float, float], fill: Tensor, random: Sequence[float]
+    image: Tensor,
+    label: Tensor,
+    crop: int,
+    scales: tuple[float, float],
+    fill: Tensor,
+    random: Sequence[float],
 ) -> tuple[Tensor, Tensor]:
     """Scale, flip, pad (right and bottom) and crop an image (3, H, W) and its label (H, W), both uint8, to squares.
 
@@ -229,8 +268,13 @@ def crop_pair(
     bottom, right = (max(0, crop - side) for side in size)
     picture = F.pad(picture - fill, (0, right, 0, bottom)) + fill if bottom or right else picture
     labels = F.pad(labels, (0, right, 0, bottom), value=UNSURE)
-    top, left = (int(share * (max(side, crop) - crop + 1)) for share, side in zip(random[2:], size, strict=True))
-    return picture[:, top : top + crop, left : left + crop], labels[top : top + crop, left : left + crop]
+    top, left = (
+        int(share * (max(side, crop) - crop + 1))
+        for share, side in zip(random[2:], size, strict=True)
+    )
+    return picture[:, top : top + crop, left : left + crop], labels[
+        top : top + crop, left : left + crop
+    ]
 
 
 def _resize_pair(image: Tensor, label: Tensor, scale: float) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,9 @@ from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
 from tagmask.errors import TagmaskError, first_of
 
-_UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")  # Label Studio puts this before the names of uploads
+_UPLOAD = re.compile(
+    r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)"
+)  # Label Studio puts this before the names of uploads
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
 
 
@@ -40,7 +42,9 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     photos, missing = _locate(table, files, images, mistakes)
     mistakes.raise_if_any()
     if not classes:
-        raise TagmaskError(f"{images if tags in (None, EMBEDDED) else tags} contains no tags; {_LAYOUTS}.")
+        raise TagmaskError(
+            f"{images if tags in (None, EMBEDDED) else tags} contains no tags; {_LAYOUTS}."
+        )
     tagged = [photo for photo in photos if photo.tags]
     if missing and not tagged:
         raise TagmaskError(
@@ -69,23 +73,36 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
 
 
 def _read_tags(tags: Path | None, images: Path, files: list[str], mistakes: Mistakes) -> Table:
-    if tags is None:  # the first folder of a picture's path is its only tag; pictures beside the folders have none
+    if (
+        tags is None
+    ):  # the first folder of a picture's path is its only tag; pictures beside the folders have none
         pictures = (path for path in files if strip_suffix(path) != path)
-        return Table([Row(path, path, (path.split("/")[0],) if "/" in path else ()) for path in pictures], ())
+        return Table(
+            [Row(path, path, (path.split("/")[0],) if "/" in path else ()) for path in pictures], ()
+        )
     if tags == EMBEDDED:
         return embedded_table(images, files)
     if not tags.is_dir():
         table = read_table(tags, mistakes)
-        return Table(_below(tags, images, tags.parent, table), (), loose=True) if table.loose else table
+        return (
+            Table(_below(tags, images, tags.parent, table), (), loose=True)
+            if table.loose
+            else table
+        )
     rows: list[Row] = []
     for path in _tag_files(tags):
         of_file = Mistakes(path)
         if (table := read_table(path, of_file)).loose:  # others are no files of a tool
             of_file.raise_if_any()
             place = os.path.relpath(path, tags)
-            rows += [Row(f"{place}, {row.place}", row.file, row.tags) for row in _below(path, images, tags, table)]
+            rows += [
+                Row(f"{place}, {row.place}", row.file, row.tags)
+                for row in _below(path, images, tags, table)
+            ]
     if not rows:
-        raise TagmaskError(f"{tags} holds no tags of a tool that is known here; name the file with the tags itself.")
+        raise TagmaskError(
+            f"{tags} holds no tags of a tool that is known here; name the file with the tags itself."
+        )
     return Table(rows, (), loose=True)
 
 
@@ -102,29 +119,40 @@ def _below(path: Path, images: Path, root: Path, table: Table) -> list[Row]:
     """The rows of a tool's file, with paths from ``images`` if the file lies there, else from ``root``."""
     start = images if within(path, images) else root
     folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(start))
-    return [Row(row.place, os.path.normpath(os.path.join(folder, row.file)), row.tags) for row in table.rows]
+    return [
+        Row(row.place, os.path.normpath(os.path.join(folder, row.file)), row.tags)
+        for row in table.rows
+    ]
 
 
-def _locate(table: Table, files: list[str], images: Path, mistakes: Mistakes) -> tuple[list[Row], list[str]]:
+def _locate(
+    table: Table, files: list[str], images: Path, mistakes: Mistakes
+) -> tuple[list[Row], list[str]]:
     """The rows whose image exists, with its path, and the entries whose image is missing; names must be unique."""
     photos: list[Row] = []
     missing: list[str] = []
     owners: dict[str, tuple[Row, str]] = {}
-    find = Tails(files).find if table.loose else partial(_matches, stems=_grouped(files, strip_suffix))
+    find = (
+        Tails(files).find if table.loose else partial(_matches, stems=_grouped(files, strip_suffix))
+    )
     for row in table.rows:
         paths = find(normal_path(row.file, images))
         if not paths:
             missing.append(row.file)
         elif len(paths) > 1:
             remedy = "rename one" if table.loose else "write the suffix"
-            mistakes.add("ambiguous", row.place, f'"{row.file}" may be {" or ".join(paths)}; {remedy}')
+            mistakes.add(
+                "ambiguous", row.place, f'"{row.file}" may be {" or ".join(paths)}; {remedy}'
+            )
         else:
             photo = replace(row, file=paths[0])
             first, entry = owners.setdefault(strip_suffix(photo.file), (photo, row.file))
             if first is not photo and entry != row.file:
                 repeated = f"{photo.file} is already listed at {first.place}; keep one of the two"
                 same_name = f"{photo.file} has the name of {first.file} ({first.place}); rename or remove one"
-                mistakes.add("duplicate", row.place, repeated if photo.file == first.file else same_name)
+                mistakes.add(
+                    "duplicate", row.place, repeated if photo.file == first.file else same_name
+                )
             photos.append(photo)
     return photos, missing
 
@@ -189,7 +217,11 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
     """A note on tags that may be meant to be the same."""
     alike = _grouped(classes, lambda name: unicodedata.normalize("NFC", name).casefold()).values()
     shown = [" and ".join(f'"{name}"' for name in names) for names in alike if len(names) > 1]
-    return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."] if shown else []
+    return (
+        [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."]
+        if shown
+        else []
+    )
 
 
 def _unused_note(classes: Sequence[str], tagged: list[Row]) -> list[str]:

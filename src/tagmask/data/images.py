@@ -27,7 +27,21 @@ Picture = npt.NDArray[np.uint8]  # (H, W, 3) RGB
 # Only formats that Pillow decodes itself: EPS, for example, would start another program on the user's file.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 _SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".avif", ".jp2", ".ppm", ".pgm")
+    (
+        ".jpg",
+        ".jpeg",
+        ".jfif",
+        ".png",
+        ".gif",
+        ".bmp",
+        ".tif",
+        ".tiff",
+        ".webp",
+        ".avif",
+        ".jp2",
+        ".ppm",
+        ".pgm",
+    )
 )
 
 
@@ -87,7 +101,9 @@ def list_files(root: Path, odd: list[str]) -> list[str]:
 def read_image(path: Path) -> Picture:
     """The picture as RGB, shape (H, W, 3), 0 … 255, upright."""
     image = _decode(path, _FORMATS, "JPEG or PNG")
-    with suppress(Exception):  # a garbled EXIF block says nothing about the orientation; the pixels are sound
+    with suppress(
+        Exception
+    ):  # a garbled EXIF block says nothing about the orientation; the pixels are sound
         ImageOps.exif_transpose(image, in_place=True)
     try:
         return np.array(_to_rgb(image, path), dtype=np.uint8)  # (H, W, 3)
@@ -96,7 +112,9 @@ def read_image(path: Path) -> Picture:
             f"{path} has {image.width}×{image.height} pixels, too many for the memory; make it smaller."
         ) from None
     except ValueError:
-        raise ImageError(f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG.") from None
+        raise ImageError(
+            f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG."
+        ) from None
 
 
 @contextmanager
@@ -129,7 +147,9 @@ def read_mask(path: Path, num_classes: int) -> Mask:
 def write_mask(path: Path, mask: Mask, **notes: str) -> None:
     """Write labels, shape (H, W), as a PNG with the VOC palette and with notes in it; empty notes are left out."""
     if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
-        raise ValueError(f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}.")
+        raise ValueError(
+            f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}."
+        )
     texts = PngInfo()
     for key, value in notes.items():
         if value:
@@ -164,23 +184,35 @@ def check_same_size(image: Picture, mask: Mask, name: str) -> None:
 def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
     """Open and decode the first frame; any failure becomes an ImageError."""
     if os.path.exists(path) and not is_regular(path):
-        raise ImageError(f"{path} cannot be opened (a folder, pipe or device, no ordinary file); remove it.")
+        raise ImageError(
+            f"{path} cannot be opened (a folder, pipe or device, no ordinary file); remove it."
+        )
     try:
         with Image.open(path, formats=_usable(formats)) as image:
             image.load()
             return image
     except FileNotFoundError:
-        raise ImageError(f"{path} does not exist; check the path or remove it from the list.") from None
+        raise ImageError(
+            f"{path} does not exist; check the path or remove it from the list."
+        ) from None
     except UnidentifiedImageError:
         fault = "is empty" if path.stat().st_size == 0 else "is not a picture that can be read"
         raise ImageError(f"{path} {fault}; save it as {wanted}, or remove it.") from None
     except (Image.DecompressionBombError, MemoryError):
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000
-        raise ImageError(f"{path} has too many pixels (the limit is {limit} million); make it smaller.") from None
-    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, … on broken files
+        raise ImageError(
+            f"{path} has too many pixels (the limit is {limit} million); make it smaller."
+        ) from None
+    except (
+        Exception
+    ) as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, … on broken files
         if isinstance(error, OSError) and error.strerror:
-            raise ImageError(f"{path} cannot be opened ({error.strerror}); check path and permissions.") from None
-        raise ImageError(f"{path} is damaged ({error}); copy or download it again, or remove it.") from error
+            raise ImageError(
+                f"{path} cannot be opened ({error.strerror}); check path and permissions."
+            ) from None
+        raise ImageError(
+            f"{path} is damaged ({error}); copy or download it again, or remove it."
+        ) from error
 
 
 @cache
@@ -196,9 +228,13 @@ def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
         if grey.min() < 0 or grey.max() > 65535:
             span = f"{grey.min()} to {grey.max()}"
             raise ImageError(f"{path} holds {span}, more than 16 bits; save it with 8 or 16 bits.")
-        return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert("RGB")  # 65535 = 255 · 257
+        return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert(
+            "RGB"
+        )  # 65535 = 255 · 257
     if image.mode == "F":
-        raise ImageError(f"{path} holds floating-point numbers, whose range is unknown; save it with 8 or 16 bits.")
+        raise ImageError(
+            f"{path} holds floating-point numbers, whose range is unknown; save it with 8 or 16 bits."
+        )
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         white = Image.new("RGBA", layer.size, (255, 255, 255, 255))

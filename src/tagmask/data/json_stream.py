@@ -103,4 +103,6 @@ class _Stream:
 
     def _fail(self, fault: str, position: int) -> NoReturn:
         place = self._dropped + position
-        raise TagmaskError(f"{self._path} is not valid JSON at character {place:,} ({fault}); download it again.")
+        raise TagmaskError(
+            f"{self._path} is not valid JSON at character {place:,} ({fault}); download it again."
+        )

@@ -23,7 +23,9 @@ from tagmask.files import parse_xml
 EMBEDDED = Path("embedded")  # value of --tags
 _XMP = ("xmp", "XML:com.adobe.xmp")  # where Pillow puts it: JPEG, WebP, TIFF, AVIF; PNG
 _KEYWORDS = (2, 25)
-_SUBJECT = ".//{http://purl.org/dc/elements/1.1/}subject//{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+_SUBJECT = (
+    ".//{http://purl.org/dc/elements/1.1/}subject//{http://www.w3.org/1999/02/22-rdf-syntax-ns#}li"
+)
 
 
 def embedded_table(images: Path, paths: Iterable[str]) -> Table:
@@ -36,13 +38,18 @@ def embedded_table(images: Path, paths: Iterable[str]) -> Table:
             return Row(path, path, ())
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return Table(list(pool.map(row, sorted(path for path in paths if strip_suffix(path) != path))), ())
+        return Table(
+            list(pool.map(row, sorted(path for path in paths if strip_suffix(path) != path))), ()
+        )
 
 
 def keywords(path: Path) -> tuple[str, ...]:
     """The keywords of a photo, each once, without blanks at their ends; ImageError if it is no picture."""
     with opened(path) as image:
-        found = [*_xmp_subjects(next((image.info[key] for key in _XMP if key in image.info), "")), *_iptc(image)]
+        found = [
+            *_xmp_subjects(next((image.info[key] for key in _XMP if key in image.info), "")),
+            *_iptc(image),
+        ]
     return tuple(dict.fromkeys(word.strip() for word in found if word.strip()))
 
 
@@ -50,7 +57,9 @@ def _xmp_subjects(packet: Any) -> list[str]:
     text = packet.decode("utf-8", "replace") if isinstance(packet, bytes) else str(packet)
     text = text.strip("\0\ufeff \r\n\t")
     try:
-        return [item.text or "" for item in parse_xml(text, "XMP").iterfind(_SUBJECT)] if text else []
+        return (
+            [item.text or "" for item in parse_xml(text, "XMP").iterfind(_SUBJECT)] if text else []
+        )
     except TagmaskError:  # a garbled packet, or one with entities of its own, says nothing
         return []
 

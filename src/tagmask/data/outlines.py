@@ -38,10 +38,14 @@ class Outlines:
             if _SIZE.unpack_from(code) != (height, width):
                 raise ValueError(f"run lengths are for {_SIZE.unpack_from(code)} (height, width)")
             counts = code[_SIZE.size :]
-            if (total := _run_total(counts)) != height * width:  # pycocotools would leave the rest uninitialised
+            if (
+                total := _run_total(counts)
+            ) != height * width:  # pycocotools would leave the rest uninitialised
                 raise ValueError(f"run lengths cover {total} of {height * width} pixels")
             return {"size": [height, width], "counts": counts}
-        polygons = [self.polygon(index) for index in range(*self.object_starts[number : number + 2])]
+        polygons = [
+            self.polygon(index) for index in range(*self.object_starts[number : number + 2])
+        ]
         return coco_mask.merge(coco_mask.frPyObjects(polygons, height, width)) if polygons else None
 
     def polygon(self, number: int) -> npt.NDArray[np.float64]:
@@ -76,14 +80,20 @@ class OutlineBuilder:
         """The outlines in their compact form; the builder cannot be used after it."""
         self._pack()
         if len({block.dtype for block in self._blocks}) > 1:
-            self._blocks = [block / 100 if block.dtype == np.int32 else block for block in self._blocks]
-        polygons, objects = (np.array(starts, np.int64) for starts in (self._polygon_starts, self._object_starts))
+            self._blocks = [
+                block / 100 if block.dtype == np.int32 else block for block in self._blocks
+            ]
+        polygons, objects = (
+            np.array(starts, np.int64) for starts in (self._polygon_starts, self._object_starts)
+        )
         return Outlines(np.concatenate(self._blocks), polygons, objects, Strings(self._codes))
 
     def _add_polygon(self, polygon: list[float]) -> None:
         if len(polygon) % 2:
             raise ValueError("a polygon has an odd number of coordinates")
-        if len(polygon) < 6:  # two corners enclose nothing, and pycocotools would take them for a box
+        if (
+            len(polygon) < 6
+        ):  # two corners enclose nothing, and pycocotools would take them for a box
             return
         self._unpacked.fromlist(polygon)
         self._polygon_starts.append(self._packed + len(self._unpacked))
@@ -94,7 +104,9 @@ class OutlineBuilder:
         numbers = np.array(self._unpacked)
         with np.errstate(over="ignore"):
             hundredths = np.rint(numbers * 100)
-        exact = np.array_equal(hundredths / 100, numbers) and np.abs(hundredths).max(initial=0) < 2**31
+        exact = (
+            np.array_equal(hundredths / 100, numbers) and np.abs(hundredths).max(initial=0) < 2**31
+        )
         self._blocks.append(hundredths.astype(np.int32) if exact else numbers)
         self._packed += len(numbers)
         self._unpacked = array("d")
@@ -108,7 +120,9 @@ def _compress(segmentation: dict[str, Any]) -> bytes:
         if min(counts, default=0) < 0 or sum(counts) != height * width:
             raise ValueError(f"run lengths do not add up to the size {height}×{width}")
         counts = coco_mask.frPyObjects(segmentation, height, width)["counts"]
-    return _SIZE.pack(height, width) + (counts.encode("ascii") if isinstance(counts, str) else counts)
+    return _SIZE.pack(height, width) + (
+        counts.encode("ascii") if isinstance(counts, str) else counts
+    )
 
 
 def _run_total(code: bytes) -> int:

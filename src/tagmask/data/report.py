@@ -25,7 +25,9 @@ class Mistakes:
         total = sum(map(len, self._kinds.values()))
         if not total:
             return
-        lines = [f"{self.source} has {total} mistake{'s' if total > 1 else ''}; correct and try again:"]
+        lines = [
+            f"{self.source} has {total} mistake{'s' if total > 1 else ''}; correct and try again:"
+        ]
         for texts in self._kinds.values():
             lines += [f"  {text}" for text in texts[:SHOWN]]
             if len(texts) > SHOWN:
@@ -35,7 +37,11 @@ class Mistakes:
 
 def missing_note(missing: Sequence[str]) -> list[str]:
     """A sentence about images that are listed but missing, if any."""
-    return [f"{_counted(len(missing))} listed but not found and left out: {first_of(missing)}."] if missing else []
+    return (
+        [f"{_counted(len(missing))} listed but not found and left out: {first_of(missing)}."]
+        if missing
+        else []
+    )
 
 
 def odd_note(odd: Sequence[str]) -> list[str]:

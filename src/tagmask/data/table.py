@@ -65,7 +65,9 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
-        raise TagmaskError(f"{path} has no known suffix; tags are read from {', '.join(readers)} files.")
+        raise TagmaskError(
+            f"{path} has no known suffix; tags are read from {', '.join(readers)} files."
+        )
     table = reader(path, "" if reader is _read_cvat else read_text(path), mistakes)
     _check_rows(table.rows, mistakes)
     return table
@@ -74,7 +76,9 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
 def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     first = text.lstrip().split("\n", 1)[0]
     delimiter = next((mark for mark in (",", "\t", ";") if mark in first), ",")
-    cells = _numbered(path, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
+    cells = _numbered(
+        path, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    )
     place, header = next(cells, ("line 1", []))
     header = [name.strip() for name in header]
     metadata = _metadata_columns(header)
@@ -95,7 +99,11 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
 def _metadata_columns(header: list[str]) -> tuple[int, int] | None:
     """Where Hugging Face's metadata.csv has files and tags; None for another table."""
     column = next((name for name in TAG_COLUMNS if name in header), None)
-    return (header.index("file_name"), header.index(column)) if "file_name" in header and column else None
+    return (
+        (header.index("file_name"), header.index(column))
+        if "file_name" in header and column
+        else None
+    )
 
 
 def _split(cell: str) -> Sequence[str]:
@@ -142,7 +150,9 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
     return tuple(header[1:])
 
 
-def _marked(row: list[str], columns: tuple[str, ...], place: str, mistakes: Mistakes) -> Iterator[str]:
+def _marked(
+    row: list[str], columns: tuple[str, ...], place: str, mistakes: Mistakes
+) -> Iterator[str]:
     for name, cell in zip(columns, row[1:], strict=True):
         mark = _BITS.get(cell.strip())
         if mark is None:
@@ -162,12 +172,18 @@ def _parse(path: Path, text: str, line: int = 0) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_Object)
     except RecursionError:
-        raise TagmaskError(f"{path} has lists within lists, too deep to read; write a row for each image.") from None
+        raise TagmaskError(
+            f"{path} has lists within lists, too deep to read; write a row for each image."
+        ) from None
     except json.JSONDecodeError as error:
         place = f"line {line or error.lineno}, column {error.colno}"
-        raise TagmaskError(f"{path} is not valid JSON at {place} ({error.msg}); correct it there.") from None
+        raise TagmaskError(
+            f"{path} is not valid JSON at {place} ({error.msg}); correct it there."
+        ) from None
     except ValueError:
-        raise TagmaskError(f"{path} has a number of thousands of digits; write a row for each image.") from None
+        raise TagmaskError(
+            f"{path} has a number of thousands of digits; write a row for each image."
+        ) from None
 
 
 def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
@@ -175,10 +191,16 @@ def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
     if (entries := json_entries(path, value)) is not None:
         return _table(entries, mistakes, loose=True)
     if isinstance(value, _Object):
-        return _table([(f"entry {number}", *pair) for number, pair in enumerate(value.pairs, 1)], mistakes)
+        return _table(
+            [(f"entry {number}", *pair) for number, pair in enumerate(value.pairs, 1)], mistakes
+        )
     if isinstance(value, list):
-        return _table([_entry(f"entry {number}", item) for number, item in enumerate(value, 1)], mistakes)
-    raise TagmaskError(f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".')
+        return _table(
+            [_entry(f"entry {number}", item) for number, item in enumerate(value, 1)], mistakes
+        )
+    raise TagmaskError(
+        f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".'
+    )
 
 
 def _read_jsonl(path: Path, text: str, mistakes: Mistakes) -> Table:
@@ -202,10 +224,18 @@ def _table(entries: Sequence[Entry], mistakes: Mistakes, loose: bool = False) ->
     names = ("the path of an image", "tags") if loose else ('"file"', '"tags"')
     rows = []
     for place, file, tags in entries:
-        if isinstance(file, str) and isinstance(tags, list) and all(isinstance(tag, str) for tag in tags):
+        if (
+            isinstance(file, str)
+            and isinstance(tags, list)
+            and all(isinstance(tag, str) for tag in tags)
+        ):
             rows.append(Row(place, file, _clean(tags, place, mistakes)))
         else:
-            mistakes.add("object", place, f"an entry needs {names[0]} (a string) and {names[1]} (a list of strings)")
+            mistakes.add(
+                "object",
+                place,
+                f"an entry needs {names[0]} (a string) and {names[1]} (a list of strings)",
+            )
     return Table(rows, (), loose)
 
 

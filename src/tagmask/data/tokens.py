@@ -62,16 +62,22 @@ def whole_patches(model: Classifier, size: int, image: Picture) -> tuple[Tensor,
     patch, factor = model.patch_size, size / max(image.shape[:2])
     grid = [max(1, round(side * factor / patch)) for side in image.shape[:2]]
     sides = [count * patch for count in grid]
-    picture = torch.from_numpy(image.copy()).permute(2, 0, 1)[None].to(model.mean.device).float() / 255  # (1, 3, H, W)
+    picture = (
+        torch.from_numpy(image.copy()).permute(2, 0, 1)[None].to(model.mean.device).float() / 255
+    )  # (1, 3, H, W)
     if sides != list(image.shape[:2]):
-        picture = F.interpolate(picture, sides, mode="bilinear", align_corners=False, antialias=True)
+        picture = F.interpolate(
+            picture, sides, mode="bilinear", align_corners=False, antialias=True
+        )
     return model.normalize(picture), (grid[0], grid[1])
 
 
 def _half(tokens: Tensor, grid: tuple[int, int], image: Picture) -> Tokens:
     values = tokens.half()
     if not values.isfinite().all():
-        raise TagmaskError("the tokens of this backbone exceed half precision; train without --fixed-views.")
+        raise TagmaskError(
+            "the tokens of this backbone exceed half precision; train without --fixed-views."
+        )
     return Tokens(values.float(), grid, (image.shape[0], image.shape[1]))
 
 
@@ -92,7 +98,9 @@ class TokenStore:
         self.used = sum(file.stat().st_size for file in files)
 
     @classmethod
-    def of(cls, model: Classifier, out: Path, limit: float, shared: Path | None = None) -> "TokenStore":
+    def of(
+        cls, model: Classifier, out: Path, limit: float, shared: Path | None = None
+    ) -> "TokenStore":
         """What a classifier on fixed views is trained on; ``limit`` in gigabytes, ``shared`` with other runs."""
         assert model.fixed_views is not None
         check_cut(model)
@@ -107,7 +115,9 @@ class TokenStore:
         """What a head reads; ``limit`` in gigabytes."""
         frozen = frozen_digest(model.classifier, max(model.blocks) + 1, norm=True)
         maker = {"frozen": frozen, "blocks": list(model.blocks), "size": model.size}
-        return cls(out / layout.TOKENS / "head", maker, partial(photo_features, model), model, limit * 1e9)
+        return cls(
+            out / layout.TOKENS / "head", maker, partial(photo_features, model), model, limit * 1e9
+        )
 
     def _is_noted(self) -> bool:
         note = self.folder / layout.MADE_BY
@@ -144,10 +154,17 @@ class TokenStore:
         needed = values.numel() * 2
         if self.used + needed > self.limit or self.notes:
             return
-        about = {"photo": source, "grid": tokens.grid, "shape": tokens.shape, "values": list(values.shape)}
+        about = {
+            "photo": source,
+            "grid": tokens.grid,
+            "shape": tokens.shape,
+            "values": list(values.shape),
+        }
         try:
             if not self.is_current and not self._is_noted():  # another process may have begun
-                shutil.rmtree(self.folder, ignore_errors=True)  # of another network or size: it cannot be used
+                shutil.rmtree(
+                    self.folder, ignore_errors=True
+                )  # of another network or size: it cannot be used
                 write_json(self.folder / layout.MADE_BY, self.maker)
             self.is_current = True
             if shutil.disk_usage(self.folder).free < needed + _SPARE:
@@ -155,7 +172,9 @@ class TokenStore:
             with replacing(self._file(name)) as temporary:
                 save_file({"tokens": values}, temporary, metadata={"about": json.dumps(about)})
         except OSError as error:
-            self.notes.append(f"{self.folder}: no more tokens are kept ({error}); the others are computed when needed.")
+            self.notes.append(
+                f"{self.folder}: no more tokens are kept ({error}); the others are computed when needed."
+            )
             return
         self.used += needed
 

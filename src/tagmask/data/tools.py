@@ -19,7 +19,14 @@ from tagmask.errors import TagmaskError
 from tagmask.files import MAX_TEXT, parse_xml, read_text
 
 Entry = tuple[str, Any, Any]  # place, file and tags, as they were read
-TAG_COLUMNS = ("tags", "labels", "label", "categories", "classes", "keywords")  # the first of these that is there
+TAG_COLUMNS = (
+    "tags",
+    "labels",
+    "label",
+    "categories",
+    "classes",
+    "keywords",
+)  # the first of these that is there
 _T = TypeVar("_T")
 
 
@@ -32,20 +39,31 @@ def pick(value: Any, form: type[_T], *keys: str) -> _T:
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
     """The objects of a list."""
-    return (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else iter(())
+    return (
+        (entry for entry in value if isinstance(entry, dict))
+        if isinstance(value, list)
+        else iter(())
+    )
 
 
 def json_entries(source: Path, value: Any) -> list[Entry] | None:
     """The entries of a tool's JSON file; None if it is of no tool."""
     if pick(value, str, "imagePath") and isinstance(value.get("shapes"), list):
         return [("the file", value["imagePath"], _texts(value.get("tags")))]
-    if pick(value, list, "samples") and all(isinstance(sample, dict) for sample in value["samples"]):
+    if pick(value, list, "samples") and all(
+        isinstance(sample, dict) for sample in value["samples"]
+    ):
         return _fiftyone(source, value["samples"])
     if isinstance(value, list) and value and all(isinstance(task, dict) for task in value):
         if any("annotation_id" in task for task in value):
-            raise TagmaskError(f"{source} is Label Studio's short form JSON-MIN; export the project as JSON.")
+            raise TagmaskError(
+                f"{source} is Label Studio's short form JSON-MIN; export the project as JSON."
+            )
         if all(isinstance(task.get("data"), dict) for task in value):
-            return [(f"task {n}", image_of(task["data"]), task_choices(task)) for n, task in enumerate(value, 1)]
+            return [
+                (f"task {n}", image_of(task["data"]), task_choices(task))
+                for n, task in enumerate(value, 1)
+            ]
     return None
 
 
@@ -55,10 +73,14 @@ def line_entries(source: Path, lines: Sequence[tuple[str, Any]]) -> list[Entry] 
         return None
     names = dict.fromkeys(name for _, value in lines for name in value)
     lists = [name for name in names if _is_list_of_tags([value.get(name) for _, value in lines])]
-    column = next((name for name in TAG_COLUMNS if name in lists), lists[0] if len(lists) == 1 else None)
+    column = next(
+        (name for name in TAG_COLUMNS if name in lists), lists[0] if len(lists) == 1 else None
+    )
     if column is None:
         found = f"several: {', '.join(lists)}" if lists else "none"
-        raise TagmaskError(f'{source} needs one column of lists of tags, and has {found}; call it "tags".')
+        raise TagmaskError(
+            f'{source} needs one column of lists of tags, and has {found}; call it "tags".'
+        )
     return [(place, value["file_name"], value.get(column) or []) for place, value in lines]
 
 
@@ -72,9 +94,13 @@ def cvat_entries(source: Path) -> list[Entry]:
 
 def cvat_images(source: Path) -> Iterable[Element]:
     """The images of "CVAT for images 1.1"."""
-    root = parse_xml(_text_in_zip(source) if zipfile.is_zipfile(source) else read_text(source), source)
+    root = parse_xml(
+        _text_in_zip(source) if zipfile.is_zipfile(source) else read_text(source), source
+    )
     if root.tag != "annotations" or root.find("image") is None:
-        raise TagmaskError(f'{source} lists no images; export the task from CVAT as "CVAT for images 1.1".')
+        raise TagmaskError(
+            f'{source} lists no images; export the task from CVAT as "CVAT for images 1.1".'
+        )
     return root.iterfind("image")
 
 
@@ -82,12 +108,26 @@ def _text_in_zip(source: Path) -> str:
     try:
         with zipfile.ZipFile(source) as archive:
             if archive.getinfo("annotations.xml").file_size > MAX_TEXT:
-                raise TagmaskError(f"{source}: annotations.xml is larger than {MAX_TEXT / 1e9:g} GB; check the file.")
+                raise TagmaskError(
+                    f"{source}: annotations.xml is larger than {MAX_TEXT / 1e9:g} GB; check the file."
+                )
             return archive.read("annotations.xml").decode("utf-8-sig")
     except KeyError:
-        raise TagmaskError(f'{source} holds no annotations.xml; export "CVAT for images 1.1" from CVAT.') from None
-    except (OSError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, MemoryError) as error:
-        raise TagmaskError(f"{source} cannot be read ({error}); export it from CVAT again.") from None
+        raise TagmaskError(
+            f'{source} holds no annotations.xml; export "CVAT for images 1.1" from CVAT.'
+        ) from None
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        RuntimeError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        MemoryError,
+    ) as error:
+        raise TagmaskError(
+            f"{source} cannot be read ({error}); export it from CVAT again."
+        ) from None
 
 
 def task_choices(task: dict[str, Any]) -> list[str]:
@@ -98,14 +138,25 @@ def task_choices(task: dict[str, Any]) -> list[str]:
         if annotation.get("was_cancelled") is not True
         for result in objects(annotation.get("result"))
     ]
-    return list(dict.fromkeys(name for result in results for name in _texts(pick(result, list, "value", "choices"))))
+    return list(
+        dict.fromkeys(
+            name for result in results for name in _texts(pick(result, list, "value", "choices"))
+        )
+    )
 
 
 def image_of(data: dict[str, Any], key: str = "image") -> str | None:
     """The path of a Label Studio task's image: under ``key``, or the first value that names a picture."""
-    texts = [data[key]] if isinstance(data.get(key), str) else [text for text in data.values() if isinstance(text, str)]
+    texts = (
+        [data[key]]
+        if isinstance(data.get(key), str)
+        else [text for text in data.values() if isinstance(text, str)]
+    )
     paths = [_path_of(text) for text in texts]
-    return next((path for path in paths if strip_suffix(path) != path), paths[0] if len(paths) == 1 else None)
+    return next(
+        (path for path in paths if strip_suffix(path) != path),
+        paths[0] if len(paths) == 1 else None,
+    )
 
 
 def _path_of(address: str) -> str:
@@ -117,30 +168,49 @@ def _path_of(address: str) -> str:
     if not parts.scheme and not address.startswith("/data/"):
         return address
     path = parse_qs(parts.query).get("d", [""])[0] or unquote(parts.path)
-    return path.rpartition("/")[2] if path.startswith("/data/upload/") else path  # uploads lie in no folder of the user
+    return (
+        path.rpartition("/")[2] if path.startswith("/data/upload/") else path
+    )  # uploads lie in no folder of the user
 
 
 def _fiftyone(source: Path, samples: list[dict[str, Any]]) -> list[Entry]:
     kinds = ("Classifications", "Classification")
-    fields = list(dict.fromkeys(k for s in samples for k, v in s.items() if pick(v, str, "_cls") in kinds))
+    fields = list(
+        dict.fromkeys(k for s in samples for k, v in s.items() if pick(v, str, "_cls") in kinds)
+    )
     if not fields or (len(fields) > 1 and "ground_truth" not in fields):
         found = f"several: {', '.join(fields)}" if fields else "none"
-        raise TagmaskError(f'{source} needs one field of Classifications, and has {found}; call it "ground_truth".')
+        raise TagmaskError(
+            f'{source} needs one field of Classifications, and has {found}; call it "ground_truth".'
+        )
     field = "ground_truth" if "ground_truth" in fields else fields[0]
-    return [(f"sample {n}", s.get("filepath"), list(_labels(s.get(field)))) for n, s in enumerate(samples, 1)]
+    return [
+        (f"sample {n}", s.get("filepath"), list(_labels(s.get(field))))
+        for n, s in enumerate(samples, 1)
+    ]
 
 
 def _labels(value: Any) -> Iterator[Any]:
-    single = [value] if pick(value, str, "_cls") == "Classification" else pick(value, list, "classifications")
+    single = (
+        [value]
+        if pick(value, str, "_cls") == "Classification"
+        else pick(value, list, "classifications")
+    )
     return (label.get("label") for label in objects(single))
 
 
 def _texts(value: Any) -> list[str]:
     """The texts in a list that are not blank."""
-    return [text for text in value if isinstance(text, str) and text.strip()] if isinstance(value, list) else []
+    return (
+        [text for text in value if isinstance(text, str) and text.strip()]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _is_list_of_tags(values: Sequence[Any]) -> bool:
     given = [value for value in values if value is not None]
-    strings = all(isinstance(value, list) and all(isinstance(tag, str) for tag in value) for value in given)
+    strings = all(
+        isinstance(value, list) and all(isinstance(tag, str) for tag in value) for value in given
+    )
     return strings and any(given)

@@ -20,7 +20,18 @@ from tagmask.files import parse_xml, read_text
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+    *(
+        "diningtable",
+        "dog",
+        "horse",
+        "motorbike",
+        "person",
+        "pottedplant",
+        "sheep",
+        "sofa",
+        "train",
+        "tvmonitor",
+    ),
 )
 _MASK_FOLDERS = ("SegmentationClassAug", "SegmentationClass")
 _LABEL_FOLDERS = (*_MASK_FOLDERS, "Annotations")
@@ -39,9 +50,15 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
     odd: list[str] = []
     present = set(walk(root / "JPEGImages", odd))
     missing = [f"{name}.jpg" for name in listed if f"{name}.jpg" not in present]
-    entries = _find_labels(root, {name: mask for name, mask in listed.items() if f"{name}.jpg" in present})
+    entries = _find_labels(
+        root, {name: mask for name, mask in listed.items() if f"{name}.jpg" in present}
+    )
     if not entries:
-        what = f"none of the {len(missing):,} images of {source} exists" if missing else f"{source} lists no image"
+        what = (
+            f"none of the {len(missing):,} images of {source} exists"
+            if missing
+            else f"{source} lists no image"
+        )
         raise TagmaskError(f"{what}; the images belong in {root / 'JPEGImages'}, as ID.jpg.")
     if unlabelled := [name for name, mask, xml in entries if mask is None and xml is None]:
         raise TagmaskError(
@@ -52,14 +69,19 @@ def read_voc(root: Path, split: str | Path = "train_aug") -> Catalog:
     tags, broken = _read_tags(entries, source)
     kept = [(name, mask) for name, mask, _ in entries if tags.get(name)]
     if not kept:
-        raise TagmaskError(f"no image of {source} has a label; check Annotations and masks in {root}.")
+        raise TagmaskError(
+            f"no image of {source} has a label; check Annotations and masks in {root}."
+        )
     return Catalog(
         CLASSES,
         [name for name, _ in kept],
         [tags[name] for name, _ in kept],
         images=[root / "JPEGImages" / f"{name}.jpg" for name, _ in kept],
         masks=[mask for _, mask in kept],
-        notes=[*left_out_notes(missing, odd, len(entries) - len(kept) - len(broken)), *broken_note(broken)],
+        notes=[
+            *left_out_notes(missing, odd, len(entries) - len(kept) - len(broken)),
+            *broken_note(broken),
+        ],
     )
 
 
@@ -71,7 +93,9 @@ def _list_file(root: Path, split: str | Path) -> Path:
     if Path(split).is_file():
         return Path(split)
     known = ", ".join(sorted(path.stem for path in folder.glob("*.txt"))) or "none"
-    raise TagmaskError(f'there is no split "{split}": {folder} has {known}; name one of these or give a list file.')
+    raise TagmaskError(
+        f'there is no split "{split}": {folder} has {known}; name one of these or give a list file.'
+    )
 
 
 def _read_list(source: Path) -> dict[str, str]:
@@ -95,10 +119,16 @@ def _find_labels(root: Path, listed: dict[str, str]) -> list[_Entry]:
     files = {folder: set(walk(root / folder)) for folder in _LABEL_FOLDERS}
     entries: list[_Entry] = []
     for name, given in listed.items():
-        masks = [root / folder / f"{name}.png" for folder in _MASK_FOLDERS if f"{name}.png" in files[folder]]
+        masks = [
+            root / folder / f"{name}.png"
+            for folder in _MASK_FOLDERS
+            if f"{name}.png" in files[folder]
+        ]
         if given and (root / given).is_file():
             masks.insert(0, root / given)
-        xml = root / "Annotations" / f"{name}.xml" if f"{name}.xml" in files["Annotations"] else None
+        xml = (
+            root / "Annotations" / f"{name}.xml" if f"{name}.xml" in files["Annotations"] else None
+        )
         entries.append((name, masks[0] if masks else None, xml))
     return entries
 
@@ -114,7 +144,9 @@ def _read_tags(entries: list[_Entry], source: Path) -> tuple[dict[str, list[int]
                 broken.append(str(result))
                 continue
             for unknown in result.difference(CLASSES):
-                mistakes.add("class", str(xml), f'unknown class "{unknown}"; VOC has {", ".join(CLASSES)}')
+                mistakes.add(
+                    "class", str(xml), f'unknown class "{unknown}"; VOC has {", ".join(CLASSES)}'
+                )
             tags[name] = [CLASSES.index(known) for known in result.intersection(CLASSES)]
     mistakes.raise_if_any()
     return tags, broken
@@ -128,7 +160,9 @@ def _tags_of(entry: _Entry) -> set[str] | ImageError:
             assert mask is not None
             labels = read_mask(mask, len(CLASSES))  # (H, W)
             return {name for label, name in enumerate(CLASSES, 1) if (labels == label).any()}
-        objects = parse_xml(read_text(xml, "replace"), xml).iterfind("object/name")  # names of classes are ASCII
+        objects = parse_xml(read_text(xml, "replace"), xml).iterfind(
+            "object/name"
+        )  # names of classes are ASCII
         return {(name.text or "").strip() for name in objects}
     except TagmaskError as error:
         return ImageError(str(error))

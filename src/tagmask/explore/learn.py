@@ -33,7 +33,9 @@ SHOWN = 48  # photos that changed most
 Tell = Callable[[str, int, int], None]  # what, done, of how many
 
 
-def refit(head: HeadSegmenter, cells: Cells, settings: Any, tell: Tell = lambda *_: None) -> HeadSegmenter:
+def refit(
+    head: HeadSegmenter, cells: Cells, settings: Any, tell: Tell = lambda *_: None
+) -> HeadSegmenter:
     """A head that has learnt from corrected cells; the other one stays as it is."""
     twin = copy.copy(head)
     twin._modules = {**head._modules, "linear": copy.deepcopy(head.linear)}
@@ -95,8 +97,14 @@ class Learner:
         """Fit a copy of the head, and find the photos that it changes most."""
         view, head = self.view, self.view.head
         assert head is not None
-        catalog, settings, labels = view.catalog, view.run.for_stage("segment"), view.run.out / layout.PSEUDO
-        part = catalog.subset([i for i in range(len(catalog)) if layout.label_file(labels, catalog.name(i)).is_file()])
+        catalog, settings, labels = (
+            view.catalog,
+            view.run.for_stage("segment"),
+            view.run.out / layout.PSEUDO,
+        )
+        part = catalog.subset(
+            [i for i in range(len(catalog)) if layout.label_file(labels, catalog.name(i)).is_file()]
+        )
 
         def tokens_of(i: int) -> Any:
             self._tell("reading tokens", i + 1, len(part))
@@ -110,10 +118,20 @@ class Learner:
         changed = []
         for i in range(len(catalog)):
             self._tell("predicting", i + 1, len(catalog))
-            before, after = (view.cell_chances(network, i).argmax(0) for network in (head, self.trial))
+            before, after = (
+                view.cell_chances(network, i).argmax(0) for network in (head, self.trial)
+            )
             changed.append((float((before != after).float().mean()), i))
-        most = [{"photo": i, "share": share} for share, i in sorted(changed, key=lambda row: -row[0])[:SHOWN] if share]
-        self.progress = {"state": "learnt", "changed": most, "photos": sum(share > 0 for share, _ in changed)}
+        most = [
+            {"photo": i, "share": share}
+            for share, i in sorted(changed, key=lambda row: -row[0])[:SHOWN]
+            if share
+        ]
+        self.progress = {
+            "state": "learnt",
+            "changed": most,
+            "photos": sum(share > 0 for share, _ in changed),
+        }
 
     def mask(self, i: int) -> Mask | None:
         """The mask (H, W) that the trial gives, before sharpening; None if there is no trial."""
@@ -124,7 +142,9 @@ class Learner:
         with view.lock:
             tokens = view.features.get(catalog, i)
             image = catalog.load_image(i)
-            chances = predict_probabilities(self.trial, image, flip=False, tags=allowed, tokens=tokens)  # (K, H, W)
+            chances = predict_probabilities(
+                self.trial, image, flip=False, tags=allowed, tokens=tokens
+            )  # (K, H, W)
         labels = chances[[0, *(number + 1 for number in view.numbers)]].argmax(0).astype("uint8")
         return fix(labels, catalog.load_correction(i), catalog.name(i), unsure=False)
 
@@ -159,12 +179,18 @@ class Learner:
 
     def _do(self, inputs: Inputs, name: str) -> None:
         row = stage(name)
-        self._tell({"pseudo": "labelling corrected photos", "predict": "predicting masks"}[name], 0, 1)
+        self._tell(
+            {"pseudo": "labelling corrected photos", "predict": "predicting masks"}[name], 0, 1
+        )
         do_stage(inputs, row, status_of(inputs, row), name)
 
     def _changed_tags(self) -> list[int]:
         """Photos whose maps are not those of their tags."""
-        catalog, folder, retagged = self.view.catalog, self.view.run.out / layout.SEEDS, self.view.changes()
+        catalog, folder, retagged = (
+            self.view.catalog,
+            self.view.run.out / layout.SEEDS,
+            self.view.changes(),
+        )
 
         def is_changed(i: int) -> bool:
             try:

@@ -72,7 +72,9 @@ class Explorer:
         """Everything the page needs to be usable: classes, photos and their tags."""
         view, catalog = self.views[0], self.views[0].catalog
         names = [catalog.name(i) for i in range(len(catalog))]
-        corrected = {*view.changes(), *view.names_in(layout.CORRECTIONS)} if view.out is not None else set()
+        corrected = (
+            {*view.changes(), *view.names_in(layout.CORRECTIONS)} if view.out is not None else set()
+        )
         return {
             "title": self.title,
             "runs": [str(v.out or "") for v in self.views],
@@ -81,7 +83,9 @@ class Explorer:
             "names": names,
             "tags": [catalog.tags(i) for i in range(len(catalog))],
             "corrected": [i for i, name in enumerate(names) if name in corrected],
-            "made": {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()} if view.out else {},
+            "made": {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()}
+            if view.out
+            else {},
             "missing": {kind: view.missing(kind) for kind in LAYERS},
             "truth": catalog.has_masks,
             "editable": view.out is not None,
@@ -89,12 +93,18 @@ class Explorer:
 
     def info(self, i: int) -> dict[str, Any]:
         view = self.views[0]
-        return {"size": view.size(i), "methods": [v.methods for v in self.views], "refusal": self.learner.refusal()}
+        return {
+            "size": view.size(i),
+            "methods": [v.methods for v in self.views],
+            "refusal": self.learner.refusal(),
+        }
 
     def photo_of(self, run: int, i: int) -> int:
         """The number of photo ``i`` in another run."""
         other, wanted = self.views[run].catalog, self.views[0].catalog.name(i)
-        for k in chain(range(i, len(other)), range(min(i, len(other)))):  # mostly it is the same number
+        for k in chain(
+            range(i, len(other)), range(min(i, len(other)))
+        ):  # mostly it is the same number
             if other.name(k) == wanted:
                 return k
         raise Refused(HTTPStatus.NOT_FOUND, "the other run does not have this photo.")
@@ -102,7 +112,11 @@ class Explorer:
     def layer(self, run: int, kind: str, i: int) -> bytes:
         """Labels (H, W) as bytes; empty if there are none."""
         view = self.views[run]
-        labels = self.learner.mask(i) if kind == "trial" and run == 0 else view.layer(kind, self.photo_of(run, i))
+        labels = (
+            self.learner.mask(i)
+            if kind == "trial" and run == 0
+            else view.layer(kind, self.photo_of(run, i))
+        )
         return b"" if labels is None else labels.tobytes()
 
     def correct(self, i: int, body: bytes, before: str) -> dict[str, Any]:
@@ -111,7 +125,10 @@ class Explorer:
         height, width = view.size(i)
         with self.saving:
             if before != self.digest(i):
-                raise Refused(HTTPStatus.CONFLICT, "this photo was corrected elsewhere meanwhile; reload the page.")
+                raise Refused(
+                    HTTPStatus.CONFLICT,
+                    "this photo was corrected elsewhere meanwhile; reload the page.",
+                )
             view.save_labels(i, np.frombuffer(body, np.uint8).reshape(height, width))
             view.facts[i] = None
         return {"tags": view.catalog.tags(i), "digest": self.digest(i)}
@@ -163,7 +180,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         except OSError as error:  # another command may be changing the run
             self._refuse(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"a file of the run cannot be read ({error}); reload the page."
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"a file of the run cannot be read ({error}); reload the page.",
             )
         except Exception as error:  # the page says so, and the server goes on
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
@@ -173,11 +191,17 @@ class Handler(BaseHTTPRequestHandler):
         hosts = [f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")]
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         site = self.headers.get("Sec-Fetch-Site", "none")
-        if host not in hosts or origin not in (None, f"http://{host}") or site not in ("none", "same-origin"):
+        if (
+            host not in hosts
+            or origin not in (None, f"http://{host}")
+            or site not in ("none", "same-origin")
+        ):
             raise Refused(HTTPStatus.FORBIDDEN, "this address serves its own page alone.")
         token, *words = self.path.removeprefix("/").split("/")
         if not hmac.compare_digest(token.encode(errors="replace"), self.server.token.encode()):
-            raise Refused(HTTPStatus.FORBIDDEN, "the address is not complete; copy it from the terminal.")
+            raise Refused(
+                HTTPStatus.FORBIDDEN, "the address is not complete; copy it from the terminal."
+            )
         return words
 
     def _number(self, word: str, below: int) -> int:
@@ -206,9 +230,15 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(view.pieces(self._number(photo, count)), packed=True)
             case ["correction", photo]:
                 i = self._number(photo, count)
-                self._send(explorer.layer(0, "correction", i), packed=True, headers={"Digest": explorer.digest(i)})
+                self._send(
+                    explorer.layer(0, "correction", i),
+                    packed=True,
+                    headers={"Digest": explorer.digest(i)},
+                )
             case [("pseudo" | "mask" | "truth" | "trial") as kind, run, photo]:
-                data = explorer.layer(self._number(run, len(explorer.views)), kind, self._number(photo, count))
+                data = explorer.layer(
+                    self._number(run, len(explorer.views)), kind, self._number(photo, count)
+                )
                 self._send(data, packed=True)
             case ["affinity", run, method, photo]:
                 k = self._number(run, len(explorer.views))
@@ -237,10 +267,14 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self, most: int, exactly: bool = False) -> bytes:
         """The body, whose length is known and within its limit before anything is read."""
         length = self.headers.get("Content-Length", "")
-        if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 12):
+        if "Transfer-Encoding" in self.headers or not (
+            length.isascii() and length.isdigit() and len(length) < 12
+        ):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is.")
         if int(length) > most or (exactly and int(length) != most):
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request must have {most} bytes.")
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request must have {most} bytes."
+            )
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             raise ConnectionError("closed before its end")
@@ -254,9 +288,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def _page(self) -> None:
         nonce = secrets.token_urlsafe(16)
-        page = importlib.resources.files("tagmask.explore").joinpath("page.html").read_text(encoding="utf-8")
+        page = (
+            importlib.resources.files("tagmask.explore")
+            .joinpath("page.html")
+            .read_text(encoding="utf-8")
+        )
         text = page.replace("NONCE", nonce).encode()
-        self._send(text, "text/html; charset=utf-8", True, {"Content-Security-Policy": _POLICY.format(nonce)})
+        self._send(
+            text,
+            "text/html; charset=utf-8",
+            True,
+            {"Content-Security-Policy": _POLICY.format(nonce)},
+        )
 
     def _send_json(self, value: Any) -> None:
         self._send(json.dumps(value).encode(), "application/json", packed=True)
@@ -272,7 +315,11 @@ class Handler(BaseHTTPRequestHandler):
         packed = packed and "gzip" in self.headers.get("Accept-Encoding", "")
         data = gzip.compress(data, 1) if packed else data
         self.send_response(status)
-        lines = _HEADERS | {"Content-Type": kind, "Content-Length": str(len(data))} | dict(headers or {})
+        lines = (
+            _HEADERS
+            | {"Content-Type": kind, "Content-Length": str(len(data))}
+            | dict(headers or {})
+        )
         for name, value in (lines | ({"Content-Encoding": "gzip"} if packed else {})).items():
             self.send_header(name, value)
         self.end_headers()
@@ -300,7 +347,9 @@ class Server(ThreadingHTTPServer):
         try:
             super().__init__(("127.0.0.1", port), Handler)
         except OSError as error:
-            raise TagmaskError(f"--port {port} cannot be used ({error.strerror}); leave it out.") from None
+            raise TagmaskError(
+                f"--port {port} cannot be used ({error.strerror}); leave it out."
+            ) from None
 
     @property
     def address(self) -> str:
@@ -318,11 +367,17 @@ def open_explorer(settings: ExploreSettings) -> Explorer:
     """The explorer of a run, two runs, or a photo."""
     check(settings)
     if settings.out is not None:
-        views = [_view_of(folder) for folder in (settings.out, settings.against) if folder is not None]
+        views = [
+            _view_of(folder) for folder in (settings.out, settings.against) if folder is not None
+        ]
         return Explorer(views, settings.out.resolve().name)
     photo, folder = settings.photo or Path(), settings.model or Path()  # checked above
     model, image, names = load_classifier(folder), read_image(photo), split_tags(settings.tags)
-    tags = match_classes(names, model) if names is not None else predicted_classes(model, image, MapSettings())
+    tags = (
+        match_classes(names, model)
+        if names is not None
+        else predicted_classes(model, image, MapSettings())
+    )
     catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
     return Explorer([View(catalog, folder)], photo.name)
 
@@ -336,7 +391,9 @@ def explore(settings: ExploreSettings) -> str:
     """Serve the page until Ctrl-C; returns what to print then."""
     explorer = open_explorer(settings)
     with Server(explorer, settings.port) as server, suppress(KeyboardInterrupt):
-        threading.Thread(target=explorer.views[0].gather_facts, args=(explorer.stopped.is_set,), daemon=True).start()
+        threading.Thread(
+            target=explorer.views[0].gather_facts, args=(explorer.stopped.is_set,), daemon=True
+        ).start()
         print(f"{server.address}\nCtrl-C ends it; corrections are saved at once.", flush=True)
         if settings.browser:
             webbrowser.open(server.address)

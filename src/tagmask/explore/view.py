@@ -58,7 +58,9 @@ class View:
         self.facts: list[dict[str, float] | None] = [None] * len(self.catalog)
         self.thumb = lru_cache(4096)(lambda i: self.image(i, THUMB))
         # superpixels of the photo, (H, W) little-endian uint16
-        self.pieces = lru_cache(4)(lambda i: superpixels(self.catalog.load_image(i)).astype("<u2").tobytes())
+        self.pieces = lru_cache(4)(
+            lambda i: superpixels(self.catalog.load_image(i)).astype("<u2").tobytes()
+        )
 
     @property
     def out(self) -> Path | None:
@@ -84,7 +86,11 @@ class View:
     def head(self) -> HeadSegmenter | None:
         """The head of the run; None if its segmenter is another network, or not there."""
         folder = self.out / layout.SEGMENTER if self.out is not None else None
-        model = load_segmenter(folder) if folder is not None and (folder / layout.MODEL).is_file() else None
+        model = (
+            load_segmenter(folder)
+            if folder is not None and (folder / layout.MODEL).is_file()
+            else None
+        )
         return on_device(model).eval() if isinstance(model, HeadSegmenter) else None
 
     @cached_property
@@ -97,7 +103,9 @@ class View:
     def tokens(self) -> TokenStore | None:
         if self.settings is None or self.classifier.fixed_views is None:
             return None
-        return TokenStore.of(self.classifier, self.settings.out, self.settings.tokens_limit, self.settings.tokens)
+        return TokenStore.of(
+            self.classifier, self.settings.out, self.settings.tokens_limit, self.settings.tokens
+        )
 
     @property
     def methods(self) -> list[str]:
@@ -133,7 +141,9 @@ class View:
     def names_in(self, folder: str) -> set[str]:
         """The photos that a folder of the run has labels of, by name."""
         root = self.run.out / folder
-        return {file.relative_to(root).as_posix().removesuffix(".png") for file in root.rglob("*.png")}
+        return {
+            file.relative_to(root).as_posix().removesuffix(".png") for file in root.rglob("*.png")
+        }
 
     def affinity(self, i: int, method: str) -> bytes:
         """Attention between patches of every block, and the maps without affinity of the photo's tags.
@@ -142,7 +152,9 @@ class View:
         of which 255 is the largest value of the row. ``span`` is how many cells the photo covers.
         """
         if method not in self.methods:
-            raise TagmaskError(f"there is no map method {method!r} for this network; choose from {self.methods}.")
+            raise TagmaskError(
+                f"there is no map method {method!r} for this network; choose from {self.methods}."
+            )
         tags = self.catalog.tags(i)
         with self.lock:
             model, images, first, span = self._seen(i)
@@ -151,10 +163,19 @@ class View:
             maps = method_for(model, method).maps(model, images, numbers, range(len(model.blocks)))
             grid = model.grid(height, width)
         skip, count = model.class_tokens, grid[0] * grid[1]
-        pairs = np.stack([mean[0, skip:, skip:].detach().cpu().numpy() for mean in maps.attention])  # (L, n, n)
+        pairs = np.stack(
+            [mean[0, skip:, skip:].detach().cpu().numpy() for mean in maps.attention]
+        )  # (L, n, n)
         tops = np.maximum(pairs.max(-1), 1e-12).astype("<f4")  # (L, n)
         plain = maps.plain[0, : len(tags)].detach().cpu().numpy().astype("<f4")  # (K, n)
-        header = {"grid": grid, "span": span, "first": first, "blocks": len(pairs), "tags": tags, "cells": count}
+        header = {
+            "grid": grid,
+            "span": span,
+            "first": first,
+            "blocks": len(pairs),
+            "tags": tags,
+            "cells": count,
+        }
         line = json.dumps(header).encode()
         line += b" " * (-(len(line) + 1) % 4) + b"\n"  # so that the floats are aligned
         shares = np.rint(pairs / tops[..., None] * 255).astype(np.uint8)  # (L, n, n)
@@ -167,7 +188,12 @@ class View:
             size, first = model.fixed_views
             kept = self.tokens.get(self.catalog, i) if self.tokens else None
             tokens = kept or photo_tokens(model, first, size, self.catalog.load_image(i))
-            return tail(model, first, tokens.grid), tokens.values[:1], first, [float(side) for side in tokens.grid]
+            return (
+                tail(model, first, tokens.grid),
+                tokens.values[:1],
+                first,
+                [float(side) for side in tokens.grid],
+            )
         picture = to_tensor(self.catalog.load_image(i)).float()[None].to(model.mean.device) / 255
         settings = self.settings.seeds if self.settings is not None else MapSettings()
         first_view = next(views(model, picture, settings))
@@ -189,9 +215,13 @@ class View:
         fact = {}
         if mask is not None and pseudo is not None and mask.shape == pseudo.shape:
             made, label = mask[::_STEP, ::_STEP], pseudo[::_STEP, ::_STEP]
-            fact["disagree"] = float(((made != label) & (label != UNSURE)).sum() / max(1, (label != UNSURE).sum()))
+            fact["disagree"] = float(
+                ((made != label) & (label != UNSURE)).sum() / max(1, (label != UNSURE).sum())
+            )
         if mask is not None and truth is not None and mask.shape == truth.shape:
-            counts = confusion(mask[::_STEP, ::_STEP], truth[::_STEP, ::_STEP], len(self.catalog.classes) + 1)
+            counts = confusion(
+                mask[::_STEP, ::_STEP], truth[::_STEP, ::_STEP], len(self.catalog.classes) + 1
+            )
             score = iou(counts).miou_present
             fact |= {"score": score} if math.isfinite(score) else {}
         if self.head is not None:
@@ -209,7 +239,9 @@ class View:
         logits = head.logits_of(tokens.values[0]).T.unflatten(-1, tokens.grid)  # (K, h, w)
         allowed = torch.zeros(head.num_classes, dtype=torch.bool, device=logits.device)
         allowed[[0, *(self.numbers[c] + 1 for c in self.catalog.tags(i))]] = True
-        chances: torch.Tensor = logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0).cpu()
+        chances: torch.Tensor = (
+            logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0).cpu()
+        )
         return chances
 
     @property
@@ -234,15 +266,23 @@ class View:
         wrong = [tag for tag in tags if not 0 <= tag < len(names)]
         if wrong:
             raise TagmaskError(f"there is no class {wrong[0]}; classes are 0 to {len(names) - 1}.")
-        change = corrections.TagChange(tuple(names[c] for c in tags - before), tuple(names[c] for c in before - tags))
-        corrections.write_tags(self.folder, self.changes() | {self.raw.name(i): change}, names, self.raw.identity)
+        change = corrections.TagChange(
+            tuple(names[c] for c in tags - before), tuple(names[c] for c in before - tags)
+        )
+        corrections.write_tags(
+            self.folder, self.changes() | {self.raw.name(i): change}, names, self.raw.identity
+        )
         self._read_corrections()
 
     def save_labels(self, i: int, labels: Mask) -> None:
         """Write what is corrected in photo ``i`` (H, W); a class that is painted becomes a tag."""
         if len(self.raw.classes) > corrections.MOST_CLASSES:
-            raise TagmaskError(f"pixels can be corrected with at most {corrections.MOST_CLASSES} classes.")
-        painted = {int(label) - 1 for label in np.unique(labels) if 0 < label < corrections.PERSON_UNSURE}
+            raise TagmaskError(
+                f"pixels can be corrected with at most {corrections.MOST_CLASSES} classes."
+            )
+        painted = {
+            int(label) - 1 for label in np.unique(labels) if 0 < label < corrections.PERSON_UNSURE
+        }
         self.save_tags(i, {*self.catalog.tags(i), *painted})
         file = layout.label_file(self.folder, self.raw.name(i))
         if not within(file, self.folder):

@@ -17,7 +17,12 @@ from tagmask.files import replacing
 
 
 def write_coco(
-    items: Iterable[Labelled], classes: Sequence[str], path: Path, *, polygons: bool = False, pieces: bool = False
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    path: Path,
+    *,
+    polygons: bool = False,
+    pieces: bool = False,
 ) -> Exported:
     """Write one JSON file with every mask, as run lengths or as polygons; both cover exactly the same pixels.
 
@@ -28,14 +33,20 @@ def write_coco(
     annotations: list[dict[str, Any]] = []
     for item in done.checked(items, classes):
         height, width = item.mask.shape
-        images.append({"id": len(images) + 1, "file_name": item.file, "height": height, "width": width})
+        images.append(
+            {"id": len(images) + 1, "file_name": item.file, "height": height, "width": width}
+        )
         for label, region in regions(item.mask, pieces):
             ids = {"id": len(annotations) + 1, "image_id": len(images), "category_id": label}
             annotations.append({**ids, **describe(region, polygons)})
     categories = [{"id": number, "name": name} for number, name in enumerate(classes, start=1)]
     header = {"info": {"description": "made by tagmask"}, "licenses": [], "images": images}
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        json.dump({**header, "annotations": annotations, "categories": categories}, file, ensure_ascii=False)
+        json.dump(
+            {**header, "annotations": annotations, "categories": categories},
+            file,
+            ensure_ascii=False,
+        )
     return done
 
 
@@ -45,4 +56,9 @@ def describe(region: Region, polygons: bool) -> dict[str, Any]:
     shape: Any = {"size": list(region.shape), "counts": runs["counts"].decode("ascii")}
     box = [float(value) for value in coco_mask.toBbox(runs)]
     area = int(coco_mask.area(runs))
-    return {"segmentation": outlines(region) if polygons else shape, "area": area, "bbox": box, "iscrowd": 0}
+    return {
+        "segmentation": outlines(region) if polygons else shape,
+        "area": area,
+        "bbox": box,
+        "iscrowd": 0,
+    }

@@ -58,7 +58,11 @@ def trace(piece: Region) -> list[list[Point]]:
             del ahead[edge]
             (x, y), (dx, dy) = edge
             loop.append((x, y))
-            turns = ((-dy, dx), (dx, dy), (dy, -dx))  # right first: of two pixels that touch at a corner, stay with one
+            turns = (
+                (-dy, dx),
+                (dx, dy),
+                (dy, -dx),
+            )  # right first: of two pixels that touch at a corner, stay with one
             edge = next(turned for turn in turns if (turned := ((x + dx, y + dy), turn)) in known)
         loops.append(loop)
     return loops
@@ -69,10 +73,18 @@ def _edges(piece: Region) -> list[tuple[Point, Point]]:
     framed = np.pad(piece, 1)
     edges: list[tuple[Point, Point]] = []
     height, width = piece.shape
-    corners, steps = ((0, 0), (1, 0), (1, 1), (0, 1)), ((1, 0), (0, 1), (-1, 0), (0, -1))  # of a pixel, clockwise
+    corners, steps = (
+        ((0, 0), (1, 0), (1, 1), (0, 1)),
+        ((1, 0), (0, 1), (-1, 0), (0, -1)),
+    )  # of a pixel, clockwise
     for (x, y), (dx, dy) in zip(corners, steps, strict=True):
-        beside = framed[1 - dx : 1 - dx + height, 1 + dy : 1 + dy + width]  # each pixel's neighbour left of the step
-        edges += [((column + x, row + y), (dx, dy)) for row, column in np.argwhere(piece & ~beside).tolist()]
+        beside = framed[
+            1 - dx : 1 - dx + height, 1 + dy : 1 + dy + width
+        ]  # each pixel's neighbour left of the step
+        edges += [
+            ((column + x, row + y), (dx, dy))
+            for row, column in np.argwhere(piece & ~beside).tolist()
+        ]
     return edges
 
 

@@ -21,10 +21,16 @@ from tagmask.labels import UNSURE, Mask, voc_palette
 _MAX_OBJECTS = 255  # colours for objects in VOC's palette
 
 
-def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *, pieces: bool = False) -> Exported:
+def write_cvat(
+    items: Iterable[Labelled], classes: Sequence[str], path: Path, *, pieces: bool = False
+) -> Exported:
     """Write a zip to import into a task whose labels are ``classes``; ``pieces`` makes each part an object."""
-    if unusable := [name for name in classes if ":" in name or "\n" in name or name.startswith("#")]:
-        raise TagmaskError(f"CVAT's label map cannot hold the class {unusable[0]!r}; rename it without a colon or #.")
+    if unusable := [
+        name for name in classes if ":" in name or "\n" in name or name.startswith("#")
+    ]:
+        raise TagmaskError(
+            f"CVAT's label map cannot hold the class {unusable[0]!r}; rename it without a colon or #."
+        )
     done = Exported(path)
     names, crowded = [], []
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -36,7 +42,11 @@ def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *,
             _add(archive, f"SegmentationClass/{item.name}.png", _colours(sure))
             _add(archive, f"SegmentationObject/{item.name}.png", _colours(objects))
             names.append(item.name)
-        _add(archive, "ImageSets/Segmentation/default.txt", "".join(f"{name}\n" for name in names).encode())
+        _add(
+            archive,
+            "ImageSets/Segmentation/default.txt",
+            "".join(f"{name}\n" for name in names).encode(),
+        )
     if crowded:
         done.notes.append(
             f"{len(crowded)} images have more than {_MAX_OBJECTS} pieces, more than the format can number; in these "
@@ -48,7 +58,10 @@ def write_cvat(items: Iterable[Labelled], classes: Sequence[str], path: Path, *,
 def label_map(classes: Sequence[str]) -> str:
     """The text of labelmap.txt."""
     colours = voc_palette().tolist()
-    rows = [f"{name}:{','.join(map(str, colours[n]))}::" for n, name in enumerate(("background", *classes))]
+    rows = [
+        f"{name}:{','.join(map(str, colours[n]))}::"
+        for n, name in enumerate(("background", *classes))
+    ]
     return "\n".join(["# label:color_rgb:parts:actions", *rows, ""])
 
 
@@ -57,7 +70,9 @@ def number_objects(mask: Mask, pieces: bool) -> tuple[Mask, bool]:
     objects = list(regions(mask, pieces))
     complete = len(objects) <= _MAX_OBJECTS
     numbers = np.zeros(mask.shape, np.uint8)
-    for number, (_, region) in enumerate(objects if complete else regions(mask, pieces=False), start=1):
+    for number, (_, region) in enumerate(
+        objects if complete else regions(mask, pieces=False), start=1
+    ):
         numbers[region] = number
     return numbers, complete
 

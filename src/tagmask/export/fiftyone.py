@@ -26,5 +26,7 @@ def write_fiftyone(items: Iterable[Labelled], classes: Sequence[str], out: Path)
             write_png(out / "heatmaps" / str(label) / f"{item.name}.png", values)
         heated += bool(maps)
     write_json(out / "mask_targets.json", class_names(classes))
-    done.notes.append(f"heat maps of {heated} images." if heated else "no heat maps, since the run has no seeds.")
+    done.notes.append(
+        f"heat maps of {heated} images." if heated else "no heat maps, since the run has no seeds."
+    )
     return done

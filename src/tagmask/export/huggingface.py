@@ -28,7 +28,12 @@ def write_huggingface(items: Iterable[Labelled], classes: Sequence[str], out: Pa
         mask = f"masks/{done.images}.png"
         image = put_image(item, out / folder / str(done.images))
         write_png(out / folder / mask, item.mask)
-        row = {"file_name": image.name, "mask_file_name": mask, "name": item.name, "tags": list(item.tags)}
+        row = {
+            "file_name": image.name,
+            "mask_file_name": mask,
+            "name": item.name,
+            "tags": list(item.tags),
+        }
         lines.setdefault(folder, []).append(json.dumps(row, ensure_ascii=False) + "\n")
     for folder, rows in lines.items():
         write_text(out / folder / "metadata.jsonl", "".join(rows))

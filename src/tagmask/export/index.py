@@ -20,4 +20,6 @@ def write_indices(items: Iterable[Labelled], classes: Sequence[str], out: Path) 
 
 def class_names(classes: Sequence[str]) -> dict[str, str]:
     """What the numbers in a mask mean."""
-    return {str(label): name for label, name in enumerate(("background", *classes))} | {str(UNSURE): "unsure"}
+    return {str(label): name for label, name in enumerate(("background", *classes))} | {
+        str(UNSURE): "unsure"
+    }

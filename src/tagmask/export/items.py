@@ -85,7 +85,10 @@ def unlistable_name(name: str) -> str:
 
 
 def from_folder(
-    catalog: Catalog, folder: Path, damaged: dict[str, str], unusable: Callable[[str], str] = lambda _: ""
+    catalog: Catalog,
+    folder: Path,
+    damaged: dict[str, str],
+    unusable: Callable[[str], str] = lambda _: "",
 ) -> Iterator[Labelled]:
     """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
 
@@ -104,15 +107,21 @@ def from_folder(
             item.name.encode()
             mask = read_mask(file, len(catalog.classes))
         except UnicodeEncodeError:
-            damaged[item.name] = "its file name is not UTF-8, as other tools need it; rename the image and its mask."
+            damaged[item.name] = (
+                "its file name is not UTF-8, as other tools need it; rename the image and its mask."
+            )
         except ImageError as error:
             damaged[item.name] = str(error)
         else:
             count += 1
             tags = tuple(catalog.classes[tag] for tag in item.tags)
-            yield Labelled(item.name, mask, item.image, partial(catalog.load_image, item.index), tags)
+            yield Labelled(
+                item.name, mask, item.image, partial(catalog.load_image, item.index), tags
+            )
     if not count:
-        raise TagmaskError(f"{folder} holds no mask of these images; make some with `tagmask predict` first.")
+        raise TagmaskError(
+            f"{folder} holds no mask of these images; make some with `tagmask predict` first."
+        )
 
 
 def put_image(item: Labelled, place: Path) -> Path:

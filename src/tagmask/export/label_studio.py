@@ -93,9 +93,13 @@ def pack(region: Region) -> list[int]:
     left[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _LONGEST
     more = left - 1
     kind = np.searchsorted(1 << _SIZES[:3], more, side="right")
-    tokens = ((4 | kind) << (_SIZES[kind] + 8)) | more << 8 | words  # 4: the flag before the two bits of the class
+    tokens = (
+        ((4 | kind) << (_SIZES[kind] + 8)) | more << 8 | words
+    )  # 4: the flag before the two bits of the class
     header = f"{4 * flat.size:032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in _SIZES.tolist())
-    bits = header + "".join(f"{token:b}" for token in tokens.tolist())  # a token begins with its flag, a 1
+    bits = header + "".join(
+        f"{token:b}" for token in tokens.tolist()
+    )  # a token begins with its flag, a 1
     bits += "0" * (-len(bits) % 8)
     return list(int(bits, 2).to_bytes(len(bits) // 8, "big"))
 

@@ -26,7 +26,10 @@ from tagmask.models.kinds import Segmenter
 
 TOLERANCE = 1e-4  # of a probability
 _OPSET = 17
-_SIZES = ((97, 129), (80, 66))  # heights and widths for the check: odd, even, and not the traced one
+_SIZES = (
+    (97, 129),
+    (80, 66),
+)  # heights and widths for the check: odd, even, and not the traced one
 
 
 class WholeNetwork(nn.Module):
@@ -39,13 +42,17 @@ class WholeNetwork(nn.Module):
         if isinstance(model, HeadSegmenter):
             self.model = copy.deepcopy(model)
             self.side = max(1, round(model.size / model.stride)) * model.stride
-            self.model.classifier.vit.set_input_size((self.side, self.side))  # ONNX cannot resample positions
+            self.model.classifier.vit.set_input_size(
+                (self.side, self.side)
+            )  # ONNX cannot resample positions
 
     def forward(self, image: Tensor) -> Tensor:
         """(N, 3, H, W) in [0, 1] to (N, K, H, W)."""
         size = (image.shape[2], image.shape[3])
         if isinstance(self.model, HeadSegmenter):
-            square = F.interpolate(image, (self.side, self.side), mode="bilinear", align_corners=False)
+            square = F.interpolate(
+                image, (self.side, self.side), mode="bilinear", align_corners=False
+            )
             cells = self.model(self.model.normalize(square))  # (N, K, h, w)
             return F.interpolate(cells, size, mode="bilinear", align_corners=False).softmax(1)
         return self.model.upsample(self.model(self.model.normalize(image)), size).softmax(1)
@@ -59,7 +66,9 @@ def write_onnx(model: Segmenter, path: Path) -> None:
         _export(network, partial)
         file = onnx.load(partial)
         onnx.checker.check_model(file)
-        onnx.helper.set_model_props(file, {"classes": json.dumps(model.classes), "made_by": "tagmask"})
+        onnx.helper.set_model_props(
+            file, {"classes": json.dumps(model.classes), "made_by": "tagmask"}
+        )
         onnx.save(file, partial)
         difference = largest_difference(network, runtime, partial)
         if not difference <= TOLERANCE:
@@ -89,7 +98,9 @@ def _export(network: WholeNetwork, path: Path) -> None:
     """By tracing: torch's newer exporter needs another package and has no advantage here."""
     free = {0: "images", 2: "height", 3: "width"}
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")  # about its age, and about shapes that are checked afterwards
+        warnings.simplefilter(
+            "ignore"
+        )  # about its age, and about shapes that are checked afterwards
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         torch.onnx.export(
             network,
@@ -107,4 +118,6 @@ def _package(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise TagmaskError(f"--onnx needs the package {name}; install it with: pip install 'tagmask[onnx]'") from None
+        raise TagmaskError(
+            f"--onnx needs the package {name}; install it with: pip install 'tagmask[onnx]'"
+        ) from None

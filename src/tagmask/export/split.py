@@ -15,13 +15,22 @@ def split_by_tag(tags: Mapping[str, Collection[str]], fraction: float, seed: int
     names, tags and seed only.
     """
     key = str(seed).encode()
-    order = sorted(tags, key=lambda name: hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key).digest())
+    order = sorted(
+        tags,
+        key=lambda name: hashlib.blake2b(name.encode("utf-8", "surrogateescape"), key=key).digest(),
+    )
     left = Counter(tag for names in tags.values() for tag in set(names))  # images of train
-    wanted = {tag: max(1, round(fraction * count)) if fraction else 0 for tag, count in left.items()}
+    wanted = {
+        tag: max(1, round(fraction * count)) if fraction else 0 for tag, count in left.items()
+    }
     val: set[str] = set()
 
     def move(name: str) -> None:
-        if name not in val and all(left[tag] > 1 for tag in tags[name]) and len(val) < len(tags) - 1:
+        if (
+            name not in val
+            and all(left[tag] > 1 for tag in tags[name])
+            and len(val) < len(tags) - 1
+        ):
             val.add(name)
             left.subtract(set(tags[name]))
 
@@ -42,4 +51,7 @@ def tell_split(tags: Mapping[str, Collection[str]], val: Collection[str], seed: 
     every, there = ({tag for name in names for tag in tags[name]} for names in (tags, val))
     absent = sorted(every - there)
     note = f"no image of val carries the tags {first_of(absent)}; there are too few."
-    return [f"{counts}, divided by tag with --split-seed {seed}.", *([note] if absent and val else [])]
+    return [
+        f"{counts}, divided by tag with --split-seed {seed}.",
+        *([note] if absent and val else []),
+    ]

@@ -22,7 +22,9 @@ from tagmask.labels import UNSURE
 _SUBMISSION = "results/VOC2012/Segmentation/comp6_test_cls"
 
 
-def write_voc(items: Iterable[Labelled], classes: Sequence[str], out: Path, *, split: str = "train") -> Exported:
+def write_voc(
+    items: Iterable[Labelled], classes: Sequence[str], out: Path, *, split: str = "train"
+) -> Exported:
     """Write masks and their list, named after ``split`` (a name or a list file); unsure pixels are 255, as in VOC."""
     done = Exported(out, holds_unsure=True)
     names = []
@@ -57,7 +59,10 @@ def write_voc_submission(items: Iterable[Labelled], classes: Sequence[str], path
         )
     done = Exported(path)
     compressed = path.suffix in (".tgz", ".gz")
-    with replacing(path) as partial, tarfile.open(partial, "w:gz" if compressed else "w") as archive:
+    with (
+        replacing(path) as partial,
+        tarfile.open(partial, "w:gz" if compressed else "w") as archive,
+    ):
         for item in done.checked(items, classes):
             if (item.mask == UNSURE).any():
                 raise TagmaskError(

@@ -24,7 +24,12 @@ def write_xanylabeling(items: Iterable[Labelled], classes: Sequence[str], out: P
         ]
         height, width = item.mask.shape
         size = {"imageHeight": height, "imageWidth": width}
-        file = {"imagePath": Path(item.file).name, "imageData": None, **size, "tags": list(item.tags)}
+        file = {
+            "imagePath": Path(item.file).name,
+            "imageData": None,
+            **size,
+            "tags": list(item.tags),
+        }
         head = {"version": "4.2.1", "flags": {}, "checked": False, "shapes": shapes}
         write_json(out / f"{item.name}.json", head | file)
     return done

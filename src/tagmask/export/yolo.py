@@ -61,7 +61,9 @@ def _write_yaml(out: Path, names: Sequence[str], more: str = "") -> None:
     """Without ``path``, Ultralytics looks in the folder of the file, so that the folder can be moved."""
     val = "val" if (out / "images" / "val").is_dir() else "train"
     lines = [f"  {number}: {yaml_text(name)}\n" for number, name in enumerate(names)]
-    write_text(out / "data.yaml", f"train: images/train\nval: images/{val}\n{more}names:\n{''.join(lines)}")
+    write_text(
+        out / "data.yaml", f"train: images/train\nval: images/{val}\n{more}names:\n{''.join(lines)}"
+    )
 
 
 def yaml_text(text: str) -> str:

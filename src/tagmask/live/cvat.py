@@ -27,7 +27,10 @@ class Function:
         import cvat_sdk.auto_annotation as cvataa
 
         self._model, self._tags = model, tags
-        labels = [cvataa.label_spec(name, number, type="mask") for number, name in enumerate(model.classes)]
+        labels = [
+            cvataa.label_spec(name, number, type="mask")
+            for number, name in enumerate(model.classes)
+        ]
         self.spec = cvataa.DetectionFunctionSpec(labels=labels)
 
     def detect(self, context: Any, image: Any) -> list[Any]:
@@ -35,7 +38,9 @@ class Function:
         import cvat_sdk.auto_annotation as cvataa
         from cvat_sdk.masks import encode_mask
 
-        known = [tag for tag in self._tags.get(context.frame_name, ()) if tag in self._model.classes]
+        known = [
+            tag for tag in self._tags.get(context.frame_name, ()) if tag in self._model.classes
+        ]
         mask = predict(self._model, np.array(image.convert("RGB")), known or None)
         if getattr(context, "conv_mask_to_poly", False):
             return [
@@ -43,7 +48,10 @@ class Function:
                 for label, region in regions(mask, pieces=False)
                 for polygon in outlines(region)
             ]
-        return [cvataa.mask(label - 1, encode_mask(region)) for label, region in regions(mask, pieces=False)]
+        return [
+            cvataa.mask(label - 1, encode_mask(region))
+            for label, region in regions(mask, pieces=False)
+        ]
 
 
 def create(model: str, tags: str = "") -> Function:

@@ -54,7 +54,9 @@ class Backend:
         assert settings.images is not None
         self._model = on_device(load_segmenter(settings.model or settings.out / layout.SEGMENTER))
         self._images, self._files = settings.images, Tails(list_files(settings.images, []))
-        self._options = {field.name: getattr(settings, field.name) for field in fields(MaskSettings)}
+        self._options = {
+            field.name: getattr(settings, field.name) for field in fields(MaskSettings)
+        }
         self._lock = threading.Lock()
 
     def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -65,20 +67,30 @@ class Backend:
             return {"model_version": _VERSION}
         if path == "/predict":
             controls = controls_of(pick(request, str, "label_config"))
-            return {"results": [self._task(task, controls) for task in objects(request.get("tasks"))]}
+            return {
+                "results": [self._task(task, controls) for task in objects(request.get("tasks"))]
+            }
         return None
 
     def _task(self, task: dict[str, Any], controls: Controls) -> dict[str, Any]:
         file = image_of(pick(task, dict, "data"), controls.key)
         paths = self._files.find(normal_path(file, self._images)) if file else []
         if len(paths) != 1:
-            raise TagmaskError(f"the image {file!r} was not found in {self._images}, or is not the only one there.")
-        told = [*task_choices(task), *(tag for tag in pick(task, list, "data", "tags") if isinstance(tag, str))]
+            raise TagmaskError(
+                f"the image {file!r} was not found in {self._images}, or is not the only one there."
+            )
+        told = [
+            *task_choices(task),
+            *(tag for tag in pick(task, list, "data", "tags") if isinstance(tag, str)),
+        ]
         tags = [tag for tag in dict.fromkeys(told) if tag in self._model.classes]
         image = read_image(self._images / paths[0])
         with self._lock:
             mask = predict(self._model, image, tags or None, **self._options)
-        found = [(self._model.classes[label - 1], region) for label, region in regions(mask, pieces=False)]
+        found = [
+            (self._model.classes[label - 1], region)
+            for label, region in regions(mask, pieces=False)
+        ]
         names = {"from_name": controls.brush, "to_name": controls.image}
         result = [
             brush(region, name, str(number)) | names
@@ -113,7 +125,9 @@ def build_server(settings: ServeSettings) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:
             known = self.path in ("/", "/health")
-            self._answer(lambda: (200, {"status": "UP", "model_class": _VERSION}) if known else _UNKNOWN)
+            self._answer(
+                lambda: (200, {"status": "UP", "model_class": _VERSION}) if known else _UNKNOWN
+            )
 
         def do_POST(self) -> None:
             self._answer(self._posted)
@@ -134,8 +148,12 @@ def build_server(settings: ServeSettings) -> ThreadingHTTPServer:
             return _UNKNOWN if answer is None else (200, answer)
 
         def _answer(self, reply: Callable[[], Reply]) -> None:
-            refused = secret and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), secret)
-            status, value = (401, {"error": "user name or password is wrong."}) if refused else reply()
+            refused = secret and not hmac.compare_digest(
+                self.headers.get("Authorization", "").encode(), secret
+            )
+            status, value = (
+                (401, {"error": "user name or password is wrong."}) if refused else reply()
+            )
             content = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -155,6 +173,9 @@ def serve(settings: ServeSettings) -> str:
     """Answer Label Studio until Ctrl-C."""
     with build_server(settings) as server, suppress(KeyboardInterrupt):
         address = f"http://{settings.host}:{server.server_port}"
-        print(f"Label Studio: Settings, Model, Connect Model: {address}   (Ctrl-C ends it)", flush=True)
+        print(
+            f"Label Studio: Settings, Model, Connect Model: {address}   (Ctrl-C ends it)",
+            flush=True,
+        )
         server.serve_forever()
     return "ended."

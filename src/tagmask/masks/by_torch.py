@@ -16,12 +16,21 @@ from tagmask.masks.lattice import Floats, Kernel
 def mean_field(clipped: Floats, kernels: list[Kernel], iterations: int, device: str) -> Floats:
     """As ``tagmask.masks.crf`` does it, (K, N) to (K, N)."""
     evidence = torch.from_numpy(clipped).to(device).log()  # (K, N)
-    total = torch.from_numpy(np.sum([kernel.total for kernel in kernels], axis=0)).to(device)  # (N,)
-    moved: Any = [Kernel(tuple(_matrix(each, device) for each in kernel.matrices), kernel.total) for kernel in kernels]
+    total = torch.from_numpy(np.sum([kernel.total for kernel in kernels], axis=0)).to(
+        device
+    )  # (N,)
+    moved: Any = [
+        Kernel(tuple(_matrix(each, device) for each in kernel.matrices), kernel.total)
+        for kernel in kernels
+    ]
     labels: Any = evidence.softmax(0)  # (K, N)
     for _ in range(iterations):
-        message = torch.stack([kernel.apply(labels[:-1].T).T for kernel in moved]).sum(0)  # (K−1, N)
-        labels = (evidence + torch.cat([message, total[None] - message.sum(0, keepdim=True)])).softmax(0)
+        message = torch.stack([kernel.apply(labels[:-1].T).T for kernel in moved]).sum(
+            0
+        )  # (K−1, N)
+        labels = (
+            evidence + torch.cat([message, total[None] - message.sum(0, keepdim=True)])
+        ).softmax(0)
     refined: Floats = labels.cpu().numpy()
     return refined
 
@@ -37,6 +46,12 @@ def take_steps(transition: Any, state: Any, steps: int, device: str) -> Any:
 def _matrix(matrix: Any, device: str) -> Any:
     """A sparse matrix of scipy as one of torch, stored by rows."""
     rows = matrix.tocsr()
-    starts, columns, values = (torch.from_numpy(part) for part in (rows.indptr, rows.indices, rows.data))
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch calls such matrices a beta
-        return torch.sparse_csr_tensor(starts, columns, values, rows.shape, check_invariants=False).to(device)
+    starts, columns, values = (
+        torch.from_numpy(part) for part in (rows.indptr, rows.indices, rows.data)
+    )
+    with warnings.catch_warnings(
+        action="ignore", category=UserWarning
+    ):  # torch calls such matrices a beta
+        return torch.sparse_csr_tensor(
+            starts, columns, values, rows.shape, check_invariants=False
+        ).to(device)

@@ -34,13 +34,17 @@ class CrfSettings:
 
     def at_scale(self, factor: float) -> "CrfSettings":
         """The same reach on an image that is resized by ``factor``."""
-        return replace(self, gaussian_sxy=self.gaussian_sxy * factor, bilateral_sxy=self.bilateral_sxy * factor)
+        return replace(
+            self, gaussian_sxy=self.gaussian_sxy * factor, bilateral_sxy=self.bilateral_sxy * factor
+        )
 
     def __post_init__(self) -> None:
         wrong = []
         for name in ("gaussian_sxy", "bilateral_sxy", "bilateral_srgb"):
             if not 0 < getattr(self, name) < np.inf:
-                wrong.append(f"{name} is {getattr(self, name)}, a deviation: give a number above 0.")
+                wrong.append(
+                    f"{name} is {getattr(self, name)}, a deviation: give a number above 0."
+                )
         for name in ("gaussian_weight", "bilateral_weight"):
             if not 0 <= getattr(self, name) < np.inf:
                 wrong.append(f"{name} is {getattr(self, name)}; give 0 (no such kernel) or more.")
@@ -62,7 +66,9 @@ PRESETS = {"labels": LABELS, "seeds": SEEDS, "segmentation": SEGMENTATION, "fine
 
 
 def dense_crf(
-    image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating], settings: CrfSettings = SEEDS
+    image: npt.NDArray[np.uint8],
+    probabilities: npt.NDArray[np.floating],
+    settings: CrfSettings = SEEDS,
 ) -> Floats:
     """Probabilities (K, H, W) of K labels, sharpened along the edges of the image (H, W, 3), or (H, W) if grey.
 
@@ -70,7 +76,9 @@ def dense_crf(
     occur in the image.
     """
     _check(image, probabilities)
-    clipped = np.clip(probabilities, LEAST, 1).astype(np.float32).reshape(len(probabilities), -1)  # (K, N)
+    clipped = (
+        np.clip(probabilities, LEAST, 1).astype(np.float32).reshape(len(probabilities), -1)
+    )  # (K, N)
     kernels = _kernels(image, settings) if len(probabilities) > 1 and settings.iterations else []
     refined: Floats
     if not kernels:
@@ -85,11 +93,19 @@ def dense_crf(
 
 
 def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]) -> None:
-    if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] != 3):
+    if (
+        image.dtype != np.uint8
+        or image.ndim not in (2, 3)
+        or (image.ndim == 3 and image.shape[2] != 3)
+    ):
         raise TagmaskError(
             f"image is {image.dtype} of shape {image.shape}; give uint8 of shape (H, W, 3), or (H, W) if grey."
         )
-    if probabilities.ndim != 3 or probabilities.size == 0 or probabilities.shape[1:] != image.shape[:2]:
+    if (
+        probabilities.ndim != 3
+        or probabilities.size == 0
+        or probabilities.shape[1:] != image.shape[:2]
+    ):
         raise TagmaskError(
             f"probabilities have shape {probabilities.shape} and the image {image.shape}; give (labels, H, W) with "
             "at least one label and the height and width of the image."
@@ -108,10 +124,14 @@ def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel
     if settings.gaussian_weight:
         kernels.append(_smoothness(height, width, settings.gaussian_sxy, settings.gaussian_weight))
     if settings.bilateral_weight:
-        colours = image.reshape(height * width, -1).T / np.float32(settings.bilateral_srgb)  # (3, N), or (1, N) if grey
+        colours = image.reshape(height * width, -1).T / np.float32(
+            settings.bilateral_srgb
+        )  # (3, N), or (1, N) if grey
         colours = np.broadcast_to(colours, (3, height * width))
         places = _places(height, width, settings.bilateral_sxy)  # (2, N)
-        kernels.append(gaussian_kernel(np.concatenate([places, colours]), settings.bilateral_weight))
+        kernels.append(
+            gaussian_kernel(np.concatenate([places, colours]), settings.bilateral_weight)
+        )
     return kernels
 
 

@@ -20,7 +20,10 @@ def to_cells(maps: Maps, stride: int, centred: bool = False) -> Maps:
 
 def to_pixels(maps: Maps, size: tuple[int, int], stride: int, centred: bool = False) -> Maps:
     """Maps (k, h, w) on cells to (k, H, W) by linear interpolation, constant beyond the outermost cells."""
-    rows, columns = (_lines(pixels, cells, stride, centred) for pixels, cells in zip(size, maps.shape[1:], strict=True))
+    rows, columns = (
+        _lines(pixels, cells, stride, centred)
+        for pixels, cells in zip(size, maps.shape[1:], strict=True)
+    )
     return rows @ maps @ columns.T
 
 
@@ -43,6 +46,8 @@ def _means(pixels: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
 
 def _lines(pixels: int, cells: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
     """(pixels, cells): linear interpolation between the centres of the cells."""
-    centres = stride * np.arange(cells, dtype=np.float64) + ((stride - 1) / 2 if centred else 0)  # in pixels
+    centres = stride * np.arange(cells, dtype=np.float64) + (
+        (stride - 1) / 2 if centred else 0
+    )  # in pixels
     weights = [np.interp(np.arange(pixels), centres, unit) for unit in np.eye(cells)]
     return np.stack(weights, axis=1).astype(np.float32)

@@ -36,15 +36,23 @@ def confident_regions(
     weaker one is surely background.
     """
     if not 0 < low < high:
-        raise TagmaskError(f"α is {low} (low) and {high} (high); both must be above 0, and the first must be lower.")
+        raise TagmaskError(
+            f"α is {low} (low) and {high} (high); both must be above 0, and the first must be lower."
+        )
     check_maps(image, classes, maps)
     gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
-    strict, lenient = (_winners(image, classes, _with_background(maps, gap**power), crf) for power in (low, high))
+    strict, lenient = (
+        _winners(image, classes, _with_background(maps, gap**power), crf) for power in (low, high)
+    )
     return np.where((strict > 0) == (lenient > 0), strict, np.uint8(UNSURE))
 
 
 def label_pixels(
-    image: Image, classes: Sequence[int], maps: Maps, background: float | Maps, crf: CrfSettings | None = None
+    image: Image,
+    classes: Sequence[int],
+    maps: Maps,
+    background: float | Maps,
+    crf: CrfSettings | None = None,
 ) -> Labels:
     """Labels (H, W): the class of the highest map where it exceeds ``background``, then corrected by the CRF if given.
 
@@ -53,16 +61,24 @@ def label_pixels(
     on them would assign small objects to their surroundings where maps are flat.
     """
     if not 0 <= np.min(background) <= np.max(background) <= 1:
-        raise TagmaskError(f"the background's score is {background}; give a number from 0 to 1, as the maps have.")
+        raise TagmaskError(
+            f"the background's score is {background}; give a number from 0 to 1, as the maps have."
+        )
     check_maps(image, classes, maps)
-    scores = _with_background(maps, np.broadcast_to(np.float32(background), image.shape[:2]))  # (k + 1, H, W)
-    return _winners(image, classes, scores if crf is None else _trusted(scores.argmax(axis=0), len(scores)), crf)
+    scores = _with_background(
+        maps, np.broadcast_to(np.float32(background), image.shape[:2])
+    )  # (k + 1, H, W)
+    return _winners(
+        image, classes, scores if crf is None else _trusted(scores.argmax(axis=0), len(scores)), crf
+    )
 
 
 def agreement(first: Labels, second: Labels) -> Labels:
     """Labels on which two routes agree, 255 elsewhere."""
     if first.shape != second.shape:
-        raise TagmaskError(f"labels are {first.shape} and {second.shape}; only labels of one image can be compared.")
+        raise TagmaskError(
+            f"labels are {first.shape} and {second.shape}; only labels of one image can be compared."
+        )
     return np.where(first == second, first, np.uint8(UNSURE))
 
 
@@ -74,7 +90,9 @@ def check_maps(image: Image, classes: Sequence[int], maps: Maps) -> None:
             "pixels; make the seeds again from this image."
         )
     if len(maps) != len(classes):
-        raise TagmaskError(f"there are {len(maps)} maps for {len(classes)} classes; give one map per class.")
+        raise TagmaskError(
+            f"there are {len(maps)} maps for {len(classes)} classes; give one map per class."
+        )
 
 
 def _with_background(maps: Maps, background: Maps) -> npt.NDArray[np.float32]:
@@ -89,9 +107,13 @@ def _trusted(winners: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.float3
     return chances
 
 
-def _winners(image: Image, classes: Sequence[int], scores: npt.NDArray[np.float32], crf: CrfSettings | None) -> Labels:
+def _winners(
+    image: Image, classes: Sequence[int], scores: npt.NDArray[np.float32], crf: CrfSettings | None
+) -> Labels:
     """The label with the highest score (k + 1, H, W) of each pixel, the background winning ties."""
     if crf is not None:
         scores = dense_crf(image, scores, crf)
-    labels: Labels = np.array([0, *(number + 1 for number in classes)], np.uint8)[scores.argmax(axis=0)]
+    labels: Labels = np.array([0, *(number + 1 for number in classes)], np.uint8)[
+        scores.argmax(axis=0)
+    ]
     return labels

@@ -76,9 +76,13 @@ def gaussian_kernel(features: Floats, weight: float) -> Kernel:
     del cells, rank, rest, axes
     blurs = [_blur(vertices, strides, axis) for axis in range(size + 1)]
     starts = np.arange(0, corner.size + 1, size + 1, dtype=np.int32)  # (N+1,)
-    slicing = sparse.csr_array((shares.reshape(-1), corner.reshape(-1), starts), shape=(count, len(vertices)))  # (N, M)
+    slicing = sparse.csr_array(
+        (shares.reshape(-1), corner.reshape(-1), starts), shape=(count, len(vertices))
+    )  # (N, M)
     ones = np.ones(count, np.float32)
-    plain = Kernel((slicing.T, *blurs, slicing), ones)  # a transposed view: splat shares the memory of slice
+    plain = Kernel(
+        (slicing.T, *blurs, slicing), ones
+    )  # a transposed view: splat shares the memory of slice
     slicing.data *= np.repeat(np.sqrt(np.float32(weight) / plain.apply(ones)), size + 1)
     return Kernel(plain.matrices, plain.apply(ones))
 
@@ -113,7 +117,9 @@ def _lift(features: Floats) -> Floats:
     lifted = np.empty((size + 1, count), np.float32)
     total = np.zeros(count, np.float32)
     for axis in range(size, 0, -1):
-        scaled = features[axis - 1] * np.float32(np.sqrt(2 / 3) * (size + 1) / np.sqrt(axis * (axis + 1)))  # (N,)
+        scaled = features[axis - 1] * np.float32(
+            np.sqrt(2 / 3) * (size + 1) / np.sqrt(axis * (axis + 1))
+        )  # (N,)
         lifted[axis] = total - np.float32(axis) * scaled
         total += scaled
     lifted[0] = total
@@ -126,7 +132,9 @@ def _strides(cells: npt.NDArray[np.int32]) -> list[int]:
     The last coordinate follows from the others and adds nothing. Each axis has one place more than is used, so
     that a step over its end meets an empty place.
     """
-    places = [int(place) for place in np.ptp(cells, axis=1)[:-1] + 3]  # corners are up to one cell lower
+    places = [
+        int(place) for place in np.ptp(cells, axis=1)[:-1] + 3
+    ]  # corners are up to one cell lower
     strides = [1]
     for place in places:
         strides.append(strides[-1] * place)
@@ -152,11 +160,15 @@ def _shares(rank: npt.NDArray[np.int8], rest: Floats) -> tuple[Floats, npt.NDArr
     shares = np.empty((count, size + 1), np.float32)
     shares[:, 0] = falling[size] + (1 - falling[0])
     for remainder in range(1, size + 1):
-        np.subtract(falling[size - remainder], falling[size - remainder + 1], out=shares[:, remainder])
+        np.subtract(
+            falling[size - remainder], falling[size - remainder + 1], out=shares[:, remainder]
+        )
     return shares, axes
 
 
-def _keys(cells: npt.NDArray[np.int32], axes: npt.NDArray[np.int8], strides: list[int]) -> Iterator[Whole]:
+def _keys(
+    cells: npt.NDArray[np.int32], axes: npt.NDArray[np.int8], strides: list[int]
+) -> Iterator[Whole]:
     """For one remainder after the other the keys (N,) of that corner.
 
     From a remainder to the next, all coordinates rise by 1 but for the one of the last rank left, which drops by d:
@@ -217,7 +229,9 @@ def _blur(vertices: Whole, strides: list[int], axis: int) -> sparse.csr_array[np
     *strides, period = strides
     size, count = len(strides) - 1, len(vertices)
     wanted = vertices + (strides[axis] - period)  # (M,)
-    edge = np.searchsorted(vertices, period)  # before it the remainder is 0, and one less is d of a lower cell
+    edge = np.searchsorted(
+        vertices, period
+    )  # before it the remainder is 0, and one less is d of a lower cell
     wanted[:edge] = vertices[:edge] + (size * period + strides[axis] - sum(strides))
     nearest = np.minimum(np.searchsorted(vertices, wanted), count - 1)  # (M,)
     lower = np.flatnonzero(vertices[nearest] == wanted)

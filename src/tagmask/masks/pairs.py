@@ -44,13 +44,20 @@ class PairLosses(NamedTuple):
 def pair_labels(labels: Tensor, radius: float = RADIUS) -> Pairs:
     """Labels (…, h, w), 0 = background, 1.. = classes, 255 = unsure, to the pairs of each kind."""
     if labels.ndim < 2 or labels.is_floating_point():
-        raise TagmaskError(f"labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers (…, h, w).")
+        raise TagmaskError(
+            f"labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers (…, h, w)."
+        )
     height, width = labels.shape[-2:]
     offsets = half_offsets(radius)
     reach = max(dy for dy, _ in offsets)
     padded = F.pad(labels, (reach, reach, 0, reach), value=UNSURE)  # (…, h+r, w+2r)
-    partners = [padded[..., dy : dy + height, reach + dx : reach + dx + width] for dy, dx in offsets]
-    label, partner = labels.unsqueeze(-3), torch.stack(partners, dim=-3)  # (…, 1, h, w), (…, E, h, w)
+    partners = [
+        padded[..., dy : dy + height, reach + dx : reach + dx + width] for dy, dx in offsets
+    ]
+    label, partner = (
+        labels.unsqueeze(-3),
+        torch.stack(partners, dim=-3),
+    )  # (…, 1, h, w), (…, E, h, w)
     known = (label != UNSURE) & (partner != UNSURE)
     same = known & (label == partner)
     return Pairs(same & (label == 0), same & (label > 0), known & (label != partner))
@@ -59,7 +66,9 @@ def pair_labels(labels: Tensor, radius: float = RADIUS) -> Pairs:
 def pair_distances(features: Tensor, radius: float = RADIUS) -> Tensor:
     """Features (B, C, h, w) to mean|f_i − f_j| (B, E, h, w), 0 where the partner lies outside."""
     if features.ndim != 4:
-        raise TagmaskError(f"features are of shape {tuple(features.shape)}; give (batch, channels, height, width).")
+        raise TagmaskError(
+            f"features are of shape {tuple(features.shape)}; give (batch, channels, height, width)."
+        )
     distances: Tensor = _Distances.apply(features, radius)  # type: ignore[no-untyped-call]
     return distances
 
@@ -71,12 +80,18 @@ def affinity_losses(features: Tensor, labels: Tensor, radius: float = RADIUS) ->
             f"labels of shape {tuple(labels.shape)} do not lie on features of shape {tuple(features.shape)}; "
             "bring them to the grid of the features."
         )
-    exact = features if features.dtype == torch.float64 else features.float()  # half precision is too coarse here
+    exact = (
+        features if features.dtype == torch.float64 else features.float()
+    )  # half precision is too coarse here
     distances = pair_distances(exact, radius)  # (B, E, h, w)
     alike = -torch.log(torch.exp(-distances) + EPSILON)  # −log a
     unlike = -torch.log(EPSILON - torch.expm1(-distances))  # −log(1 − a)
     pairs = pair_labels(labels, radius)
-    return PairLosses(_mean(alike, pairs.background), _mean(alike, pairs.foreground), _mean(unlike, pairs.negative))
+    return PairLosses(
+        _mean(alike, pairs.background),
+        _mean(alike, pairs.foreground),
+        _mean(unlike, pairs.negative),
+    )
 
 
 def affinity_loss(features: Tensor, labels: Tensor, radius: float = RADIUS) -> Tensor:

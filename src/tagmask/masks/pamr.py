@@ -26,14 +26,18 @@ def pamr(
     device: str | None = None,
 ) -> Probabilities:
     """Refine probabilities (K, H, W) of an image (H, W, 3) uint8; they still add up to what they did."""
-    picture = torch.from_numpy(image.copy()).to(device=device).permute(2, 0, 1).float() / 255  # (3, H, W)
+    picture = (
+        torch.from_numpy(image.copy()).to(device=device).permute(2, 0, 1).float() / 255
+    )  # (3, H, W)
     around = _neighbours(picture, distances)  # (48, 3, H, W)
     deviation = around.std(0, unbiased=False).clamp(min=1e-4)  # (3, H, W)
     distance = ((around - picture).abs() / (STEEPNESS * deviation)).mean(1)  # (48, H, W)
     weights = (-distance).softmax(0)
     refined = torch.from_numpy(chances).to(device=device)  # (K, H, W)
     for _ in range(rounds):
-        refined = torch.stack([(_neighbours(label[None], distances)[:, 0] * weights).sum(0) for label in refined])
+        refined = torch.stack(
+            [(_neighbours(label[None], distances)[:, 0] * weights).sum(0) for label in refined]
+        )
     return refined.cpu().numpy()
 
 
@@ -41,5 +45,16 @@ def _neighbours(values: Tensor, distances: tuple[int, ...]) -> Tensor:
     """The 8 neighbours at each distance, (8·d, C, H, W) of (C, H, W); beyond the border its pixels are repeated."""
     reach, (height, width) = max(distances), values.shape[-2:]
     padded = F.pad(values[None], (reach, reach, reach, reach), mode="replicate")[0]
-    shifts = [(y * d, x * d) for d in distances for y in (-1, 0, 1) for x in (-1, 0, 1) if (y, x) != (0, 0)]
-    return torch.stack([padded[:, reach + y : reach + y + height, reach + x : reach + x + width] for y, x in shifts])
+    shifts = [
+        (y * d, x * d)
+        for d in distances
+        for y in (-1, 0, 1)
+        for x in (-1, 0, 1)
+        if (y, x) != (0, 0)
+    ]
+    return torch.stack(
+        [
+            padded[:, reach + y : reach + y + height, reach + x : reach + x + width]
+            for y, x in shifts
+        ]
+    )

@@ -12,7 +12,9 @@ Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 Pieces = np.ndarray[Any, np.dtype[np.int64]]  # (H, W)
 
 
-def superpixels(image: Image, count: int = 400, compactness: float = 10.0, rounds: int = 5, side: int = 320) -> Pieces:
+def superpixels(
+    image: Image, count: int = 400, compactness: float = 10.0, rounds: int = 5, side: int = 320
+) -> Pieces:
     """The piece, from 0, of every pixel (H, W); about ``count`` pieces, found at a long side of ``side`` pixels."""
     height, width = image.shape[:2]
     step = max(1, -(-max(height, width) // side))
@@ -21,7 +23,9 @@ def superpixels(image: Image, count: int = 400, compactness: float = 10.0, round
     cell = max(2.0, np.sqrt(h * w / count))
     rows, columns = max(1, round(h / cell)), max(1, round(w / cell))
     y, x = np.mgrid[:h, :w].astype(np.float32)
-    points = np.dstack([small, y * (compactness / cell), x * (compactness / cell)]).reshape(-1, 5)  # (h·w, 5)
+    points = np.dstack([small, y * (compactness / cell), x * (compactness / cell)]).reshape(
+        -1, 5
+    )  # (h·w, 5)
     home = ((y * rows / h).astype(int), (x * columns / w).astype(int))
     labels = (home[0] * columns + home[1]).ravel()  # (h·w,)
     tall = [(home[0] + d).clip(0, rows - 1) for d in (-1, 0, 1)]
@@ -31,11 +35,17 @@ def superpixels(image: Image, count: int = 400, compactness: float = 10.0, round
         sizes = np.maximum(np.bincount(labels, minlength=rows * columns), 1)
         sums = [np.bincount(labels, points[:, axis], rows * columns) / sizes for axis in range(5)]
         centres = np.stack(sums, axis=1).astype(np.float32)  # (pieces, 5)
-        distances = np.stack([((points - centres[choice]) ** 2).sum(1) for choice in near])  # (9, h·w)
+        distances = np.stack(
+            [((points - centres[choice]) ** 2).sum(1) for choice in near]
+        )  # (9, h·w)
         labels = np.take_along_axis(near, distances.argmin(0)[None], 0)[0]
-    pieces: Pieces = labels.reshape(h, w)[np.arange(height)[:, None] // step, np.arange(width) // step]
+    pieces: Pieces = labels.reshape(h, w)[
+        np.arange(height)[:, None] // step, np.arange(width) // step
+    ]
     return pieces
 
 
 # luminance, and two differences of colours, scaled about as in CIELAB
-_AXES = np.array([[0.299, 0.5, 0.25], [0.587, -0.5, 0.25], [0.114, 0.0, -0.5]], np.float32) * np.float32(100 / 255)
+_AXES = np.array(
+    [[0.299, 0.5, 0.25], [0.587, -0.5, 0.25], [0.114, 0.0, -0.5]], np.float32
+) * np.float32(100 / 255)

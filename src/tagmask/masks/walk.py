@@ -28,23 +28,36 @@ Array = npt.NDArray[np.floating[Any]]
 def half_offsets(radius: float = RADIUS) -> list[tuple[int, int]]:
     """One of each two opposite offsets (dy, dx) shorter than ``radius``, in row-major order: E of them."""
     if not radius > 1:
-        raise TagmaskError(f"the radius is {radius}; neighbours are one apart, so it must be above 1, for example 5.")
+        raise TagmaskError(
+            f"the radius is {radius}; neighbours are one apart, so it must be above 1, for example 5."
+        )
     reach = int(np.ceil(radius)) - 1
     span = range(-reach, reach + 1)
-    return [(dy, dx) for dy in range(reach + 1) for dx in span if (dy or dx > 0) and dy**2 + dx**2 < radius**2]
+    return [
+        (dy, dx)
+        for dy in range(reach + 1)
+        for dx in span
+        if (dy or dx > 0) and dy**2 + dx**2 < radius**2
+    ]
 
 
 def overlap(size: int, shift: int) -> tuple[slice, slice]:
     """Along one axis: the positions whose partner ``shift`` further is inside, and those partners."""
-    return slice(max(0, -shift), max(0, size - max(0, shift))), slice(max(0, shift), max(0, size - max(0, -shift)))
+    return slice(max(0, -shift), max(0, size - max(0, shift))), slice(
+        max(0, shift), max(0, size - max(0, -shift))
+    )
 
 
 def edge_affinities(features: Array, radius: float = RADIUS) -> Array:
     """Features (C, h, w) to affinities (E, h, w): entry (e, y, x) is of (y, x) and (y, x) + offset e, 0 outside."""
     if features.ndim != 3 or not features.size:
-        raise TagmaskError(f"features are of shape {features.shape}; give (channels, height, width).")
+        raise TagmaskError(
+            f"features are of shape {features.shape}; give (channels, height, width)."
+        )
     if not np.isfinite(features).all():
-        raise TagmaskError("the features hold NaN or infinity; the affinity network has diverged, train it again.")
+        raise TagmaskError(
+            "the features hold NaN or infinity; the affinity network has diverged, train it again."
+        )
     values = features.astype(_dtype(features), copy=False)
     channels, height, width = values.shape
     offsets = half_offsets(radius)
@@ -60,7 +73,9 @@ def edge_affinities(features: Array, radius: float = RADIUS) -> Array:
     return affinities * _inside((height, width), offsets).transpose(2, 0, 1)
 
 
-def from_edges(affinities: Array, radius: float = RADIUS, beta: float = BETA) -> "sparse.csr_array[Any]":
+def from_edges(
+    affinities: Array, radius: float = RADIUS, beta: float = BETA
+) -> "sparse.csr_array[Any]":
     """Affinities (E, h, w) of the half offsets to the row-normalised transition matrix (n, n), n = h·w.
 
     Both directions of a pair have its affinity, every position stays with weight 1.
@@ -72,7 +87,10 @@ def from_edges(affinities: Array, radius: float = RADIUS, beta: float = BETA) ->
         )
     _check_beta(beta)
     edges, (height, width) = len(half), affinities.shape[1:]
-    offsets = [(-dy, -dx) for dy, dx in reversed(half)] + [(0, 0), *half]  # ascending columns within a row of T
+    offsets = [(-dy, -dx) for dy, dx in reversed(half)] + [
+        (0, 0),
+        *half,
+    ]  # ascending columns within a row of T
     weights = np.zeros((height, width, len(offsets)), _dtype(affinities))  # (h, w, 2E+1)
     weights[..., edges] = 1
     for e, (dy, dx) in enumerate(half):
@@ -84,7 +102,9 @@ def from_edges(affinities: Array, radius: float = RADIUS, beta: float = BETA) ->
     return _to_csr(weights, offsets)
 
 
-def transition(features: Array, radius: float = RADIUS, beta: float = BETA) -> "sparse.csr_array[Any]":
+def transition(
+    features: Array, radius: float = RADIUS, beta: float = BETA
+) -> "sparse.csr_array[Any]":
     """Features (C, h, w) to the transition matrix (n, n): float64 for float64 features, else float32."""
     return from_edges(edge_affinities(features, radius), radius, beta)
 
@@ -97,7 +117,9 @@ def from_attention(attention: Array, beta: float) -> "sparse.csr_array[Any]":
     """
     weights = _checked_attention(attention)
     _check_beta(beta)
-    top = weights.max(axis=1, keepdims=True)  # (n, 1); dividing by it keeps the power from underflowing
+    top = weights.max(
+        axis=1, keepdims=True
+    )  # (n, 1); dividing by it keeps the power from underflowing
     alone = np.flatnonzero(top == 0)
     weights[alone, alone] = top[alone] = 1
     weights = (weights / top) ** beta
@@ -138,7 +160,9 @@ def _dtype(values: Array) -> type[np.floating[Any]]:
 
 def _check_beta(beta: float) -> None:
     if not beta > 0:
-        raise TagmaskError(f"beta is {beta}; the power of the affinity must be above 0, for example 36.")
+        raise TagmaskError(
+            f"beta is {beta}; the power of the affinity must be above 0, for example 36."
+        )
 
 
 def _inside(grid: tuple[int, int], offsets: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
@@ -167,9 +191,13 @@ def _to_csr(weights: Array, offsets: list[tuple[int, int]]) -> "sparse.csr_array
 def _checked_attention(attention: Array) -> Array:
     """The symmetric part of an attention, as a new array."""
     if attention.ndim != 2 or attention.shape[0] != attention.shape[1] or not attention.size:
-        raise TagmaskError(f"the attention is of shape {attention.shape}; give (n, n), patches by patches.")
+        raise TagmaskError(
+            f"the attention is of shape {attention.shape}; give (n, n), patches by patches."
+        )
     values = attention.astype(_dtype(attention), copy=False)
     if not np.isfinite(values).all() or values.min() < 0:
-        raise TagmaskError("the attention holds negative or undefined numbers; give it after the softmax.")
+        raise TagmaskError(
+            "the attention holds negative or undefined numbers; give it after the softmax."
+        )
     symmetric: Array = (values + values.T) / 2
     return symmetric

@@ -34,10 +34,16 @@ from tagmask.methods.relevance import relevance
 from tagmask.methods.trace import block_gradients, head_weight, plain_pass, token_gradients
 
 
-def weighted(model: Network, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None) -> Maps:
+def weighted(
+    model: Network, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None
+) -> Maps:
     """Class gradients of the last ``layers`` blocks (default 2), weighted by the class token's attention."""
-    last = class_rows(model, images, classes, model.map_layers if layers is None else layers, blocks)
-    products = [row.unsqueeze(1) * gradient for row, gradient in zip(last.rows, last.gradients, strict=True)]
+    last = class_rows(
+        model, images, classes, model.map_layers if layers is None else layers, blocks
+    )
+    products = [
+        row.unsqueeze(1) * gradient for row, gradient in zip(last.rows, last.gradients, strict=True)
+    ]
     return Maps(gradient_map(products), last.attention)  # products are (B, K, heads, n)
 
 
@@ -51,7 +57,9 @@ def ts_cam(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Ma
     """Patch CAM × class-token attention."""
     features, means = plain_pass(model, images, range(len(model.blocks)))
     coupled = class_attention(list(means.values())).unsqueeze(1)  # (B, 1, n)
-    return Maps(cam_map(features, head_weight(model)[classes]) * coupled, [means[i] for i in blocks])
+    return Maps(
+        cam_map(features, head_weight(model)[classes]) * coupled, [means[i] for i in blocks]
+    )
 
 
 def grad_cam(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
@@ -69,7 +77,9 @@ def generic(model: Network, images: Tensor, classes: Tensor, blocks: range) -> M
 def legrad(model: Network, images: Tensor, classes: Tensor, blocks: range) -> Maps:
     """LeGrad."""
     means, gradients = block_gradients(model, images, classes)
-    maps = torch.stack([gradient.relu().mean(dim=(2, 3)) for gradient in gradients]).sum(0)  # (B, K, N)
+    maps = torch.stack([gradient.relu().mean(dim=(2, 3)) for gradient in gradients]).sum(
+        0
+    )  # (B, K, N)
     return Maps(maps[..., model.prefix :], [model.without_extra_tokens(means[i]) for i in blocks])
 
 

@@ -19,20 +19,31 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.mct import MctClassifier
 
 
-def mct(model: Classifier, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None) -> Maps:
+def mct(
+    model: Classifier, images: Tensor, classes: Tensor, blocks: range, *, layers: int | None = None
+) -> Maps:
     """Class attention of the last ``layers`` blocks (default 3) times the CAM of the patch branch."""
     if not isinstance(model, MctClassifier):
-        raise TagmaskError("the map method mct needs a class token for each class; train one with --kind mct.")
+        raise TagmaskError(
+            "the map method mct needs a class token for each class; train one with --kind mct."
+        )
     layers = model.map_layers if layers is None else layers
     check_layers(model, layers)
     last = range(len(model.blocks) - layers, len(model.blocks))
     wanted = sorted({*last, *blocks})
-    with evaluating(model), torch.no_grad(), record_attention([model.blocks[i] for i in wanted]) as means:
+    with (
+        evaluating(model),
+        torch.no_grad(),
+        record_attention([model.blocks[i] for i in wanted]) as means,
+    ):
         _, cam = model.branches_and_cam(images)  # (B, C, h, w)
     attention = {i: model.without_extra_tokens(mean) for i, mean in zip(wanted, means, strict=True)}
     tokens = model.class_tokens
     rows = [_of_classes(attention[i][:, :tokens, tokens:], classes) for i in last]  # (B, K, n)
-    return Maps(fuse(rows, _of_classes(cam.flatten(2).to(rows[0].dtype), classes)), [attention[i] for i in blocks])
+    return Maps(
+        fuse(rows, _of_classes(cam.flatten(2).to(rows[0].dtype), classes)),
+        [attention[i] for i in blocks],
+    )
 
 
 def fuse(rows: Sequence[Tensor], cam: Tensor) -> Tensor:

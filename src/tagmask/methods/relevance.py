@@ -24,7 +24,9 @@ from tagmask.acr.gradients import Network, check_head, evaluating, frozen, one_h
 _AT_ONCE = {"cpu": 1, "other": 8}  # images whose activations are kept at a time
 
 
-def relevance(model: Network, images: Tensor, classes: Tensor, wanted: range) -> tuple[Tensor, list[Tensor]]:
+def relevance(
+    model: Network, images: Tensor, classes: Tensor, wanted: range
+) -> tuple[Tensor, list[Tensor]]:
     """Relevance (B, K, n) of the patches for ``classes`` (B, K; −1 = padding), and Ā of the ``wanted`` blocks."""
     check_head(model)
     size = _AT_ONCE["cpu" if images.device.type == "cpu" else "other"]
@@ -33,7 +35,9 @@ def relevance(model: Network, images: Tensor, classes: Tensor, wanted: range) ->
         pairs = zip(parts, images.split(size), classes.split(size), strict=True)
         rows = [part.rows(some_images, some_classes) for part, some_images, some_classes in pairs]
     means = [torch.cat(same) for same in zip(*(part.means for part in parts), strict=True)]
-    return torch.cat(rows)[..., model.prefix :], [model.without_extra_tokens(mean) for mean in means]
+    return torch.cat(rows)[..., model.prefix :], [
+        model.without_extra_tokens(mean) for mean in means
+    ]
 
 
 def carry(row: Tensor, attention: Tensor, gradients: Tensor) -> Tensor:
@@ -48,7 +52,9 @@ class _Relevance:
         self.model, self.wanted = model, wanted
         self.means: list[Tensor] = []  # Ā (b, N, N) of the wanted blocks
         self.row = torch.empty(0)  # (b, 1, N), of the class that goes backward
-        self.start = torch.zeros((), requires_grad=True)  # every attention hangs on it, that of the first block too
+        self.start = torch.zeros(
+            (), requires_grad=True
+        )  # every attention hangs on it, that of the first block too
 
     def rows(self, images: Tensor, classes: Tensor) -> Tensor:
         """Relevance (b, K, N) of all tokens."""
@@ -68,17 +74,23 @@ class _Relevance:
             rows.append(self.row)
         return torch.cat(rows, dim=1)
 
-    def through(self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
+    def through(
+        self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any
+    ) -> Tensor:
         """A block before the last."""
 
-        def attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any) -> Any:
+        def attend(
+            query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
+        ) -> Any:
             keep = i in self.wanted
             return _Attend.apply(self.start, query, key, value, attn_mask, self, keep)  # type: ignore[no-untyped-call]
 
         with ReplaceAttention(attend):
             return forward(tokens, **options)
 
-    def last(self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
+    def last(
+        self, i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any
+    ) -> Tensor:
         """The last block, for the tokens (b, T, D) that the head reads."""
         block = up_to_attention(forward, tokens, options)
         query, key = block.query, block.key
@@ -87,7 +99,13 @@ class _Relevance:
         self.row = key.new_empty(len(key), 1, key.shape[-2])
         places = 1 if getattr(self.model.vit, "head_dist", None) is None else 2
         mixed = _Attend.apply(  # type: ignore[no-untyped-call]
-            self.start, query[:, :, :places], key, block.value, block.bias_of(slice(places)), self, False
+            self.start,
+            query[:, :, :places],
+            key,
+            block.value,
+            block.bias_of(slice(places)),
+            self,
+            False,
         )
         return block.of_class_tokens(tokens[:, :places], lambda *_, **__: mixed)
 

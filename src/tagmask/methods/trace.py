@@ -35,13 +35,19 @@ class Trace:
         return [model.without_extra_tokens(self.attention[i].mean(dim=1)) for i in blocks]
 
 
-def plain_pass(model: Network, images: Tensor, blocks: range, extra: bool = False) -> tuple[Tensor, dict[int, Tensor]]:
+def plain_pass(
+    model: Network, images: Tensor, blocks: range, extra: bool = False
+) -> tuple[Tensor, dict[int, Tensor]]:
     """Features (B, n, D) of the patches as the head would read them, and Ā of ``blocks``, without a graph.
 
     Ā is (B, 1+n, 1+n), or with the ``extra`` prefix tokens (B, N, N).
     """
     check_head(model)
-    with evaluating(model.vit), torch.no_grad(), record_attention([model.blocks[i] for i in blocks]) as means:
+    with (
+        evaluating(model.vit),
+        torch.no_grad(),
+        record_attention([model.blocks[i] for i in blocks]) as means,
+    ):
         normed = model.vit.forward_features(images)  # (B, N, D)
         features = model.vit.fc_norm(normed[:, model.prefix :])
     kept = means if extra else [model.without_extra_tokens(mean) for mean in means]
@@ -54,15 +60,22 @@ def token_gradients(
     """Tokens (B, N, D) entering the last block, ∂ logit / ∂ tokens (B, K, N, D) and Ā of ``blocks``."""
     check_head(model)
     with evaluating(model.vit), frozen(model.vit), torch.inference_mode(False), torch.enable_grad():
-        with _last_block(model) as entering, record_attention([model.blocks[i] for i in blocks]) as means:
+        with (
+            _last_block(model) as entering,
+            record_attention([model.blocks[i] for i in blocks]) as means,
+        ):
             logits = model.vit(images)  # (B, C)
         scores = (one_hot(classes, logits) * logits.unsqueeze(1)).sum((0, 2))  # (K,)
-        gradients = [torch.autograd.grad(score, entering[0], retain_graph=True)[0] for score in scores]
+        gradients = [
+            torch.autograd.grad(score, entering[0], retain_graph=True)[0] for score in scores
+        ]
     attention = [model.without_extra_tokens(mean.detach()) for mean in means]
     return entering[0].detach(), torch.stack(gradients, dim=1), attention
 
 
-def block_gradients(model: Network, images: Tensor, classes: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def block_gradients(
+    model: Network, images: Tensor, classes: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
     """For each block, Ā (B, N, N) and the gradients (B, K, heads, N, N) of a score that is read behind that block.
 
     The head, with the final norm before it, reads the tokens that leave the block; no gradient passes between blocks.
@@ -79,8 +92,12 @@ def block_gradients(model: Network, images: Tensor, classes: Tensor) -> tuple[li
             for block in model.blocks:
                 hooks.enter_context(block.register_forward_hook(cut))
             model.vit.forward_features(images)
-        logits = [model.vit.forward_head(model.vit.norm(tokens)) for tokens in leaving]  # (B, C) each
-        gradients = [_class_gradients(y, classes, [head])[0] for y, head in zip(logits, heads, strict=True)]
+        logits = [
+            model.vit.forward_head(model.vit.norm(tokens)) for tokens in leaving
+        ]  # (B, C) each
+        gradients = [
+            _class_gradients(y, classes, [head])[0] for y, head in zip(logits, heads, strict=True)
+        ]
     return [head.detach().mean(dim=1) for head in heads], gradients
 
 
@@ -92,7 +109,10 @@ def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool
     check_head(model)
     vit = model.vit
     with evaluating(vit), frozen(vit), torch.inference_mode(False), _last_block(model) as entering:
-        with torch.set_grad_enabled(gradients), record_attention(model.blocks, attend_per_head) as heads:
+        with (
+            torch.set_grad_enabled(gradients),
+            record_attention(model.blocks, attend_per_head) as heads,
+        ):
             normed = vit.forward_features(images)  # (B, N, D)
             logits = vit.forward_head(normed)  # (B, C)
         features = vit.fc_norm(normed[:, model.prefix :])  # (B, n, D)
@@ -126,7 +146,9 @@ def _class_gradients(logits: Tensor, classes: Tensor, sources: list[Tensor]) -> 
     if classes.shape[1] == 0:
         return [source.new_empty(len(source), 0, *source.shape[1:]) for source in sources]
     chosen = one_hot(classes, logits).transpose(0, 1)  # (K, B, C)
-    gradients = torch.autograd.grad(logits, sources, chosen, is_grads_batched=True)  # each (K, B, …)
+    gradients = torch.autograd.grad(
+        logits, sources, chosen, is_grads_batched=True
+    )  # each (K, B, …)
     return [gradient.transpose(0, 1).detach() for gradient in gradients]
 
 

@@ -20,7 +20,9 @@ from tagmask.models.weights import fit_weights
 STRIDE = 8
 WIDTHS = (64, 128, 256)
 _HEADS = ("fc.", "head.", "classifier.")  # what a weights file may hold beside the backbone
-_ADVICE = "use a CNN that can be dilated, such as resnet50, resnet18, test_resnet or efficientnet_b0"
+_ADVICE = (
+    "use a CNN that can be dilated, such as resnet50, resnet18, test_resnet or efficientnet_b0"
+)
 
 
 class AffinityNet(Normalized):
@@ -68,9 +70,13 @@ class AffinityNet(Normalized):
     def forward(self, images: Tensor) -> Tensor:
         """Features (B, 448, h, w) of normalised images, one per cell of 8×8 pixels; cells cut by a border count."""
         if min(images.shape[-2:]) < STRIDE:
-            raise TagmaskError(f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8.")
+            raise TagmaskError(
+                f"images are {images.shape[-2]}×{images.shape[-1]} pixels; give at least 8×8."
+            )
         right, below = (-side % STRIDE for side in (images.shape[-1], images.shape[-2]))
-        whole = F.pad(images, (0, right, 0, below), mode="replicate")  # backbones may drop cells that are not full
+        whole = F.pad(
+            images, (0, right, 0, below), mode="replicate"
+        )  # backbones may drop cells that are not full
         stages = self.cnn(whole)  # three of (B, c, h, w)
         narrow = [F.elu(layer(stage)) for layer, stage in zip(self.narrow, stages, strict=True)]
         return F.elu(self.join(torch.cat(narrow, dim=1)))  # (B, 448, h, w)
@@ -81,14 +87,27 @@ def _create(name: str, pretrained: bool) -> Any:
     last = (-3, -2, -1)
     try:
         with fetching(name, pretrained):
-            cnn = timm.create_model(name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last)
-    except (TypeError, AssertionError, NotImplementedError, AttributeError):  # each family refuses in its own way
-        raise TagmaskError(f"{name} cannot be brought to output stride {STRIDE}; {_ADVICE}.") from None
+            cnn = timm.create_model(
+                name, pretrained, features_only=True, output_stride=STRIDE, out_indices=last
+            )
+    except (
+        TypeError,
+        AssertionError,
+        NotImplementedError,
+        AttributeError,
+    ):  # each family refuses in its own way
+        raise TagmaskError(
+            f"{name} cannot be brought to output stride {STRIDE}; {_ADVICE}."
+        ) from None
     except (OSError, RuntimeError) as error:
-        raise TagmaskError(f"{name} gives no features ({str(error).splitlines()[0]}); {_ADVICE}.") from None
+        raise TagmaskError(
+            f"{name} gives no features ({str(error).splitlines()[0]}); {_ADVICE}."
+        ) from None
     if cnn.feature_info.reduction() != [STRIDE] * len(WIDTHS):
         strides = ", ".join(map(str, cnn.feature_info.reduction()))
-        raise TagmaskError(f"the last stages of {name} have strides {strides} instead of {STRIDE}; {_ADVICE}.")
+        raise TagmaskError(
+            f"the last stages of {name} have strides {strides} instead of {STRIDE}; {_ADVICE}."
+        )
     return cnn
 
 
@@ -100,7 +119,9 @@ def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
     def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
         adapted = {}
         for key, value in tensors.items():
-            flat = key if key in parameters else key.replace(".", "_", 1)  # timm's extractor says stages_0 for stages.0
+            flat = (
+                key if key in parameters else key.replace(".", "_", 1)
+            )  # timm's extractor says stages_0 for stages.0
             if flat in parameters or key not in whole:
                 adapted[flat if flat in parameters else key] = value
         return adapted

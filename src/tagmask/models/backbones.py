@@ -46,7 +46,9 @@ def check_start(name: str, pretrained: bool, weights: Path | str | None, advice:
     if timm.is_model(name):
         return
     known = timm.list_models()
-    near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(name, known)
+    near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(
+        name, known
+    )
     hint = f"did you mean {' or '.join(near)}?" if near else f"{advice}."
     raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
 
@@ -67,7 +69,9 @@ def fetching(name: str, pretrained: bool) -> Iterator[None]:
 
 def freeze_norms(cnn: nn.Module) -> int:
     """Keep the statistics and weights of batch norms as they are, also in training; returns how many there are."""
-    norms = [module for module in cnn.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    norms = [
+        module for module in cnn.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    ]
     for norm in norms:
         norm.eval().requires_grad_(False)
     return len(norms)
@@ -78,10 +82,16 @@ def move_strides(cnn: nn.Module, name: str) -> None:
     moved = 0
     for block in cnn.modules():
         first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
-        if not (isinstance(first, nn.Conv2d) and isinstance(second, nn.Conv2d) and hasattr(block, "conv3")):
+        if not (
+            isinstance(first, nn.Conv2d)
+            and isinstance(second, nn.Conv2d)
+            and hasattr(block, "conv3")
+        ):
             continue
         if first.kernel_size == (1, 1) and second.stride != (1, 1):
             first.stride, second.stride = second.stride, (1, 1)
             moved += 1
     if not moved:
-        raise TagmaskError(f"{name} has no bottlenecks with a stride to move; use caffe with resnet50 or resnet101.")
+        raise TagmaskError(
+            f"{name} has no bottlenecks with a stride to move; use caffe with resnet50 or resnet101."
+        )

@@ -53,20 +53,34 @@ class Classifier(Normalized):
     ) -> None:
         super().__init__()
         if num_classes < 1:
-            raise TagmaskError(f"num_classes is {num_classes}; a classifier needs at least one class.")
+            raise TagmaskError(
+                f"num_classes is {num_classes}; a classifier needs at least one class."
+            )
         if classes is not None and len(classes) != num_classes:
-            raise TagmaskError(f"{len(classes)} class names were given for {num_classes} classes; they must agree.")
+            raise TagmaskError(
+                f"{len(classes)} class names were given for {num_classes} classes; they must agree."
+            )
         check_start(backbone, pretrained, weights, _ADVICE)
         self.backbone = backbone
-        self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes))
+        self.classes = (
+            tuple(classes)
+            if classes is not None
+            else tuple(f"class {c}" for c in range(num_classes))
+        )
         self.img_size = img_size
-        self.vit: Any = _create(backbone, num_classes if self.has_head else 0, img_size, pretrained, drop_path)
+        self.vit: Any = _create(
+            backbone, num_classes if self.has_head else 0, img_size, pretrained, drop_path
+        )
         if weights is not None:
             fit_weights(self.vit, Path(weights), _adapt, optional=_HEADS)
         self.use_statistics(self.vit)
         self.native_size: int = resolve_model_data_config(self.vit)["input_size"][-1]
-        self.crop_size = self.native_size  # side of the crops it was trained on; the training sets it
-        self.fixed_views: tuple[int, int] | None = None  # trained on whole photos: their long side, its frozen blocks
+        self.crop_size = (
+            self.native_size
+        )  # side of the crops it was trained on; the training sets it
+        self.fixed_views: tuple[int, int] | None = (
+            None  # trained on whole photos: their long side, its frozen blocks
+        )
 
     @property
     def num_classes(self) -> int:
@@ -103,7 +117,9 @@ class Classifier(Normalized):
             )
         return height // patch, width // patch
 
-    def forward(self, images: Tensor, return_attention: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(
+        self, images: Tensor, return_attention: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Logits (B, C) of normalised images; with ``return_attention`` also Ā (B, L, T+n, T+n) of all blocks."""
         if return_attention:
             logits, attention = self.attend(images)
@@ -140,12 +156,16 @@ class Classifier(Normalized):
         """As ``attend``, with logits (B, S, C) of all branches; ``checkpoint`` saves memory for a third more time."""
         height, width = self.grid(*images.shape[-2:])
         check_blocks(self, blocks or range(0))
-        chosen = [self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))]
+        chosen = [
+            self.blocks[i] for i in (blocks if blocks is not None else range(len(self.blocks)))
+        ]
         with self._lean_end(), record_attention(chosen, checkpoint=checkpoint) as means:
             logits = self.branches(images)
         tokens = self.prefix + height * width
         if len(means) != len(chosen) or any(mean.shape[-1] != tokens for mean in means):
-            raise TagmaskError(f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}.")
+            raise TagmaskError(
+                f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}."
+            )
         return logits, [self.without_extra_tokens(mean) for mean in means]
 
     def without_extra_tokens(self, attention: Tensor) -> Tensor:
@@ -167,22 +187,37 @@ class Classifier(Normalized):
 
 
 def _create(
-    name: str, num_classes: int, img_size: int | tuple[int, int] | None, pretrained: bool, drop_path: float
+    name: str,
+    num_classes: int,
+    img_size: int | tuple[int, int] | None,
+    pretrained: bool,
+    drop_path: float,
 ) -> Any:
     """The timm model, or a sentence on why this backbone cannot be used."""
-    options: dict[str, Any] = {"num_classes": num_classes, "drop_path_rate": drop_path, "pretrained": pretrained}
+    options: dict[str, Any] = {
+        "num_classes": num_classes,
+        "drop_path_rate": drop_path,
+        "pretrained": pretrained,
+    }
     if img_size is not None:
         options["img_size"] = img_size
     if not pretrained:
-        options["global_pool"] = "token"  # published weights need the pooling they were trained with
+        options["global_pool"] = (
+            "token"  # published weights need the pooling they were trained with
+        )
     biased = has_position_bias(name)
     if not biased:
         options["dynamic_img_size"] = True
     try:
         with fetching(name, pretrained):
             vit = timm.create_model(name, **options)
-    except (TypeError, AssertionError):  # the constructor knows no dynamic size or no class-token pooling
-        raise TagmaskError(f"{name} is not a vision transformer that reads a class token; {_ADVICE}.") from None
+    except (
+        TypeError,
+        AssertionError,
+    ):  # the constructor knows no dynamic size or no class-token pooling
+        raise TagmaskError(
+            f"{name} is not a vision transformer that reads a class token; {_ADVICE}."
+        ) from None
     if getattr(vit, "cls_token", None) is None or not hasattr(vit, "blocks"):
         raise TagmaskError(f"{name} has no class token; {_ADVICE}.")
     read_class_token(vit)
@@ -212,6 +247,8 @@ def _adapt(tensors: dict[str, Tensor], vit: nn.Module) -> Mapping[str, Tensor]:
     """The weights of a file in the layout of ``vit``, by timm's own conversion for its family."""
     own = getattr(inspect.getmodule(type(vit)), "checkpoint_filter_fn", checkpoint_filter_fn)
     adapted = dict(own(tensors, vit))
-    if "norm.weight" not in adapted and "fc_norm.weight" in adapted:  # trained with an average over the patches
+    if (
+        "norm.weight" not in adapted and "fc_norm.weight" in adapted
+    ):  # trained with an average over the patches
         adapted = {name.replace("fc_norm.", "norm."): value for name, value in adapted.items()}
     return adapted

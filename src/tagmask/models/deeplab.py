@@ -25,7 +25,14 @@ SCALES = (1.0, 0.75, 0.5)  # of the multi-scale input branch
 _PROBE = 65  # pixels: one more than a multiple of every stride
 _ADVICE = "use a convolutional encoder such as resnet101, resnet50 or convnext_tiny"
 _HEADS = ("fc.", "head.", "classifier.", "pre_logits.")
-_SEGMENTERS = ("aspp", "decode_head", "auxiliary_head", "aux_classifier", "conv2d_list", "segmentation_head")
+_SEGMENTERS = (
+    "aspp",
+    "decode_head",
+    "auxiliary_head",
+    "aux_classifier",
+    "conv2d_list",
+    "segmentation_head",
+)
 
 
 class ASPP(nn.Module):
@@ -37,7 +44,9 @@ class ASPP(nn.Module):
             nn.Conv2d(features, num_classes, 3, padding=rate, dilation=rate) for rate in rates
         )
         for name, parameter in self.named_parameters():
-            nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(parameter)
+            nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(
+                parameter
+            )
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.stack([convolution(features) for convolution in self.convolutions]).sum(0)
@@ -74,20 +83,38 @@ class DeepLabV2(Normalized):
         _check_classes(num_classes, classes)
         check_start(backbone, pretrained, weights, _ADVICE)
         if pretrained and caffe:
-            raise TagmaskError("timm's published weights do not stride as Caffe's do; leave out caffe or pretrained.")
-        self.backbone, self.multi_scale, self.freeze_norm, self.caffe = backbone, multi_scale, freeze_norm, caffe
-        self.classes = tuple(classes) if classes is not None else tuple(f"class {c}" for c in range(num_classes - 1))
+            raise TagmaskError(
+                "timm's published weights do not stride as Caffe's do; leave out caffe or pretrained."
+            )
+        self.backbone, self.multi_scale, self.freeze_norm, self.caffe = (
+            backbone,
+            multi_scale,
+            freeze_norm,
+            caffe,
+        )
+        self.classes = (
+            tuple(classes)
+            if classes is not None
+            else tuple(f"class {c}" for c in range(num_classes - 1))
+        )
         self.encoder: Any = _create(backbone, pretrained)
         if caffe:
             move_strides(self.encoder, backbone)
         if weights is not None:
-            fit_weights(self.encoder, Path(weights), partial(_check_tags_only, Path(weights)), optional=_HEADS)
+            fit_weights(
+                self.encoder,
+                Path(weights),
+                partial(_check_tags_only, Path(weights)),
+                optional=_HEADS,
+            )
         self.stride, self.aligned = _probe(self.encoder, backbone)
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)
         self.crop_size = 321  # side of the crops it was trained on; the training sets it
         if freeze_norm and not freeze_norms(self.encoder):
-            raise TagmaskError(f"freeze_norm was asked for, but {backbone} has no BatchNorm; leave it out.")
+            raise TagmaskError(
+                f"freeze_norm was asked for, but {backbone} has no BatchNorm; leave it out."
+            )
         self.use_statistics(self.encoder)
 
     @property
@@ -108,10 +135,16 @@ class DeepLabV2(Normalized):
         if not self.multi_scale:
             return scaled
         for scale in SCALES[1:]:
-            size = [(side * round(8 * scale) + 4) // 8 for side in images.shape[-2:]]  # whole numbers: ONNX can follow
+            size = [
+                (side * round(8 * scale) + 4) // 8 for side in images.shape[-2:]
+            ]  # whole numbers: ONNX can follow
             small = F.interpolate(images, size, mode="bilinear", align_corners=self.aligned)
             logits = self._one_scale(small)
-            scaled.append(F.interpolate(logits, scaled[0].shape[-2:], mode="bilinear", align_corners=self.aligned))
+            scaled.append(
+                F.interpolate(
+                    logits, scaled[0].shape[-2:], mode="bilinear", align_corners=self.aligned
+                )
+            )
         return [*scaled, torch.stack(scaled).amax(0)]
 
     def _one_scale(self, images: Tensor) -> Tensor:
@@ -127,13 +160,18 @@ class DeepLabV2(Normalized):
         rows, columns = logits.shape[-2:]
         more = 1 if self.aligned else self.stride
         whole = (rows * self.stride + more, columns * self.stride + more)
-        further = F.pad(logits, (0, 1, 0, 1), mode="replicate")  # (B, K, h+1, w+1): one cell covers what lies beyond
+        further = F.pad(
+            logits, (0, 1, 0, 1), mode="replicate"
+        )  # (B, K, h+1, w+1): one cell covers what lies beyond
         pixels = F.interpolate(further, whole, mode="bilinear", align_corners=self.aligned)
         return pixels[..., : size[0], : size[1]]
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names, switches = config["classes"], {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")}
+        names, switches = (
+            config["classes"],
+            {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")},
+        )
         model = cls(config["backbone"], len(names) + 1, classes=names, **switches)
         model.notes = ()  # they are about a training
         return model
@@ -141,7 +179,9 @@ class DeepLabV2(Normalized):
 
 def _check_classes(num_classes: int, classes: Sequence[str] | None) -> None:
     if not 2 <= num_classes <= 255:
-        raise TagmaskError(f"num_classes is {num_classes}; it counts the background too: give 2 to 255.")
+        raise TagmaskError(
+            f"num_classes is {num_classes}; it counts the background too: give 2 to 255."
+        )
     if classes is not None and len(classes) != num_classes - 1:
         raise TagmaskError(
             f"{len(classes)} class names were given for {num_classes} classes; "
@@ -153,8 +193,15 @@ def _create(name: str, pretrained: bool) -> Any:
     """The timm encoder at stride 8, or at its own stride if it cannot be dilated."""
     with fetching(name, pretrained):
         try:
-            return timm.create_model(name, pretrained=pretrained, num_classes=0, output_stride=STRIDE)
-        except (TypeError, AssertionError, ValueError, NotImplementedError):  # each family refuses in its own way
+            return timm.create_model(
+                name, pretrained=pretrained, num_classes=0, output_stride=STRIDE
+            )
+        except (
+            TypeError,
+            AssertionError,
+            ValueError,
+            NotImplementedError,
+        ):  # each family refuses in its own way
             return timm.create_model(name, pretrained=pretrained, num_classes=0)
 
 
@@ -164,7 +211,11 @@ def _probe(encoder: Any, name: str) -> tuple[int, bool]:
     parameters = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     try:
         features = encoder.forward_features(torch.zeros(1, 3, _PROBE, _PROBE))  # (1, d, h, w)
-        is_map = features.ndim == 4 and features.shape[1] == encoder.num_features and features.shape[2] > 1
+        is_map = (
+            features.ndim == 4
+            and features.shape[1] == encoder.num_features
+            and features.shape[2] > 1
+        )
     except (AssertionError, RuntimeError, AttributeError):
         is_map = False
     if not is_map:
@@ -179,16 +230,22 @@ def _probe(encoder: Any, name: str) -> tuple[int, bool]:
 def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
     notes = []
     if stride != STRIDE:
-        notes.append(f"{name} cannot run at output stride {STRIDE}; it runs at {stride}, so outlines are coarser.")
+        notes.append(
+            f"{name} cannot run at output stride {STRIDE}; it runs at {stride}, so outlines are coarser."
+        )
     if not has_weights:
-        notes.append(f"{name} starts from random weights; --pretrained or --weights gives far better masks.")
+        notes.append(
+            f"{name} starts from random weights; --pretrained or --weights gives far better masks."
+        )
     return tuple(notes)
 
 
 def _check_tags_only(path: Path, tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
     """Refuse weights trained on masks."""
     for name, value in tensors.items():
-        dense = name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
+        dense = (
+            name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
+        )
         if dense or any(part in name for part in _SEGMENTERS):
             raise TagmaskError(
                 f"weights file {path} is a segmentation network's (it holds {name}), trained on masks; "

@@ -17,7 +17,11 @@ def gpu() -> torch.device | None:
         return None
     kind, rank = torch.accelerator.current_accelerator(), os.environ.get("LOCAL_RANK")
     assert kind is not None
-    return kind if rank is None else torch.device(kind.type, int(rank) % max(1, torch.accelerator.device_count()))
+    return (
+        kind
+        if rank is None
+        else torch.device(kind.type, int(rank) % max(1, torch.accelerator.device_count()))
+    )
 
 
 def on_device(network: Network) -> Network:
@@ -32,5 +36,7 @@ def chosen_device(name: Literal["cpu", "gpu"] | None) -> str | None:
         return name
     device = gpu()
     if device is None or device.type == "mps":
-        raise TagmaskError("--device gpu: torch finds no GPU, or one without sparse products (mps); leave it out.")
+        raise TagmaskError(
+            "--device gpu: torch finds no GPU, or one without sparse products (mps); leave it out."
+        )
     return str(device)

@@ -41,7 +41,11 @@ class HeadSegmenter(Normalized):
                 f"blocks 0 to {depth - 1}."
             )
         self.classifier = classifier.requires_grad_(False).eval()
-        self.backbone, self.img_size, self.stride = classifier.backbone, classifier.img_size, classifier.patch_size
+        self.backbone, self.img_size, self.stride = (
+            classifier.backbone,
+            classifier.img_size,
+            classifier.patch_size,
+        )
         self.classes, self.num_classes = classifier.classes, len(classifier.classes) + 1
         self.blocks, self.size = tuple(blocks), size
         width = len(self.blocks) * int(classifier.vit.embed_dim)
@@ -59,7 +63,9 @@ class HeadSegmenter(Normalized):
         height, width = (int(side) for side in images.shape[-2:])
         images = F.pad(images, (0, -width % patch, 0, -height % patch))
         how = {"norm": True, "stop_early": True, "output_fmt": "NLC", "intermediates_only": True}
-        tokens = self.classifier.vit.forward_intermediates(images, wanted, **how)  # of each block (B, n, D)
+        tokens = self.classifier.vit.forward_intermediates(
+            images, wanted, **how
+        )  # of each block (B, n, D)
         grid = (-(-height // patch), -(-width // patch))
         return torch.cat([tokens[wanted.index(i)] for i in self.blocks], dim=-1), grid
 
@@ -76,7 +82,9 @@ class HeadSegmenter(Normalized):
     def upsample(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
         """Logits (B, K, h, w) to pixels (B, K, H, W), bilinearly; what was padded is cut off."""
         whole = (logits.shape[-2] * self.stride, logits.shape[-1] * self.stride)
-        return F.interpolate(logits, whole, mode="bilinear", align_corners=False)[..., : size[0], : size[1]]
+        return F.interpolate(logits, whole, mode="bilinear", align_corners=False)[
+            ..., : size[0], : size[1]
+        ]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

@@ -17,7 +17,8 @@ KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
 Segmenter = DeepLabV2 | HeadSegmenter
 Network = Classifier | Segmenter | AffinityNet
 _NETWORKS: dict[str, type[Network]] = {
-    network.kind: network for network in (Classifier, MctClassifier, DeepLabV2, HeadSegmenter, AffinityNet)
+    network.kind: network
+    for network in (Classifier, MctClassifier, DeepLabV2, HeadSegmenter, AffinityNet)
 }
 
 
@@ -37,7 +38,9 @@ def load_classifier(path: Path | str) -> Classifier:
     """The tag classifier of a folder, of either kind."""
     network = load(path)
     if not isinstance(network, Classifier):
-        raise TagmaskError(f"{path} does not hold a classifier; give the folder that `tagmask train` wrote.")
+        raise TagmaskError(
+            f"{path} does not hold a classifier; give the folder that `tagmask train` wrote."
+        )
     return network
 
 
@@ -45,5 +48,7 @@ def load_segmenter(path: Path | str) -> Segmenter:
     """The segmentation network of a folder, of either kind."""
     network = load(path)
     if not isinstance(network, DeepLabV2 | HeadSegmenter):
-        raise TagmaskError(f"{path} does not hold a segmenter; give the folder that `tagmask segment` wrote.")
+        raise TagmaskError(
+            f"{path} does not hold a segmenter; give the folder that `tagmask segment` wrote."
+        )
     return network

@@ -27,7 +27,9 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.position_bias import has_position_bias
 
 MAP_LAYERS = 3
-_ALIKE = 0.1  # deviation of the final norm's weights below which nothing was trained on the class token
+_ALIKE = (
+    0.1  # deviation of the final norm's weights below which nothing was trained on the class token
+)
 _SPREAD = 4.0  # their deviation when drawn at random, and so the largest logit of a class token at the start
 _LEAST = 0.02  # deviation added to the class tokens is their own, but at least this
 
@@ -75,14 +77,18 @@ def _repeat_class_token(vit: Any, count: int) -> None:
         repeated = vit.pos_embed[:, :1].repeat(1, count, 1)  # (1, C, D)
         vit.pos_embed = nn.Parameter(torch.cat([repeated, vit.pos_embed[:, 1:]], dim=1))
     for module in vit.modules():
-        if hasattr(module, "num_prefix_tokens"):  # the ViT itself and, with rotary embeddings, its attention
+        if hasattr(
+            module, "num_prefix_tokens"
+        ):  # the ViT itself and, with rotary embeddings, its attention
             module.num_prefix_tokens += count - 1
 
 
 @torch.no_grad()
 def _separate(vit: Any) -> None:
     """Make untrained class tokens differ, and their mean features depend on them."""
-    weights = [norm.weight for norm in (vit.norm, vit.fc_norm) if getattr(norm, "weight", None) is not None]
+    weights = [
+        norm.weight for norm in (vit.norm, vit.fc_norm) if getattr(norm, "weight", None) is not None
+    ]
     if any(weight.std() >= _ALIKE for weight in weights):
         return
     for weight in weights:

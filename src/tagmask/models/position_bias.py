@@ -43,22 +43,35 @@ class AnySizeMlp(relative.RelPosMlp):
     grid: Grid
 
     def get_bias(self) -> Tensor:
-        trained = self.window_size if self.mode == "swin" else (0, 0)  # distances in units of the trained window
+        trained = (
+            self.window_size if self.mode == "swin" else (0, 0)
+        )  # distances in units of the trained window
         weight = self.mlp.fc1.weight
-        coords = relative.gen_relative_log_coords(self.grid, trained, self.mode).to(weight)  # (2h−1, 2w−1, 2)
+        coords = relative.gen_relative_log_coords(self.grid, trained, self.mode).to(
+            weight
+        )  # (2h−1, 2w−1, 2)
         values = self.bias_act(self.mlp(coords)).flatten(0, 1) * (self.bias_gain or 1)  # (·, heads)
         tokens = self.grid[0] * self.grid[1]
-        pairs = values[_pairs(self.grid, False).to(weight.device)].view(tokens, tokens, -1)  # (n, n, heads)
+        pairs = values[_pairs(self.grid, False).to(weight.device)].view(
+            tokens, tokens, -1
+        )  # (n, n, heads)
         bias = pairs.permute(2, 0, 1).unsqueeze(0)  # (1, heads, n, n)
         return nn.functional.pad(bias, [self.prefix_tokens, 0, self.prefix_tokens, 0])
 
 
-_ANY_SIZE = {beit.Attention: AnySizeBeitAttention, relative.RelPosBias: AnySizeBias, relative.RelPosMlp: AnySizeMlp}
+_ANY_SIZE = {
+    beit.Attention: AnySizeBeitAttention,
+    relative.RelPosBias: AnySizeBias,
+    relative.RelPosMlp: AnySizeMlp,
+}
 
 
 def has_position_bias(backbone: str) -> bool:
     """Whether the attention of a timm model has a position bias, by its name."""
-    return timm.models.model_entrypoint(backbone).__module__ in (beit.__name__, vision_transformer_relpos.__name__)
+    return timm.models.model_entrypoint(backbone).__module__ in (
+        beit.__name__,
+        vision_transformer_relpos.__name__,
+    )
 
 
 def take_any_size(vit: Any) -> None:

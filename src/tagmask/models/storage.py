@@ -31,8 +31,14 @@ def _has_form(value: Any, form: Any) -> bool:
     if isinstance(form, list):
         return isinstance(value, list) and all(is_a(member, form[0]) for member in value)
     if isinstance(value, list):  # sizes: two numbers
-        return is_a(value, form) and len(value) == 2 and all(is_a(member, int) and member > 0 for member in value)
-    return is_a(value, form) and (not isinstance(value, int) or isinstance(value, bool) or 0 < value <= 16_384)
+        return (
+            is_a(value, form)
+            and len(value) == 2
+            and all(is_a(member, int) and member > 0 for member in value)
+        )
+    return is_a(value, form) and (
+        not isinstance(value, int) or isinstance(value, bool) or 0 < value <= 16_384
+    )
 
 
 def check_finite(tensors: Mapping[str, Tensor], source: str = "") -> None:
@@ -40,10 +46,14 @@ def check_finite(tensors: Mapping[str, Tensor], source: str = "") -> None:
     for name, value in tensors.items():
         # half-precision files of ResNets have variances beyond its range: such a channel is constant, not wrong
         is_variance = name.endswith("running_var")
-        if not value.is_floating_point() or bool((~value.isnan() if is_variance else value.isfinite()).all()):
+        if not value.is_floating_point() or bool(
+            (~value.isnan() if is_variance else value.isfinite()).all()
+        ):
             continue
         if source:
-            raise TagmaskError(f"{source} holds values that are not finite (first: {name}); fetch it again.")
+            raise TagmaskError(
+                f"{source} holds values that are not finite (first: {name}); fetch it again."
+            )
         raise TagmaskError(
             f"the weights are no longer finite (first: {name}), so nothing is saved; lower --lr, or add --clip 1."
         )
@@ -72,7 +82,10 @@ class StoredNetwork(nn.Module):
         check_finite(weights)
         with replacing(folder / MODEL) as partial:
             save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
-        write_json(folder / MODEL_CONFIG, {"kind": self.kind, **{name: getattr(self, name) for name in self.saved}})
+        write_json(
+            folder / MODEL_CONFIG,
+            {"kind": self.kind, **{name: getattr(self, name) for name in self.saved}},
+        )
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -105,10 +118,16 @@ class StoredNetwork(nn.Module):
     def _read_config(cls, folder: Path) -> dict[str, Any]:
         read = read_json(folder / MODEL_CONFIG)
         known: dict[str, Any] = read if isinstance(read, dict) else {}
-        config: dict[str, Any] = _ADDED | {_RENAMED.get(name, name): value for name, value in known.items()}
+        config: dict[str, Any] = _ADDED | {
+            _RENAMED.get(name, name): value for name, value in known.items()
+        }
         if config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
-        wrong = [name for name, form in _FORMS.items() if name in config and not _has_form(config[name], form)]
+        wrong = [
+            name
+            for name, form in _FORMS.items()
+            if name in config and not _has_form(config[name], form)
+        ]
         if wrong:
             raise TagmaskError(
                 f"{folder / MODEL_CONFIG} is not as tagmask writes it ({wrong[0]} is {config[wrong[0]]!r}); correct it "

@@ -54,7 +54,9 @@ def tail(model: Classifier, first: int, grid: tuple[int, int]) -> Tail:
     vit = _shallow(model.vit)
     for name in ("patch_embed", "patch_drop", "norm_pre"):
         vit._modules[name] = nn.Identity()
-    vit.__dict__["_pos_embed"] = nn.Identity()  # a method of the class: parts of that name would not be seen
+    vit.__dict__["_pos_embed"] = (
+        nn.Identity()
+    )  # a method of the class: parts of that name would not be seen
     vit.blocks = nn.Sequential(*list(model.vit.blocks)[first:])
     rest = _shallow(model)
     rest.__class__ = Tail

@@ -77,8 +77,16 @@ class ConvolutionStem(nn.Sequential):
 @register_model
 def tagmask_tiny(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
     """Four blocks of width 96, four heads, on a convolution stem of stride 8."""
-    options: dict[str, Any] = {"img_size": 96, "patch_size": 1, "embed_dim": 96, "depth": 4, "num_heads": 4}
-    options |= {"embed_layer": partial(HybridEmbed, backbone=ConvolutionStem(kwargs.get("in_chans", 3)))}
+    options: dict[str, Any] = {
+        "img_size": 96,
+        "patch_size": 1,
+        "embed_dim": 96,
+        "depth": 4,
+        "num_heads": 4,
+    }
+    options |= {
+        "embed_layer": partial(HybridEmbed, backbone=ConvolutionStem(kwargs.get("in_chans", 3)))
+    }
     model: VisionTransformer = build_model_with_cfg(
         VisionTransformer,
         "tagmask_tiny",

@@ -48,7 +48,9 @@ class PartDoneError(Exception):
 def by_method(settings: Maps, method: str) -> Maps:
     """Settings for another map method, without those that only ACR has."""
     changes: dict[str, Any] = {"method": method}
-    return dataclasses.replace(settings, **changes | ({} if method == "acr" else {"layers": None, "centre": False}))
+    return dataclasses.replace(
+        settings, **changes | ({} if method == "acr" else {"layers": None, "centre": False})
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ class Bench:
     def __init__(self, settings: PaperSettings, shard: tuple[int, int] = (0, 1)) -> None:
         self.settings, self.shard = settings, shard
         self.score_data = settings.score_data()
-        self.rules = (ORACLE, settings.pseudo.rule)  # how the threshold of seeds is chosen in the tables
+        self.rules = (
+            ORACLE,
+            settings.pseudo.rule,
+        )  # how the threshold of seeds is chosen in the tables
 
     @cached_property
     def training_images(self) -> Catalog:
@@ -93,7 +98,11 @@ class Bench:
         if self.settings.data != "voc" or self.score_data["split"] == self.settings.split:
             return self.training_images
         names = {self.training_images.name(i) for i in range(len(self.training_images))}
-        unlabelled = [name for i in range(len(self.scored_images)) if (name := self.scored_images.name(i)) not in names]
+        unlabelled = [
+            name
+            for i in range(len(self.scored_images))
+            if (name := self.scored_images.name(i)) not in names
+        ]
         if unlabelled:
             raise TagmaskError(
                 f"{len(unlabelled)} images of --score-split {self.score_data['split']} have no pseudo label, "
@@ -108,7 +117,9 @@ class Bench:
                 "the images to score have no masks to compare with; give --masks (--score-masks), or another --data."
             )
         if which == "trained" and not self.labelled_images.has_masks:
-            raise TagmaskError("the images trained on have no masks to compare with; give --masks, or another --data.")
+            raise TagmaskError(
+                "the images trained on have no masks to compare with; give --masks, or another --data."
+            )
         unknown = [name for name in self.settings.only if name not in self.scored_images.classes]
         if unknown:
             raise TagmaskError(
@@ -125,10 +136,15 @@ class Bench:
             )
         return {name: row for name, row in names.items() if name in asked}
 
-    def trained(self, variants: Mapping[str, Changes], seeds: int | None = None) -> dict[str, list[Run]]:
+    def trained(
+        self, variants: Mapping[str, Changes], seeds: int | None = None
+    ) -> dict[str, list[Run]]:
         """Every variant trained with every random seed (or the first ``seeds``); what is done is found again."""
         places = range(self.settings.random_seeds if seeds is None else seeds)
-        runs = {title: [self._run(place, changes) for place in places] for title, changes in variants.items()}
+        runs = {
+            title: [self._run(place, changes) for place in places]
+            for title, changes in variants.items()
+        }
         for variant, *_ in runs.values():
             check(variant.settings)
         jobs = [(title, run) for title, variant in runs.items() for run in variant]
@@ -137,18 +153,25 @@ class Bench:
         rest = [] if part else [place for place in range(len(jobs)) if place not in share]
         for place in share + rest:
             title, run = jobs[place]
-            message = f"training {place + 1} of {len(jobs)} ({title}, seed {run.settings.train.seed})"
+            message = (
+                f"training {place + 1} of {len(jobs)} ({title}, seed {run.settings.train.seed})"
+            )
             if run.is_trained:
                 tqdm.write(f"{message}: done before")
                 continue
             tqdm.write(message + _time_left([run for _, run in jobs]))
             self._train(run)
         if part:
-            raise PartDoneError(f"part {part} of {parts}: {len(share)} of {len(jobs)} trainings are done.")
+            raise PartDoneError(
+                f"part {part} of {parts}: {len(share)} of {len(jobs)} trainings are done."
+            )
         return runs
 
     def scored(
-        self, runs: Mapping[str, Sequence[Run]], method: str | None = None, maps: Changes | None = None
+        self,
+        runs: Mapping[str, Sequence[Run]],
+        method: str | None = None,
+        maps: Changes | None = None,
     ) -> dict[str, list[Any]]:
         """The scores of the seeds of every run, as scores.json holds them; ``maps`` change how they are made."""
         scores: dict[str, list[Any]] = {title: [] for title in runs}
@@ -169,7 +192,9 @@ class Bench:
         def work() -> Any:
             tqdm.write("seeds and pseudo labels of the images trained on")
             stage("seeds").run(dataclasses.replace(seeds, out=folder), self.training_images)
-            done = stage("pseudo").run(dataclasses.replace(pseudo, out=folder), self.training_images)
+            done = stage("pseudo").run(
+                dataclasses.replace(pseudo, out=folder), self.training_images
+            )
             return {"images": done.made + done.kept, "background": done.background}
 
         once(folder / "labelled.json", parts, work)
@@ -182,9 +207,14 @@ class Bench:
 
         def work() -> Any:
             stage("score").run(self._scoring(folder, data), catalog)
-            return {**read_json(folder / layout.SCORES), "photos": mask_counts(folder / layout.PSEUDO, catalog)}
+            return {
+                **read_json(folder / layout.SCORES),
+                "photos": mask_counts(folder / layout.PSEUDO, catalog),
+            }
 
-        name = "scored" if catalog is self.training_images else f"scored-{key(self._scored_parts())}"
+        name = (
+            "scored" if catalog is self.training_images else f"scored-{key(self._scored_parts())}"
+        )
         return _once_with_photos(folder / f"{name}.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
@@ -197,7 +227,9 @@ class Bench:
             tqdm.write("a segmenter on the pseudo labels")
             threads = torch.get_num_threads()
             model = run.classifier if segment.net == "head" else None
-            network = dataclasses.replace(segment, out=folder, pseudo=labels / layout.PSEUDO, model=model)
+            network = dataclasses.replace(
+                segment, out=folder, pseudo=labels / layout.PSEUDO, model=model
+            )
             trained = stage("segment").run(network, self.training_images)
             torch.set_num_threads(threads)
             shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)  # what this head alone reads
@@ -225,15 +257,22 @@ class Bench:
 
     def _scored_parts(self) -> dict[str, Any]:
         """What the scored images are."""
-        return {"scored": places(self._scoring(Path())), "scored images": self.scored_images.fingerprint()}
+        return {
+            "scored": places(self._scoring(Path())),
+            "scored images": self.scored_images.fingerprint(),
+        }
 
     def _scoring(self, out: Path, data: Changes | None = None) -> ScoreSettings:
-        return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **(data or self.score_data))
+        return ScoreSettings(
+            out=out, processes=self.settings.pseudo.processes, **(data or self.score_data)
+        )
 
     def _run(self, place: int, changes: Changes) -> Run:
         settings = self.settings.run(Path(), place, changes)
         train = settings.for_stage("train")
-        name = key({**made_from(train), **places(train), IMAGES[0]: self.training_images.fingerprint()})
+        name = key(
+            {**made_from(train), **places(train), IMAGES[0]: self.training_images.fingerprint()}
+        )
         folder = self.settings.out / "runs" / name
         return Run(folder, dataclasses.replace(settings, out=folder))
 
@@ -242,8 +281,12 @@ class Bench:
 
         def work() -> Any:
             trained = stage("train").run(settings, self.training_images)
-            if not (run.classifier / layout.MODEL).is_file():  # deleted, and the resume point is of the last step
-                trained = stage("train").run(dataclasses.replace(settings, restart=True), self.training_images)
+            if not (
+                run.classifier / layout.MODEL
+            ).is_file():  # deleted, and the resume point is of the last step
+                trained = stage("train").run(
+                    dataclasses.replace(settings, restart=True), self.training_images
+                )
             return trained.metrics
 
         if not (run.classifier / layout.MODEL).is_file():
@@ -258,14 +301,21 @@ class Bench:
         chosen = by_method(chosen, method) if method else chosen
         parts = {"maps": made_from(chosen), **self._scored_parts()}
         folder = run.folder / f"maps-{key(parts)}"
-        where = {"out": folder, "model": run.classifier, "tokens": run.settings.tokens, **self.score_data}
+        where = {
+            "out": folder,
+            "model": run.classifier,
+            "tokens": run.settings.tokens,
+            **self.score_data,
+        }
         settings = dataclasses.replace(chosen, **where)
 
         def work() -> Any:
             tqdm.write(title)
             stage("seeds").run(settings, self.scored_images)
             scores = score_seeds(self._scoring(folder), self.scored_images).to_json()
-            scores["photos"] = photo_counts(folder / layout.SEEDS, self.scored_images, scores, self.rules)
+            scores["photos"] = photo_counts(
+                folder / layout.SEEDS, self.scored_images, scores, self.rules
+            )
             if not self.settings.keep_maps:
                 shutil.rmtree(folder / layout.SEEDS, ignore_errors=True)
             return scores
@@ -288,4 +338,6 @@ def _time_left(runs: Sequence[Run]) -> str:
     spent = [seconds_of(run.note) for run in unique if run.is_trained]
     if not spent:
         return ""
-    return f", about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"
+    return (
+        f", about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"
+    )

@@ -18,7 +18,9 @@ def run_paper(settings: PaperSettings) -> Written:
     """Make one table or figure; trainings and scores that are in the folder already are not repeated."""
     check(settings)
     if settings.table not in NAMES:
-        raise TagmaskError(f"there is no table or figure {settings.table!r}; choose from {', '.join(NAMES)}.")
+        raise TagmaskError(
+            f"there is no table or figure {settings.table!r}; choose from {', '.join(NAMES)}."
+        )
     _check_options(settings)
     entry, (part, parts) = NAMES[settings.table], _part(settings)
     if part and entry.needs == NO_TRAINING:
@@ -41,7 +43,9 @@ def _check_options(settings: PaperSettings) -> None:
     for name in ("rows", "scores"):
         tables = [table for table, entry in NAMES.items() if getattr(entry, name)]
         if getattr(settings, name) and settings.table not in tables:
-            raise TagmaskError(f"--{name} belongs to {', '.join(tables)}; leave it out for {settings.table}.")
+            raise TagmaskError(
+                f"--{name} belongs to {', '.join(tables)}; leave it out for {settings.table}."
+            )
 
 
 def _part(settings: PaperSettings) -> tuple[int, int]:

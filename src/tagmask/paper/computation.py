@@ -44,7 +44,9 @@ OURS, PER_CLASS, MCT = "ACR", "ACR, one backward per class", "MCTformer"
 def computation(bench: Bench) -> Table:
     """Training memory and maps per second; measured once for each random seed."""
     train = bench.settings.run(Path()).for_stage("train")
-    settings = dataclasses.replace(train, pretrained=False, weights=None, kind="acr", batch=1, accumulate=1)
+    settings = dataclasses.replace(
+        train, pretrained=False, weights=None, kind="acr", batch=1, accumulate=1
+    )
     measured = [_measured(bench, settings, place) for place in range(bench.settings.random_seeds)]
     theirs = NUMBERS["computation"]
     backbone = HYBRID if settings.backbone == HYBRID else DEIT
@@ -54,11 +56,24 @@ def computation(bench: Bench) -> Table:
     rows = [Row(way, _cells(measured, way, *numbers)) for way, numbers in paper.items()]
     for title, name in ((f"ACR on {unmeasured}", unmeasured), ("PSA on ResNet-38", "psa")):
         rows.append(Row(title, (*(Cell((), number) for number in theirs[name][2:]), Cell())))
-    columns = (Column("training memory [MB]", 0), Column("maps [images/s]", 2), Column("relative to ACR", 2))
-    return Table("computation", "Computation", "way", columns, tuple(rows), _notes(measured[0], settings, backbone))
+    columns = (
+        Column("training memory [MB]", 0),
+        Column("maps [images/s]", 2),
+        Column("relative to ACR", 2),
+    )
+    return Table(
+        "computation",
+        "Computation",
+        "way",
+        columns,
+        tuple(rows),
+        _notes(measured[0], settings, backbone),
+    )
 
 
-def _cells(measured: list[Any], way: str, memory: float | None, speed: float | None) -> tuple[Cell, ...]:
+def _cells(
+    measured: list[Any], way: str, memory: float | None, speed: float | None
+) -> tuple[Cell, ...]:
     megabytes = tuple(seed["megabytes"][way] for seed in measured if way in seed["megabytes"])
     speeds = [seed["images_per_second"] for seed in measured]
     relative = Cell(tuple(seed[way] / seed[OURS] for seed in speeds))
@@ -92,7 +107,9 @@ def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str
     """Megabytes of a training step and images per second of each way; ``catalog`` holds one image."""
     kinds = {OURS: settings, MCT: dataclasses.replace(settings, kind="mct")}
     work = partial(training_megabytes, catalog)
-    with ExitStack() as stack:  # a process of its own for each, whose memory nothing else has touched
+    with (
+        ExitStack() as stack
+    ):  # a process of its own for each, whose memory nothing else has touched
         answers = {way: stack.enter_context(pool(1, work))([kind]) for way, kind in kinds.items()}
         memory = {way: next(answer) for way, answer in answers.items()}
     return {"megabytes": memory, **map_speeds(settings, catalog, classes), "classes": classes}
@@ -116,9 +133,13 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
     """Images per second of each way, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    free = dataclasses.replace(settings, freeze=0)  # the authors' code computes the gradients of all parameters
+    free = dataclasses.replace(
+        settings, freeze=0
+    )  # the authors' code computes the gradients of all parameters
     model = build_classifier(free, catalog).eval().to(_device())
-    multi_class = build_classifier(dataclasses.replace(free, kind="mct"), catalog).eval().to(_device())
+    multi_class = (
+        build_classifier(dataclasses.replace(free, kind="mct"), catalog).eval().to(_device())
+    )
     size = settings.size or model.native_size
     images = torch.rand(1, 3, size, size, device=_device())
     chosen = list(range(min(classes, model.num_classes)))
@@ -134,7 +155,11 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
                 best[way] = min(best[way], _seconds(work))
     torch.set_num_threads(threads)
     device = str(_device()) if _device().type != "cpu" else "one CPU thread"
-    return {"images_per_second": {way: 1 / spent for way, spent in best.items()}, "device": device, "size": size}
+    return {
+        "images_per_second": {way: 1 / spent for way, spent in best.items()},
+        "device": device,
+        "size": size,
+    }
 
 
 def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
@@ -149,8 +174,14 @@ def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
         for attention in heads:
             attention.grad = None
         logits[0, number].backward(retain_graph=True)
-        last = [attention.grad for attention in heads[-2:] if attention.grad is not None]  # (1, heads, N, N)
-        maps.append(torch.stack([gradient[0, :, 0, model.prefix :].relu().mean(0) for gradient in last]).sum(0))
+        last = [
+            attention.grad for attention in heads[-2:] if attention.grad is not None
+        ]  # (1, heads, N, N)
+        maps.append(
+            torch.stack(
+                [gradient[0, :, 0, model.prefix :].relu().mean(0) for gradient in last]
+            ).sum(0)
+        )
     model.zero_grad()
     affinity = torch.stack([attention.detach().mean(1)[0] for attention in heads]).sum(0)  # (N, N)
     return torch.stack(maps) @ affinity[model.prefix :, model.prefix :].T
@@ -185,4 +216,8 @@ def _peak_megabytes() -> float:
         import resource
     except ImportError:
         return math.nan
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+    return (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        * (1 if sys.platform == "darwin" else 1024)
+        / 1e6
+    )

@@ -31,7 +31,10 @@ from tagmask.stages.maps import Maps, make_maps
 from tagmask.stages.seeds import patch_affinity
 
 REGULARISED = {"none": "baseline", "act": "SEAM*", "both": "ACR"}
-PAIRS = {"generic": ("Generic", "Generic + affinity"), "acr": ("ACR*", "ACR")}  # shown without and with affinity
+PAIRS = {
+    "generic": ("Generic", "Generic + affinity"),
+    "acr": ("ACR*", "ACR"),
+}  # shown without and with affinity
 CANDIDATES = 40  # images among which the failure case is sought
 POINTS = 3  # source pixels of an image
 Cells = list[tuple[str, Picture]]
@@ -39,7 +42,9 @@ Cells = list[tuple[str, Picture]]
 
 def maps(bench: Bench) -> Figure:
     """One row per image: each method's map of its first class, then MCTformer's and ACR's without and with affinity."""
-    (run, model), (mct_run, mct) = _loaded(bench, {"ACR": ACR, "MCTformer": mct_variants(bench)["mct"]}).values()
+    (run, model), (mct_run, mct) = _loaded(
+        bench, {"ACR": ACR, "MCTformer": mct_variants(bench)["mct"]}
+    ).values()
     catalog, rows = bench.scored_images, list[Cells]()
     for i, image in _pictures(bench, least=1):
         tag = catalog.tags(i)[:1]
@@ -68,7 +73,10 @@ def multi_class(bench: Bench) -> Figure:
         title = "failure" if failure and i == failure[0][0] else "image"
         cells = [(title, _shown(image))]
         for name, plain, refined in zip(_names(catalog, i), made.plain, made.refined, strict=True):
-            cells += [(name, shown_heat(image, plain)), (f"{name} + affinity", shown_heat(image, refined))]
+            cells += [
+                (name, shown_heat(image, plain)),
+                (f"{name} + affinity", shown_heat(image, refined)),
+            ]
         rows.append(cells + _truth(catalog, i, image))
     note = f"failure: the lowest mIoU at its own best threshold among the first {CANDIDATES} images of several classes."
     notes = (*([note] if failure else []), _note(bench))
@@ -82,8 +90,15 @@ def affinity(bench: Bench) -> Figure:
         cells = [(_name(bench, i), _shown(image))]
         for title, (run, model) in models.items():
             made = maps_by(model, "acr", image, catalog, catalog.tags(i)[:1], run)
-            cells.append((f"{title}: {catalog.classes[catalog.tags(i)[0]]}", shown_heat(image, made.refined[0])))
-            cells.append(("affinity", affinity_matrix(patch_affinity(model, image, run.settings.seeds)[0])))
+            cells.append(
+                (
+                    f"{title}: {catalog.classes[catalog.tags(i)[0]]}",
+                    shown_heat(image, made.refined[0]),
+                )
+            )
+            cells.append(
+                ("affinity", affinity_matrix(patch_affinity(model, image, run.settings.seeds)[0]))
+            )
         rows.append(cells)
     note = "row = the patch that attends, column = the one attended to; bright columns: all attend to the same few."
     return Figure("affinity", "Maps and affinity matrices", sheet(rows), (note, _note(bench)))
@@ -95,10 +110,16 @@ def source_pixels(bench: Bench) -> Figure:
     run, acr = models[REGULARISED["both"]]
     for i, image in _pictures(bench, least=1):
         affinities = {
-            title: patch_affinity(model, image, other.settings.seeds) for title, (other, model) in models.items()
+            title: patch_affinity(model, image, other.settings.seeds)
+            for title, (other, model) in models.items()
         }
-        for point in three_points(maps_by(acr, "acr", image, catalog, catalog.tags(i), run).refined):
-            heats = [(title, affinity_of_pixel(image, *matrix, point)) for title, matrix in affinities.items()]
+        for point in three_points(
+            maps_by(acr, "acr", image, catalog, catalog.tags(i), run).refined
+        ):
+            heats = [
+                (title, affinity_of_pixel(image, *matrix, point))
+                for title, matrix in affinities.items()
+            ]
             rows.append([(_name(bench, i), marked(image, [point])), *heats])
     note = "two pixels in the strongest regions of the classes, one in the background; each map has its own scale."
     return Figure("source-pixels", "Affinity of source pixels", sheet(rows), (note, _note(bench)))
@@ -109,10 +130,20 @@ def examples(bench: Bench) -> Figure:
     run, catalog = bench.trained({"ACR": {}}, seeds=1)["ACR"][0], bench.scored_images
     folder, rows, labels = bench.predicted(run)[0], list[Cells](), set[int]()
     for i, image in _pictures(bench, least=1):
-        mask = read_mask(layout.label_file(folder / layout.PREDICTIONS, catalog.name(i)), len(catalog.classes))
+        mask = read_mask(
+            layout.label_file(folder / layout.PREDICTIONS, catalog.name(i)), len(catalog.classes)
+        )
         names = ", ".join(_names(catalog, i))
-        rows.append([(names, _shown(image)), ("prediction", shown_mask(image, mask)), *_truth(catalog, i, image)])
-        labels |= {int(label) for label in np.unique(mask) if 0 < label < UNSURE} | {c + 1 for c in catalog.tags(i)}
+        rows.append(
+            [
+                (names, _shown(image)),
+                ("prediction", shown_mask(image, mask)),
+                *_truth(catalog, i, image),
+            ]
+        )
+        labels |= {int(label) for label in np.unique(mask) if 0 < label < UNSURE} | {
+            c + 1 for c in catalog.tags(i)
+        }
     body = sheet(rows)
     names_of = {label: catalog.classes[label - 1] for label in sorted(labels)}
     picture = np.vstack([body, legend(names_of, width=body.shape[1])])
@@ -126,7 +157,10 @@ def patch_order(bench: Bench) -> Figure:
     flipped = view.apply(pixels)
     restored = _patches(flipped)[view.index((2, 2))].view(2, 2, 2, 2).transpose(1, 2).reshape(4, 4)
     rows = [
-        [(title, numbered(grid)), ("tokens", numbered(_patches(grid).transpose(0, 1).reshape(2, 8)))]
+        [
+            (title, numbered(grid)),
+            ("tokens", numbered(_patches(grid).transpose(0, 1).reshape(2, 8))),
+        ]
         for title, grid in (("image", pixels), ("flipped", flipped), ("order restored", restored))
     ]
     notes = (
@@ -142,14 +176,20 @@ def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
     draw = ImageDraw.Draw(canvas)
     for (y, x), number in np.ndenumerate(grid.numpy()):
         row, column = divmod(int(number) - 1, 4)
-        red, green, blue = (255 - (255 - voc_palette()[1 + 2 * (row // 2) + column // 2]) // 2).tolist()
-        draw.rectangle((x * side, y * side, (x + 1) * side - 2, (y + 1) * side - 2), fill=(red, green, blue))
+        red, green, blue = (
+            255 - (255 - voc_palette()[1 + 2 * (row // 2) + column // 2]) // 2
+        ).tolist()
+        draw.rectangle(
+            (x * side, y * side, (x + 1) * side - 2, (y + 1) * side - 2), fill=(red, green, blue)
+        )
         middle = ((x + 0.5) * side, (y + 0.5) * side)
         draw.text(middle, str(number), fill=INK, font=font_for(str(number), side // 2), anchor="mm")
     return np.asarray(canvas)
 
 
-def maps_by(model: Classifier, method: str, image: Image, catalog: Catalog, tags: Sequence[int], run: Run) -> Maps:
+def maps_by(
+    model: Classifier, method: str, image: Image, catalog: Catalog, tags: Sequence[int], run: Run
+) -> Maps:
     """Maps of some classes of one image at its own size."""
     classes = match_classes([catalog.classes[c] for c in tags], model)
     return make_maps(model, [image], [classes], by_method(run.settings.seeds, method))[0]
@@ -179,7 +219,9 @@ def _failure(bench: Bench, model: Classifier, run: Run, shown: set[int]) -> list
         mask = _mask(catalog, i)
         if mask is not None:
             refined = maps_by(model, "acr", image, catalog, catalog.tags(i), run).refined
-            scores[i] = sweep([(catalog.tags(i), refined, mask)], len(catalog.classes) + 1).best.miou_present
+            scores[i] = sweep(
+                [(catalog.tags(i), refined, mask)], len(catalog.classes) + 1
+            ).best.miou_present
     worst = min(scores, key=lambda i: scores[i], default=None)
     return [] if worst is None else [(worst, catalog.load_image(worst))]
 
@@ -187,7 +229,9 @@ def _failure(bench: Bench, model: Classifier, run: Run, shown: set[int]) -> list
 def _loaded(bench: Bench, variants: dict[str, Changes]) -> dict[str, tuple[Run, Classifier]]:
     """Each variant trained with the first random seed, and its network."""
     runs = bench.trained(variants, seeds=1)
-    return {title: (run, on_device(load_classifier(run.classifier))) for title, (run,) in runs.items()}
+    return {
+        title: (run, on_device(load_classifier(run.classifier))) for title, (run,) in runs.items()
+    }
 
 
 def _regularised(bench: Bench) -> dict[str, tuple[Run, Classifier]]:
@@ -206,7 +250,9 @@ def _pictures(bench: Bench, least: int) -> list[tuple[int, Image]]:
     """The first of them, as many as a figure shows."""
     chosen = list(islice(_readable(bench.scored_images, least), bench.settings.pictures))
     if not chosen:
-        raise TagmaskError(f"no image has {least} tags or more; score other images, e.g. with a larger --score-count.")
+        raise TagmaskError(
+            f"no image has {least} tags or more; score other images, e.g. with a larger --score-count."
+        )
     return chosen
 
 

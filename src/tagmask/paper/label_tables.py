@@ -17,7 +17,10 @@ OURS = "tagmask"
 COMPARED = {  # table: title, columns
     "compare-coco": ("Segmentation of MS COCO by weakly supervised methods", ("val",)),
     "compare-seeds": ("Seeds and pseudo labels of PASCAL VOC train", ("seeds", "pseudo labels")),
-    "compare-voc": ("Segmentation of PASCAL VOC 2012 by weakly supervised methods", ("val", "test")),
+    "compare-voc": (
+        "Segmentation of PASCAL VOC 2012 by weakly supervised methods",
+        ("val", "test"),
+    ),
 }
 
 
@@ -32,9 +35,14 @@ def pseudo(bench: Bench) -> Table:
         ("seeds with affinity (ACR)", "refined", ORACLE, paper["seeds"]),
         ("seeds with affinity, blind threshold", "refined", blind, None),
     ):
-        cells = [at(seeds, kind, rule, name, number if name == "miou_present" else None) for name in SCORES]
+        cells = [
+            at(seeds, kind, rule, name, number if name == "miou_present" else None)
+            for name in SCORES
+        ]
         rows.append(Row(title, (*cells, *([only_at(seeds, kind, rule, only)] if only else []))))
-    cells = [_score(labels, paper["pseudo"] if name == "miou_present" else None, name) for name in SCORES]
+    cells = [
+        _score(labels, paper["pseudo"] if name == "miou_present" else None, name) for name in SCORES
+    ]
     rows.append(Row("pseudo labels", (*cells, *_only(labels, only))))
     notes = (
         f"in per cent, {labels[0]['images']} images, all of them trained on (paper: VOC train); seeds at the oracle "
@@ -44,7 +52,14 @@ def pseudo(bench: Bench) -> Table:
         ABOUT,
     )
     titles = [*SCORES.values(), *(["mIoU, only"] if only else [])]
-    return Table("pseudo", "From seeds to pseudo labels", "stage", tuple(map(Column, titles)), tuple(rows), notes)
+    return Table(
+        "pseudo",
+        "From seeds to pseudo labels",
+        "stage",
+        tuple(map(Column, titles)),
+        tuple(rows),
+        notes,
+    )
 
 
 def segmentation(bench: Bench) -> Table:
@@ -97,10 +112,16 @@ def compare(bench: Bench) -> Table:
     for method, venue, saliency, *numbers in NUMBERS[name]["rows"]:
         about = [f" ({venue})" if venue else "", ", with saliency" if saliency else ""]
         about.append(", seeds too" if numbers[-1] is True else "")
-        cells = [Cell((), None if math.isnan(number) else number) for number in numbers[: len(columns)]]
+        cells = [
+            Cell((), None if math.isnan(number) else number) for number in numbers[: len(columns)]
+        ]
         rows.append(Row(method + "".join(about), tuple(cells)))
     rows.append(Row(OURS, _our_cells(bench, name)))
-    notes = ("mIoU in per cent; all rows but the last are the paper's numbers.", *footnotes(name), ABOUT)
+    notes = (
+        "mIoU in per cent; all rows but the last are the paper's numbers.",
+        *footnotes(name),
+        ABOUT,
+    )
     return Table(name, title, "method", tuple(map(Column, columns)), tuple(rows), notes)
 
 
@@ -111,7 +132,9 @@ def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:
         return _score(_prediction_scores(bench)), Cell()
     scores = _finished(bench, "seeds", "pseudo")
     scores = scores or [bench.label_scores(run) for run in bench.trained({"ACR": {}})["ACR"]]
-    return at([seed["seeds"] for seed in scores], "refined", ORACLE), _score([seed["pseudo"] for seed in scores])
+    return at([seed["seeds"] for seed in scores], "refined", ORACLE), _score(
+        [seed["pseudo"] for seed in scores]
+    )
 
 
 def _prediction_scores(bench: Bench) -> list[Any]:
@@ -130,7 +153,9 @@ def _finished(bench: Bench, *needed: str) -> list[Any]:
     scores = read_json(file) if file.is_file() else None
     missing = [name for name in needed if not isinstance(scores, Mapping) or not scores.get(name)]
     if missing:
-        raise TagmaskError(f"--scores {path} has no scores of {', '.join(missing)}; make them with `tagmask score`.")
+        raise TagmaskError(
+            f"--scores {path} has no scores of {', '.join(missing)}; make them with `tagmask score`."
+        )
     return [scores]
 
 

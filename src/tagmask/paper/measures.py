@@ -25,14 +25,22 @@ def mean_of(ious: Mapping[str, float | None], only: Sequence[str]) -> float:
     return 100 * float(np.mean(present)) if present else math.nan
 
 
-def at(scores: Scores, kind: str, rule: str, name: str = "miou_present", paper: float | None = None) -> Cell:
+def at(
+    scores: Scores, kind: str, rule: str, name: str = "miou_present", paper: float | None = None
+) -> Cell:
     """A score of maps of this ``kind`` at the threshold that ``rule`` chose; nan where it chose none."""
-    return Cell(tuple(percent(seed[kind]["thresholds"].get(rule, {}).get(name)) for seed in scores), paper)
+    return Cell(
+        tuple(percent(seed[kind]["thresholds"].get(rule, {}).get(name)) for seed in scores), paper
+    )
 
 
 def only_at(scores: Scores, kind: str, rule: str, only: Sequence[str]) -> Cell:
     """Mean IoU of the background and the classes ``only``, at the same threshold."""
-    return Cell(tuple(mean_of(seed[kind]["thresholds"].get(rule, {}).get("iou", {}), only) for seed in scores))
+    return Cell(
+        tuple(
+            mean_of(seed[kind]["thresholds"].get(rule, {}).get("iou", {}), only) for seed in scores
+        )
+    )
 
 
 def seed_columns(bench: Bench) -> tuple[Column, ...]:
@@ -49,7 +57,9 @@ def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None
     """The cells of ``seed_columns``."""
     only, rules, cells = bench.settings.only, bench.rules, list[Cell]()
     for kind, number in zip(KINDS, paper, strict=True):
-        cells += [at(scores, kind, rule, paper=number if rule == ORACLE else None) for rule in rules]
+        cells += [
+            at(scores, kind, rule, paper=number if rule == ORACLE else None) for rule in rules
+        ]
         cells += [only_at(scores, kind, rule, only) for rule in rules if only]
     return Row(title, tuple(cells))
 
@@ -64,5 +74,7 @@ def seed_notes(bench: Bench, scores: Scores) -> tuple[str, ...]:
     if settings.random_seeds > 1:
         notes.append(f"± is the standard deviation over {settings.random_seeds} random seeds.")
     if settings.only:
-        notes.append(f"only: mean over background, {', '.join(settings.only)}, at the same threshold.")
+        notes.append(
+            f"only: mean over background, {', '.join(settings.only)}, at the same threshold."
+        )
     return (*notes, ABOUT)

@@ -10,7 +10,9 @@ from typing import Any
 
 ABOUT = "paper: other data (PASCAL VOC 2012), other weights, other budget; not to be compared number by number."
 MACHINE = "batch 1 on an RTX 2080 Ti"
-NUMBERS: Mapping[str, Any] = tomllib.loads(files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8"))
+NUMBERS: Mapping[str, Any] = tomllib.loads(
+    files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8")
+)
 
 Pair = tuple[float | None, float | None]  # mIoU of seeds without, with affinity
 
@@ -18,7 +20,10 @@ Pair = tuple[float | None, float | None]  # mIoU of seeds without, with affinity
 def pairs(table: str) -> dict[str, Pair]:
     """The rows of a seed table; a single number stands for maps with affinity, or for the first of two."""
     rows = NUMBERS[table].items()
-    return {name: (None, row) if isinstance(row, float) else (row[0], *row[1:], None)[:2] for name, row in rows}
+    return {
+        name: (None, row) if isinstance(row, float) else (row[0], *row[1:], None)[:2]
+        for name, row in rows
+    }
 
 
 def footnotes(table: str) -> list[str]:

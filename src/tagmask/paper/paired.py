@@ -24,16 +24,23 @@ from tagmask.stages.score import KINDS
 from tagmask.stages.seeds import read_seeds
 
 Floats = npt.NDArray[np.float64]
-Photo = list[list[int]]  # of each class that occurs: number (0 = background), pixels hit, pixels in truth or prediction
+Photo = list[
+    list[int]
+]  # of each class that occurs: number (0 = background), pixels hit, pixels in truth or prediction
 Seeds = Sequence[Mapping[str, Photo]]  # of each random seed the counts by name
 DRAWS, PERCENT = 2000, (2.5, 97.5)
 STEPS = 100  # thresholds are multiples of 1/100
 
 
-def photo_counts(folder: Path, catalog: Catalog, scores: Mapping[str, Any], rules: Sequence[str]) -> dict[str, Any]:
+def photo_counts(
+    folder: Path, catalog: Catalog, scores: Mapping[str, Any], rules: Sequence[str]
+) -> dict[str, Any]:
     """Counts of every photo whose maps are in ``folder`` (kind: rule: name: Photo), at the thresholds in ``scores``."""
     chosen = {kind: scores[kind]["thresholds"] for kind in KINDS}
-    thresholds = {kind: {rule: at[rule]["threshold"] for rule in rules if rule in at} for kind, at in chosen.items()}
+    thresholds = {
+        kind: {rule: at[rule]["threshold"] for rule in rules if rule in at}
+        for kind, at in chosen.items()
+    }
     counts: dict[str, Any] = {kind: {rule: {} for rule in at} for kind, at in thresholds.items()}
     for i in range(len(catalog)):
         file, truth = seed_file(folder, catalog.name(i)), catalog.load_mask(i)
@@ -41,7 +48,9 @@ def photo_counts(folder: Path, catalog: Catalog, scores: Mapping[str, Any], rule
             continue
         seeds = read_seeds(file)
         for kind, at in thresholds.items():
-            top, bins = top_bins(seeds[kind], STEPS) if len(seeds["classes"]) else (None, None)  # (H, W) each
+            top, bins = (
+                top_bins(seeds[kind], STEPS) if len(seeds["classes"]) else (None, None)
+            )  # (H, W) each
             for rule, threshold in at.items():
                 found = np.zeros(truth.shape, np.intp)
                 if top is not None:
@@ -65,7 +74,9 @@ def _photo(found: npt.NDArray[Any], truth: npt.NDArray[Any], classes: int) -> Ph
     matrix = confusion(found, truth, classes)  # (K, K + 1), unsure pixels last
     hit = matrix.diagonal()
     union = matrix[:, :classes].sum(0) + matrix.sum(1) - hit
-    photo: Photo = np.stack([np.flatnonzero(union), hit[union > 0], union[union > 0]], axis=1).tolist()
+    photo: Photo = np.stack(
+        [np.flatnonzero(union), hit[union > 0], union[union > 0]], axis=1
+    ).tolist()
     return photo
 
 
@@ -98,11 +109,17 @@ def difference(ours: Seeds, theirs: Seeds, classes: Sequence[int] | None = None)
     if not names:
         raise TagmaskError("the two rows have no photo in common; score them on the same photos.")
     counts = np.stack([_dense(seed, names) for seed in (*ours, *theirs)])  # (S, 2, P, 256)
-    chosen = counts[..., counts.any((0, 1, 2)) if classes is None else list(classes)]  # (S, 2, P, K)
-    weights = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS)  # (R, P)
+    chosen = counts[
+        ..., counts.any((0, 1, 2)) if classes is None else list(classes)
+    ]  # (S, 2, P, K)
+    weights = np.random.default_rng(0).multinomial(
+        len(names), np.full(len(names), 1 / len(names)), DRAWS
+    )  # (R, P)
     scores = _miou(np.concatenate([np.ones((1, len(names))), weights]), chosen)  # (1 + R, S)
     gains = scores[:, : len(ours)].mean(1) - scores[:, len(ours) :].mean(1)  # (1 + R,)
-    of_seeds = scores[0, : len(ours)] - scores[0, len(ours) :] if len(ours) == len(theirs) else gains[:1]
+    of_seeds = (
+        scores[0, : len(ours)] - scores[0, len(ours) :] if len(ours) == len(theirs) else gains[:1]
+    )
     return Gain(of_seeds, gains[1:])
 
 
@@ -117,7 +134,9 @@ def _dense(photos: Mapping[str, Photo], names: Sequence[str]) -> Floats:
 
 def _miou(weights: Floats, counts: Floats) -> Floats:
     """Per cent (R, S) of counts (S, 2, P, K) with photos weighted (R, P); classes that do not occur are left out."""
-    hit, union = (np.tensordot(weights, counts[:, part], ((1,), (1,))) for part in (0, 1))  # (R, S, K) each
+    hit, union = (
+        np.tensordot(weights, counts[:, part], ((1,), (1,))) for part in (0, 1)
+    )  # (R, S, K) each
     present = union > 0
     shares: Floats = np.where(present, hit / np.where(present, union, 1), 0)
     means: Floats = 100 * shares.sum(-1) / present.sum(-1)

@@ -13,7 +13,12 @@ from tagmask.paper.table import Chart, Column, Row, Table
 
 OFF: Changes = {"alpha": 0.0, "beta": 0.0}
 ACR: Changes = {"kind": "acr"}
-ABLATION: Mapping[str, Changes] = {"none": OFF, "act": {"beta": 0.0}, "aff": {"alpha": 0.0}, "both": {}}
+ABLATION: Mapping[str, Changes] = {
+    "none": OFF,
+    "act": {"beta": 0.0},
+    "aff": {"alpha": 0.0},
+    "both": {},
+}
 ABLATION_TITLES = {
     "none": "none (baseline)",
     "act": "activation (SEAM*)",
@@ -28,7 +33,11 @@ METHODS = {
     "generic": "Generic attention",
     "acr": "ACR",
 }
-MAP_TITLES = {**METHODS, "weighted": "Weighted by attention", "legrad": "LeGrad"}  # the last two are not in the paper
+MAP_TITLES = {
+    **METHODS,
+    "weighted": "Weighted by attention",
+    "legrad": "LeGrad",
+}  # the last two are not in the paper
 
 
 def ablation(bench: Bench) -> Table:
@@ -38,9 +47,13 @@ def ablation(bench: Bench) -> Table:
 
 def backbones(bench: Bench) -> Table:
     """MCTformer without and with ACR, and ACR, on the backbone that is trained."""
-    recipe = "its own recipe" if bench.settings.mct_recipe else "ACR's recipe (--mct-recipe: its own)"
+    recipe = (
+        "its own recipe" if bench.settings.mct_recipe else "ACR's recipe (--mct-recipe: its own)"
+    )
     note = f"ours: {bench.settings.train.backbone}, MCTformer with {recipe}; paper: deit_small_patch16_224."
-    return _trained_rows(bench, "Multi-class tokens", "model", mct_variants(bench), BACKBONE_TITLES, note)
+    return _trained_rows(
+        bench, "Multi-class tokens", "model", mct_variants(bench), BACKBONE_TITLES, note
+    )
 
 
 def mct_variants(bench: Bench) -> dict[str, Changes]:
@@ -52,7 +65,9 @@ def mct_variants(bench: Bench) -> dict[str, Changes]:
 def augmentations(bench: Bench) -> Table:
     """The second view; `none` is the baseline of the ablation, as its number in the paper is."""
     views = pairs("augmentations")
-    variants: dict[str, Changes] = {view: OFF if view == "none" else {"view": view} for view in views}
+    variants: dict[str, Changes] = {
+        view: OFF if view == "none" else {"view": view} for view in views
+    }
     titles = {view: view.replace("+", " + ") for view in views}
     note = (
         "the paper states neither the scale of the resized view (0.5 here) nor the share of hidden patches (0.25: the "
@@ -73,7 +88,9 @@ def methods(bench: Bench) -> Table:
     runs = bench.trained({"ACR": ACR})
     scores = {method: bench.scored(runs, method)["ACR"] for method in chosen}
     paper = pairs("methods")
-    rows = [seed_row(bench, title, scores[m], paper.get(m, (None, None))) for m, title in chosen.items()]
+    rows = [
+        seed_row(bench, title, scores[m], paper.get(m, (None, None))) for m, title in chosen.items()
+    ]
     notes = seed_notes(bench, next(iter(scores.values())))
     return Table("methods", "Seeds by method", "method", seed_columns(bench), tuple(rows), notes)
 
@@ -82,13 +99,17 @@ def layers(bench: Bench) -> Table:
     """mIoU, FP and FN over the first of the blocks whose gradients are fused."""
     asked, only = bench.settings.seeds, bench.settings.only
     if asked.method != "acr":
-        raise TagmaskError(f"layers is about class gradients; --seeds.method {asked.method} has none, leave it out.")
+        raise TagmaskError(
+            f"layers is about class gradients; --seeds.method {asked.method} has none, leave it out."
+        )
     runs = bench.trained({"ACR": ACR})
     model = load_classifier(runs["ACR"][0].classifier)
     depth = len(model.blocks)
     rows, scores = [], list[Any]()
     for count in range(depth, 0, -1):
-        is_default = count == model.map_layers and asked.layers is None  # other tables share its scores
+        is_default = (
+            count == model.map_layers and asked.layers is None
+        )  # other tables share its scores
         scores = bench.scored(runs, maps={} if is_default else {"layers": count})["ACR"]
         paper: Pair = pairs("ablation")["both"] if count == 2 else (None, None)
         cells = [
@@ -96,7 +117,12 @@ def layers(bench: Bench) -> Table:
             for kind, number in zip(KINDS, paper, strict=True)
             for name in SCORES
         ]
-        rows.append(Row(f"{depth - count}", (*cells, *(only_at(scores, kind, ORACLE, only) for kind in KINDS if only))))
+        rows.append(
+            Row(
+                f"{depth - count}",
+                (*cells, *(only_at(scores, kind, ORACLE, only) for kind in KINDS if only)),
+            )
+        )
     notes = (
         f"blocks are counted from 0; the gradients of the first block to the last ({depth - 1}) are fused.",
         f"per cent, oracle threshold, {scores[0]['images']} images. FP: over-activation, FN: under-activation; "
@@ -111,16 +137,31 @@ def layers(bench: Bench) -> Table:
         Chart(f"maps {kind}", tuple(range(start, start + len(SCORES))), "first block", "per cent")
         for kind, start in zip(KINDS.values(), (0, len(SCORES)), strict=True)
     )
-    return Table("layers", "Blocks fused", "first block", tuple(map(Column, titles)), tuple(rows), notes, charts)
+    return Table(
+        "layers",
+        "Blocks fused",
+        "first block",
+        tuple(map(Column, titles)),
+        tuple(rows),
+        notes,
+        charts,
+    )
 
 
 def _trained_rows(
-    bench: Bench, title: str, head: str, variants: Mapping[str, Changes], titles: Mapping[str, str], *notes: str
+    bench: Bench,
+    title: str,
+    head: str,
+    variants: Mapping[str, Changes],
+    titles: Mapping[str, str],
+    *notes: str,
 ) -> Table:
     """A row for each way to train."""
     name = bench.settings.table
     paper = pairs(name)
     scores = bench.scored(bench.trained(bench.rows(variants)))
-    rows = [seed_row(bench, titles.get(key, key), seeds, paper[key]) for key, seeds in scores.items()]
+    rows = [
+        seed_row(bench, titles.get(key, key), seeds, paper[key]) for key, seeds in scores.items()
+    ]
     every_note = (*seed_notes(bench, next(iter(scores.values()))), *notes, *footnotes(name))
     return Table(name, f"{title}: seeds", head, seed_columns(bench), tuple(rows), every_note)

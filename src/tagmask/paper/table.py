@@ -93,7 +93,11 @@ class Table:
         """Titles of all columns, the paper's after ours."""
         titles = [self.head]
         for place, column in enumerate(self.columns):
-            titles += [column.title, "paper"] if self.has_paper(place) and not column.theirs else [column.title]
+            titles += (
+                [column.title, "paper"]
+                if self.has_paper(place) and not column.theirs
+                else [column.title]
+            )
         return titles
 
     def lines(self) -> list[list[str]]:
@@ -103,7 +107,11 @@ class Table:
             line = [row.title]
             for place, (column, cell) in enumerate(zip(self.columns, row.cells, strict=True)):
                 line += [] if column.theirs else [cell.shown(column.digits)]
-                line += [cell.shown_paper(column.digits)] if column.theirs or self.has_paper(place) else []
+                line += (
+                    [cell.shown_paper(column.digits)]
+                    if column.theirs or self.has_paper(place)
+                    else []
+                )
             lines.append(line)
         return lines
 
@@ -118,7 +126,9 @@ def to_text(table: Table) -> str:
         return "  ".join([line[0].ljust(widths[0]), *words]).rstrip()
 
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    return "\n".join([table.title, "", joined(heads), rule, *map(joined, lines), "", *wrapped(table.notes)])
+    return "\n".join(
+        [table.title, "", joined(heads), rule, *map(joined, lines), "", *wrapped(table.notes)]
+    )
 
 
 def wrapped(notes: Sequence[str]) -> list[str]:
@@ -129,9 +139,14 @@ def to_markdown(table: Table) -> str:
     """As GitHub and most editors show it."""
     heads = table.heads()
     rule = ["---", *["---:"] * (len(heads) - 1)]
-    escaped = [[word.replace("|", "\\|") for word in line] for line in [heads, rule, *table.lines()]]
+    escaped = [
+        [word.replace("|", "\\|") for word in line] for line in [heads, rule, *table.lines()]
+    ]
     rows = [f"| {' | '.join(line)} |" for line in escaped]
-    return "\n".join([f"## {table.title}", "", *rows, "", *(f"- {note}" for note in table.notes)]) + "\n"
+    return (
+        "\n".join([f"## {table.title}", "", *rows, "", *(f"- {note}" for note in table.notes)])
+        + "\n"
+    )
 
 
 def to_csv(table: Table) -> str:
@@ -141,18 +156,32 @@ def to_csv(table: Table) -> str:
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    heads = [f"{column.title} {part}" for column in table.columns for part in _numbers(column, Cell())]
+    heads = [
+        f"{column.title} {part}" for column in table.columns for part in _numbers(column, Cell())
+    ]
     writer.writerow([table.head, *heads])
     for row in table.rows:
         cells = zip(table.columns, row.cells, strict=True)
-        writer.writerow([row.title, *(value for column, cell in cells for value in _numbers(column, cell).values())])
+        writer.writerow(
+            [
+                row.title,
+                *(value for column, cell in cells for value in _numbers(column, cell).values()),
+            ]
+        )
     return file.getvalue()
 
 
 def _numbers(column: Column, cell: Cell) -> dict[str, float | str | None]:
     """Of a column of the paper's numbers only these; None where there is no number."""
     ours = {} if column.theirs else {"mean": cell.mean, "std": cell.std, "seeds": len(cell.ours)}
-    ends = dict(zip(("low", "high"), cell.interval or (None, None), strict=True)) if column.gain else {}
+    ends = (
+        dict(zip(("low", "high"), cell.interval or (None, None), strict=True))
+        if column.gain
+        else {}
+    )
     values = ours | {"paper": cell.paper} | ends
     each = {"each": " ".join(map(str, cell.ours))} if column.gain else {}
-    return {part: None if value is None or math.isnan(value) else value for part, value in values.items()} | each
+    return {
+        part: None if value is None or math.isnan(value) else value
+        for part, value in values.items()
+    } | each

@@ -24,7 +24,9 @@ from tagmask.training.loop import total_steps
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
     """One line per stage: its state, how much is left, how long it will take."""
-    waiting = tuple(dropwhile(lambda name: statuses[name].state == "done", statuses))  # from the first
+    waiting = tuple(
+        dropwhile(lambda name: statuses[name].state == "done", statuses)
+    )  # from the first
     amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
     example = probe(settings, catalog) if settings.estimate else None
     rates = _rates(settings, waiting, example) if example else {}
@@ -39,7 +41,10 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
     if rates:
         unknown = [name for name in waiting if name not in rates and stage(name).part("estimate")]
         total = sum(rate * amounts[name] for name, rate in rates.items())
-        lines.append(f"  together about {duration(total)}" + (f", without {', '.join(unknown)}" if unknown else ""))
+        lines.append(
+            f"  together about {duration(total)}"
+            + (f", without {', '.join(unknown)}" if unknown else "")
+        )
     return "\n".join([*lines, *(_disk(settings, waiting, example) if example else [])])
 
 
@@ -78,18 +83,28 @@ def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -
 def _disk(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> list[str]:
     """A line on the disk space of kept tokens, if there are any."""
     needed = sum(part(example) for name in waiting if (part := stage(name).part("disk"))) / 1e9
-    most = "" if needed <= settings.tokens_limit else f"; --tokens-limit keeps {settings.tokens_limit:g} GB of them"
-    return [f"  {layout.TOKENS}: kept tokens take about {needed:.1f} GB{most}"] if needed > 0 else []
+    most = (
+        ""
+        if needed <= settings.tokens_limit
+        else f"; --tokens-limit keeps {settings.tokens_limit:g} GB of them"
+    )
+    return (
+        [f"  {layout.TOKENS}: kept tokens take about {needed:.1f} GB{most}"] if needed > 0 else []
+    )
 
 
 def _rates(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> dict[str, float]:
     """Seconds per step or image of each stage, as far as they can be measured."""
     generator, rates = torch.random.get_rng_state(), dict[str, float | None]()
     for row in map(stage, waiting):
-        logged = logged_rate(settings.out / row.folder / layout.LOG) if row.unit == "steps" else None
+        logged = (
+            logged_rate(settings.out / row.folder / layout.LOG) if row.unit == "steps" else None
+        )
         estimate = row.part("estimate")
         with suppress(torch.OutOfMemoryError):
-            rates[row.name] = estimate(example) if logged is None and estimate is not None else logged
+            rates[row.name] = (
+                estimate(example) if logged is None and estimate is not None else logged
+            )
     torch.random.set_rng_state(generator)
     return {name: rate for name, rate in rates.items() if rate is not None}
 

@@ -20,7 +20,16 @@ from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError, first_of
-from tagmask.files import PARTIAL, alone, file_size, is_a, read_object, read_text, remove_temporaries, write_json
+from tagmask.files import (
+    PARTIAL,
+    alone,
+    file_size,
+    is_a,
+    read_object,
+    read_text,
+    remove_temporaries,
+    write_json,
+)
 from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
@@ -34,8 +43,16 @@ NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *NOT_IN_A_RUN,
 }
 # what settings stand for that earlier notes do not name
-ABSENT: Parts = {"kind": "acr", "affinity_steps": 1, "fixed_views": False, "head_first": False, "pamr": False}
-UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; their names: names of today
+ABSENT: Parts = {
+    "kind": "acr",
+    "affinity_steps": 1,
+    "fixed_views": False,
+    "head_first": False,
+    "pamr": False,
+}
+UNMARKED: Mapping[
+    str, Sequence[str]
+] = {  # earlier notes do not mark inputs; their names: names of today
     "model": (f"{INPUT}classifier", f"{INPUT}segmenter"),
     "network": (f"{INPUT}network", f"{INPUT}classifier"),
     "seeds": (f"{INPUT}seeds",),
@@ -46,13 +63,19 @@ UNMARKED: Mapping[str, Sequence[str]] = {  # earlier notes do not mark inputs; t
     "high": ("alpha_high",),
 }
 _BESIDE = {  # files that belong to the products of a stage; the others have notes
-    layout.MODEL: (layout.MODEL_CONFIG, f"{layout.BEST}/{layout.MODEL}", f"{layout.BEST}/{layout.MODEL_CONFIG}"),
+    layout.MODEL: (
+        layout.MODEL_CONFIG,
+        f"{layout.BEST}/{layout.MODEL}",
+        f"{layout.BEST}/{layout.MODEL_CONFIG}",
+    ),
     layout.SCORES: (layout.CURVE,),
     layout.REPORT: (),
 }
 
 
-def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()) -> Parts:
+def made_from(
+    settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()
+) -> Parts:
     """What a stage with these settings is made from; settings whose names begin with one of ``unused`` do not count.
 
     ``inputs`` are folders of networks, or folders of files with a made_by.json.
@@ -70,7 +93,11 @@ def made_from(settings: Any, inputs: Mapping[str, Path] | None = None, unused: I
 def places(settings: Any) -> Parts:
     """Where the images and weights of a stage are; this counts only until the stage is done."""
     values = _flat(to_plain(settings))
-    return {name: value for name, value in values.items() if name in DATA or name.rpartition(".")[2] == "weights"}
+    return {
+        name: value
+        for name, value in values.items()
+        if name in DATA or name.rpartition(".")[2] == "weights"
+    }
 
 
 def image_parts(catalog: Catalog) -> Parts:
@@ -81,7 +108,10 @@ def image_parts(catalog: Catalog) -> Parts:
 
 def correction_parts(catalog: Catalog) -> Parts:
     """The pixels that a person has corrected; nothing if there are none."""
-    digests = {catalog.name(i): catalog.correction_digest(i) for i in range(len(catalog) if catalog.corrections else 0)}
+    digests = {
+        catalog.name(i): catalog.correction_digest(i)
+        for i in range(len(catalog) if catalog.corrections else 0)
+    }
     lines = [f"{name} {sha}" for name, sha in sorted(digests.items()) if sha]
     return {CORRECTIONS: digest(lines)} if lines else {}
 
@@ -110,10 +140,14 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
 
 def _with_names_of_today(before: Mapping[str, Any], now: Mapping[str, Any]) -> Parts:
     """A note that an earlier version may have written; what such a note leaves out counts as unchanged."""
-    new_names = {old: new for section in RENAMED.values() for old, new in section.items() if new in now}
+    new_names = {
+        old: new for section in RENAMED.values() for old, new in section.items() if new in now
+    }
     is_marked = not before or any(name.startswith(INPUT) for name in before)
     if not is_marked:
-        inputs = {old: new for old, names in UNMARKED.items() for new in reversed(names) if new in now}
+        inputs = {
+            old: new for old, names in UNMARKED.items() for new in reversed(names) if new in now
+        }
         new_names = inputs | new_names
     note = {new_names.get(name, name): value for name, value in before.items()}
     if is_marked:
@@ -123,7 +157,9 @@ def _with_names_of_today(before: Mapping[str, Any], now: Mapping[str, Any]) -> P
     return {name: value for name, value in now.items() if name not in ABSENT} | note
 
 
-def refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str) -> None:
+def refuse_changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str
+) -> None:
     """Refuse to continue in a folder whose ``what`` (a plural noun) were made from something else."""
     changed = differences(before, now)
     if changed:
@@ -170,14 +206,20 @@ class Record:
     def contents(self) -> str:
         """A hash of the content of what is there; of gigabytes the one in done.json, if no file is younger."""
         patterns = (self.products, *_BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND)))
-        files = sorted(file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file())
+        files = sorted(
+            file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file()
+        )
         stats = [file.stat() for file in files]
         noted = self._note().get("contents")
         if isinstance(noted, str) and sum(stat.st_size for stat in stats) > _QUICK_BYTES:
-            since = self.done.stat().st_ctime_ns  # nobody can set this time, unlike that of the last change
+            since = (
+                self.done.stat().st_ctime_ns
+            )  # nobody can set this time, unlike that of the last change
             if all(stat.st_ctime_ns < since for stat in stats):
                 return noted
-        return digest(f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files)
+        return digest(
+            f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files
+        )
 
     def _note(self) -> dict[str, Any]:
         return read_object(self.done, made_from=dict, files=str) if self.done.is_file() else {}
@@ -201,7 +243,10 @@ class Record:
             if changed:
                 return self._changed(changed)
             # earlier notes have no hash of the content
-            if before["files"] == self.files() and before.get("contents") in (None, self.contents()):
+            if before["files"] == self.files() and before.get("contents") in (
+                None,
+                self.contents(),
+            ):
                 return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
             lacks_note = before.get(layout.MADE_BY) is True and not self._has_note()
@@ -213,7 +258,9 @@ class Record:
 
     def _changed(self, why: tuple[str, ...]) -> Status:
         """Everything is redone, but of corrected photos only those whose corrections changed: the stage knows them."""
-        per_photo = why == (f"{CORRECTIONS.removeprefix(INPUT)} changed",) and self.products == "**/*.png"
+        per_photo = (
+            why == (f"{CORRECTIONS.removeprefix(INPUT)} changed",) and self.products == "**/*.png"
+        )
         return Status("resume" if per_photo else "redo", why)
 
     def _has_note(self) -> bool:
@@ -226,18 +273,26 @@ class Record:
     def begin(self, parts: Parts) -> None:
         notes = (self.begun, self.done, self.folder / layout.MADE_BY)
         if not any(os.path.lexists(note) for note in notes):
-            self._refuse_foreign(self.folder.glob(self.products) if self.products.startswith("**") else ())
+            self._refuse_foreign(
+                self.folder.glob(self.products) if self.products.startswith("**") else ()
+            )
         self.done.unlink(missing_ok=True)
         write_json(self.begun, parts)
 
     def finish(self, parts: Parts) -> None:
         self.done.unlink(missing_ok=True)
         hashes = {"files": self.files(), "contents": self.contents()}
-        claimed = {layout.MADE_BY: True} if not self.prefix and (self.folder / layout.MADE_BY).is_file() else {}
+        claimed = (
+            {layout.MADE_BY: True}
+            if not self.prefix and (self.folder / layout.MADE_BY).is_file()
+            else {}
+        )
         write_json(self.done, {"made_from": parts, **hashes, **claimed})
         self.begun.unlink(missing_ok=True)
 
-    def claim(self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]) -> None:
+    def claim(
+        self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]
+    ) -> None:
         """Write made_by.json; refuse to mix ``what`` (a plural noun) of two models or settings.
 
         On a restart ``files`` are removed first, so that whenever it is stopped, made_by.json describes what is there.
@@ -257,7 +312,9 @@ class Record:
     def _is_of(self, parts: Parts) -> bool:
         """Whether a run has begun the stage with these settings."""
         begun = read_object(self.begun) if self.begun.is_file() else {}
-        return bool(begun) and all(begun[name] == value for name, value in parts.items() if name in begun)
+        return bool(begun) and all(
+            begun[name] == value for name, value in parts.items() if name in begun
+        )
 
     def _refuse_foreign(self, files: Iterable[Path]) -> None:
         """Refuse to go on in a folder of files that nobody noted to have made."""
@@ -277,7 +334,9 @@ class Record:
         if not os.path.lexists(self.folder):
             return
         if os.path.lexists(self._aside) and not self.done.is_file():
-            self._remove(self.folder, self._aside)  # a redo that was stopped: what it was to replace is still aside
+            self._remove(
+                self.folder, self._aside
+            )  # a redo that was stopped: what it was to replace is still aside
         else:
             self._remove(self._aside, self.folder)
             os.replace(self.folder, self._aside)
@@ -312,7 +371,15 @@ class Record:
 
     def _makes(self, file: Path) -> bool:
         """Whether a stage may have made a file, by its name."""
-        suffixes = {".json", ".jsonl", ".npz", ".png", ".safetensors", PARTIAL, Path(self.products).suffix}
+        suffixes = {
+            ".json",
+            ".jsonl",
+            ".npz",
+            ".png",
+            ".safetensors",
+            PARTIAL,
+            Path(self.products).suffix,
+        }
         return file.suffix in suffixes or file.name.startswith((".tmp", "events.out."))
 
     @property
@@ -330,8 +397,12 @@ def classes_of(folder: Path) -> list[str] | None:
     """The classes that the maps or masks of a folder were made for; None if it does not say."""
     file = folder / layout.MADE_BY
     names = read_object(file).get("classes") if file.is_file() else None
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise TagmaskError(f"{file} does not name the classes as tagmask does; delete it, and make the files again.")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise TagmaskError(
+            f"{file} does not name the classes as tagmask does; delete it, and make the files again."
+        )
     return names
 
 
@@ -398,7 +469,9 @@ def read_log(file: Path) -> list[dict[str, float]]:
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and is_a(row.get("step"), (int, float)):
-            rows.append({name: float(value) for name, value in row.items() if is_a(value, (int, float))})
+            rows.append(
+                {name: float(value) for name, value in row.items() if is_a(value, (int, float))}
+            )
     return rows
 
 
@@ -420,5 +493,9 @@ def _digest_of(path: Path) -> str:
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Parts:
     flat: Parts = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, Mapping)
+            else {prefix + name: value}
+        )
     return flat

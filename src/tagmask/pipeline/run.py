@@ -29,7 +29,12 @@ from tagmask.pipeline.record import CORRECTIONS, INPUT, Parts, Record, Status, p
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
 from tagmask.stages.pool import launched_shard
 
-_FILES = {"masks": layout.PREDICTIONS, "scores": layout.SCORES, "report": layout.REPORT, "settings": layout.CONFIG}
+_FILES = {
+    "masks": layout.PREDICTIONS,
+    "scores": layout.SCORES,
+    "report": layout.REPORT,
+    "settings": layout.CONFIG,
+}
 
 
 @dataclass
@@ -38,7 +43,9 @@ class RunSummary:
 
     out: Path
     stages: dict[str, Status] = field(default_factory=dict)  # as they were before
-    scores: dict[str, Any] = field(default_factory=dict)  # content of scores.json; empty without masks
+    scores: dict[str, Any] = field(
+        default_factory=dict
+    )  # content of scores.json; empty without masks
     rule: str = "cross_entropy"  # how the seeds' threshold in the table was chosen
 
     @property
@@ -49,9 +56,15 @@ class RunSummary:
     def summary(self) -> str:
         """One table, and where the files are."""
         lines = ["", *score_table(self.scores, self.rule)] if self.scores else []
-        lines += [] if self.made else ["nothing to do: every stage is done with these settings and images."]
+        lines += (
+            []
+            if self.made
+            else ["nothing to do: every stage is done with these settings and images."]
+        )
         paths = {name: self.out / path for name, path in _FILES.items()}
-        return "\n".join([*lines, *(f"{name}: {path}" for name, path in paths.items() if path.exists())])
+        return "\n".join(
+            [*lines, *(f"{name}: {path}" for name, path in paths.items() if path.exists())]
+        )
 
 
 def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
@@ -70,8 +83,14 @@ def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
     inputs = Inputs(settings, catalog)
     rows = [row for row in STAGES if catalog.has_masks or not row.scores]
     statuses = {row.name: status_of(inputs, row) for row in rows}
-    notes = [*catalog.notes, *(tag_notes(catalog) if any(s.state != "done" for s in statuses.values()) else [])]
-    print("\n".join([plan(settings, catalog, statuses), *(f"note: {note}" for note in notes)]), flush=True)
+    notes = [
+        *catalog.notes,
+        *(tag_notes(catalog) if any(s.state != "done" for s in statuses.values()) else []),
+    ]
+    print(
+        "\n".join([plan(settings, catalog, statuses), *(f"note: {note}" for note in notes)]),
+        flush=True,
+    )
     write_config(settings)
     threads, changed = torch.get_num_threads(), False
     for place, row in enumerate(rows, 1):
@@ -84,7 +103,9 @@ def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
     return RunSummary(settings.out, statuses, scores, settings.pseudo.rule)
 
 
-def run_images(*, preset: str | None = None, config: Path | str | None = None, **settings: Any) -> RunSummary:
+def run_images(
+    *, preset: str | None = None, config: Path | str | None = None, **settings: Any
+) -> RunSummary:
     """From images and tags to masks, like `tagmask run`; finished stages are skipped.
 
     Args:
@@ -109,7 +130,9 @@ def run_images(*, preset: str | None = None, config: Path | str | None = None, *
 def status_of(inputs: Inputs, row: Stage) -> Status:
     """How far a stage has come."""
     settings = inputs.settings
-    return row.record(settings.out).status(inputs.parts(row), places(row.settings_of(settings)), settings.restart)
+    return row.record(settings.out).status(
+        inputs.parts(row), places(row.settings_of(settings)), settings.restart
+    )
 
 
 def do_stage(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
@@ -126,7 +149,12 @@ def do_stage(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
     with _noted(record, status, parts, places(settings)), network:
         summary = row.run(settings, inputs.catalog).summary()
     inputs.forget(row)
-    tqdm.write("\n".join(f"  {line}" for line in [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]))
+    tqdm.write(
+        "\n".join(
+            f"  {line}"
+            for line in [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]
+        )
+    )
     return True
 
 
@@ -156,7 +184,11 @@ def _affinity_net(settings: RunSettings, parts: Parts) -> AbstractContextManager
     """Keep AffinityNet when only later settings change, such as the score of the background."""
     record = Record(settings.out / layout.AFFINITY, layout.MODEL)
     used = ("affinity.", "alpha_", INPUT)
-    network = {name: value for name, value in parts.items() if name.startswith(used) and name != CORRECTIONS}
+    network = {
+        name: value
+        for name, value in parts.items()
+        if name.startswith(used) and name != CORRECTIONS
+    }
     return _noted(record, record.status(network, {}, settings.restart), network, {})
 
 
@@ -166,19 +198,25 @@ def score_table(scores: Mapping[str, Any], rule: str) -> list[str]:
     lines = [head, "-" * len(head)]
     for kind, title in (("plain", "seeds without affinity"), ("refined", "seeds with affinity")):
         rows = scores.get("seeds", {}).get(kind, {}).get("thresholds", {})
-        chosen = rows.get(rule) or next((row for name, row in rows.items() if name != "oracle"), None)
+        chosen = rows.get(rule) or next(
+            (row for name, row in rows.items() if name != "oracle"), None
+        )
         if chosen:
             oracle = rows["oracle"]["miou_present"]
             lines.append(f"{_row(title, chosen)}   (oracle {_percent(oracle).strip()})")
     for kind, name in (("pseudo", "pseudo"), ("predictions", "predict")):
         lines += [_row(stage(name).title, scores[kind])] if kind in scores else []
     if "seeds" in scores:
-        lines.append(f"seeds: threshold by {rule}, chosen without masks; the oracle's is tuned on them.")
+        lines.append(
+            f"seeds: threshold by {rule}, chosen without masks; the oracle's is tuned on them."
+        )
     return lines
 
 
 def _row(title: str, values: Mapping[str, Any]) -> str:
-    return f"{title:28} " + " ".join(_percent(values[name]) for name in ("miou_present", "fp", "fn"))
+    return f"{title:28} " + " ".join(
+        _percent(values[name]) for name in ("miou_present", "fp", "fn")
+    )
 
 
 def _percent(value: float | None) -> str:

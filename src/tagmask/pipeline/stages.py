@@ -40,7 +40,9 @@ class Stage:
     unit: Literal["steps", "images", "page"] = "images"
     corrected: bool = False  # keeps or learns from pixels that a person has corrected
     scores: bool = False  # compares with masks: left out if the data have none
-    photo: tuple[type[Any], str] | None = None  # settings and module:function of the form for a single photo
+    photo: tuple[type[Any], str] | None = (
+        None  # settings and module:function of the form for a single photo
+    )
 
     def run(self, settings: Any, catalog: Catalog | None = None) -> Any:
         """Run the stage; it opens the catalog if none is given."""
@@ -51,13 +53,19 @@ class Stage:
         return getattr(resolve_name(self.function.partition(":")[0]), name, None)
 
     def record(self, out: Path) -> Record:
-        return Record(out / self.folder, self.products) if self.folder else Record(out, self.products, f"{self.name}.")
+        return (
+            Record(out / self.folder, self.products)
+            if self.folder
+            else Record(out, self.products, f"{self.name}.")
+        )
 
     def settings_of(self, run: RunSettings) -> Any:
         """The settings of this stage in a run."""
         if hasattr(run, self.name):
             return run.for_stage(self.name)
-        names = [field.name for field in dataclasses.fields(self.settings)]  # a stage without a section of its own
+        names = [
+            field.name for field in dataclasses.fields(self.settings)
+        ]  # a stage without a section of its own
         return self.settings(**{name: getattr(run, name) for name in names if hasattr(run, name)})
 
 
@@ -102,11 +110,20 @@ class Inputs:
         """Settings, images and inputs of a stage."""
         if row.name not in self._parts:
             made_from = row.part("made_from")
-            parts: Parts = {**(made_from(row.settings_of(self.settings)) if made_from else {}), **self._images()}
+            parts: Parts = {
+                **(made_from(row.settings_of(self.settings)) if made_from else {}),
+                **self._images(),
+            }
             parts |= self._masks() if row.scores else {}
             parts |= self._corrections() if row.corrected else {}
-            reads = {stage(name).title: self._stamp(name) for name in row.reads if stage(name).products != layout.MODEL}
-            self._parts[row.name] = parts | {f"{INPUT}{title}": stamp for title, stamp in reads.items()}
+            reads = {
+                stage(name).title: self._stamp(name)
+                for name in row.reads
+                if stage(name).products != layout.MODEL
+            }
+            self._parts[row.name] = parts | {
+                f"{INPUT}{title}": stamp for title, stamp in reads.items()
+            }
         return self._parts[row.name]
 
     def forget(self, row: Stage) -> None:

@@ -81,10 +81,14 @@ class Matrix:
     columns: Sequence[str]
     numbered: bool  # whether the squares are large enough for numbers
     squares: Sequence[tuple[int, int, float]]  # row, column, share of the row
-    worst: Sequence[tuple[str, str, float]]  # the most frequent mistakes: truth, label, share of the truth
+    worst: Sequence[
+        tuple[str, str, float]
+    ]  # the most frequent mistakes: truth, label, share of the truth
 
 
-def line_chart(title: str, lines: Sequence[Line], x_name: str, y_name: str, zero: bool = False) -> Chart:
+def line_chart(
+    title: str, lines: Sequence[Line], x_name: str, y_name: str, zero: bool = False
+) -> Chart:
     """A chart of lines. ``zero``: the vertical axis begins at 0.
 
     Values that are not finite are left out; positive values that span more than a factor of 50 get a logarithmic axis.
@@ -118,7 +122,10 @@ def confusion_chart(title: str, confusion: npt.NDArray[np.int64], names: Sequenc
     columns = [*names, "unsure"] if confusion[:, -1].any() else [*names]
     numbered = len(names) <= MAX_NUMBERED
     faint = 0.005 if numbered else 0.01
-    squares = [(row, column, float(shares[row, column])) for row, column in np.argwhere(shares >= faint).tolist()]
+    squares = [
+        (row, column, float(shares[row, column]))
+        for row, column in np.argwhere(shares >= faint).tolist()
+    ]
     mistakes = shares.copy()
     np.fill_diagonal(mistakes, 0)
     order = np.argsort(-mistakes, axis=None, kind="stable")[:MAX_WORST]
@@ -140,7 +147,9 @@ def linear_axis(low: float, high: float, start: float, end: float, tight: bool =
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    step = next(
+        factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9)
+    )
     if not tight:
         low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -152,15 +161,26 @@ def log_axis(low: float, high: float, start: float, end: float) -> Axis:
     first = math.floor(math.log10(low))
     last = max(math.ceil(math.log10(high)), first + 1)
     step = max(1, math.ceil((last - first) / 6))
-    return Axis(10.0**first, 10.0**last, start, end, tuple(10.0**k for k in range(first, last + 1, step)), log=True)
+    return Axis(
+        10.0**first,
+        10.0**last,
+        start,
+        end,
+        tuple(10.0**k for k in range(first, last + 1, step)),
+        log=True,
+    )
 
 
-def thinned(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[list[float], list[float]]:
+def thinned(
+    x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]
+) -> tuple[list[float], list[float]]:
     """At most MAX_POINTS points; a longer line becomes the means of equal bins."""
     if len(x) <= MAX_POINTS:
         return x.tolist(), y.tolist()
     pieces = np.array_split(np.arange(len(x)), MAX_POINTS)
-    return [float(x[piece].mean()) for piece in pieces], [float(y[piece].mean()) for piece in pieces]
+    return [float(x[piece].mean()) for piece in pieces], [
+        float(y[piece].mean()) for piece in pieces
+    ]
 
 
 def _drawable(line: Line) -> Line:

@@ -60,7 +60,9 @@ class RunLabels:
         """Maps with affinity (k, H, W) in [0, 1], and the label of each."""
         seeds = read_seeds(self.path("seeds", i))
         if not len(seeds["classes"]):
-            raise TagmaskError(f"{self.path('seeds', i)} holds no map; delete it and run `tagmask seeds` again.")
+            raise TagmaskError(
+                f"{self.path('seeds', i)} holds no map; delete it and run `tagmask seeds` again."
+            )
         return check_map(seeds["refined"]), [int(c) + 1 for c in seeds["classes"]]
 
     def choose_threshold(self, indices: Sequence[int]) -> float:
@@ -138,7 +140,9 @@ def survey(labels: RunLabels, stages: dict[str, list[int]], rows: int) -> Survey
     return Survey(truth, TITLES[last], TITLES[before] if before else "", coverage, facts, cases)
 
 
-def look_at(labels: RunLabels, indices: Sequence[int], last: str, before: str | None, truth: bool) -> list[ImageFacts]:
+def look_at(
+    labels: RunLabels, indices: Sequence[int], last: str, before: str | None, truth: bool
+) -> list[ImageFacts]:
     """Facts on each image: with truth the IoU of the last stage, without it agreement and confidence."""
     facts, catalog = [], labels.catalog
     for i in tqdm(indices, desc="report", unit="image"):
@@ -150,11 +154,17 @@ def look_at(labels: RunLabels, indices: Sequence[int], last: str, before: str | 
             continue
         if not truth or values["iou"] is not None:
             tags = tuple(catalog.classes[c] for c in catalog.tags(i))
-            facts.append(ImageFacts(i, catalog.name(i), tags, unsure=float((mask == UNSURE).mean()), **values))
+            facts.append(
+                ImageFacts(
+                    i, catalog.name(i), tags, unsure=float((mask == UNSURE).mean()), **values
+                )
+            )
     return facts
 
 
-def _compared(labels: RunLabels, i: int, mask: Mask, last: str, before: str | None, truth: bool) -> dict[str, Any]:
+def _compared(
+    labels: RunLabels, i: int, mask: Mask, last: str, before: str | None, truth: bool
+) -> dict[str, Any]:
     """The mask against the truth, or without it against the stage before, the maps and the tags."""
     if truth:
         return {"iou": _mean_iou(mask, labels.catalog.load_mask(i), labels)}
@@ -171,7 +181,11 @@ def _compared(labels: RunLabels, i: int, mask: Mask, last: str, before: str | No
 def classes_in(mask: Mask) -> set[int]:
     """The classes (from 0) that cover at least MIN_SHARE of the mask."""
     shares = np.bincount(mask.ravel(), minlength=256) / mask.size
-    return {label - 1 for label in np.flatnonzero(shares >= MIN_SHARE).tolist() if label not in (0, UNSURE)}
+    return {
+        label - 1
+        for label in np.flatnonzero(shares >= MIN_SHARE).tolist()
+        if label not in (0, UNSURE)
+    }
 
 
 def _mean_iou(mask: Mask, target: Mask | None, labels: RunLabels) -> float | None:
@@ -210,7 +224,9 @@ def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bo
         with suppress(TagmaskError):  # the map is damaged or not of the image's size
             pictures[-1] = ("map", shown_heat(image, labels.maps(i)[0].max(axis=0), size))
     shown: set[int] = set()
-    masks = [stage for stage in stages if stage != "seeds" or len(stages) == 1] + (["truth"] if truth else [])
+    masks = [stage for stage in stages if stage != "seeds" or len(stages) == 1] + (
+        ["truth"] if truth else []
+    )
     for stage in masks:
         title = TITLES.get(stage, stage)
         pictures.append((f"no {title}", None))

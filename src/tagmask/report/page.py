@@ -24,7 +24,12 @@ BUDGET = 2_200_000  # characters that all pictures of a page may take
 # Longer side and JPEG quality, tried until the budget is kept.
 JPEG_OPTIONS = ((288, 85), (240, 75), (176, 60), (112, 50))
 MAX_TO_CHECK = 20  # images in the table of those to check first
-RATES = ("map", "miou", "pixel_accuracy", "accuracy")  # logged values that are fractions, more is better
+RATES = (
+    "map",
+    "miou",
+    "pixel_accuracy",
+    "accuracy",
+)  # logged values that are fractions, more is better
 LOGGED = {"map": "mAP", "miou": "mIoU", "val_loss": "validation", "loss": "training"}
 PARTS = {
     "scores": "Scores",
@@ -47,7 +52,9 @@ class Report:
     provenance: Provenance
     survey: Survey
     notes: Sequence[str] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)  # key of PARTS: a sentence on what is left out
+    missing: Mapping[str, str] = field(
+        default_factory=dict
+    )  # key of PARTS: a sentence on what is left out
     scores: Sequence[StageScores] = ()
     curves: Curves = field(default_factory=dict)
     trainings: Sequence[Training] = ()
@@ -69,7 +76,9 @@ def report_page(report: Report) -> str:
         "training": report.trainings,
         "run": report.provenance,
     }
-    absent = [row for row in report.scores if row.miou_all not in (None, row.miou_present)]  # classes count as 0
+    absent = [
+        row for row in report.scores if row.miou_all not in (None, row.miou_present)
+    ]  # classes count as 0
     ious = [100 * facts.iou for facts in report.survey.facts if facts.iou is not None]
     return render(
         "report.html",
@@ -78,33 +87,54 @@ def report_page(report: Report) -> str:
         report=report,
         survey=report.survey,
         made=report.provenance,
-        parts={name: title for name, title in PARTS.items() if content[name] or report.missing.get(name)},
+        parts={
+            name: title
+            for name, title in PARTS.items()
+            if content[name] or report.missing.get(name)
+        },
         tiles=_tiles(report),
         columns=_class_columns(report.scores),
         class_names=list(dict.fromkeys(name for row in report.scores for name in row.iou)),
         with_absent=[f"{row.title} {_percent(row.miou_all)}" for row in absent],
-        ious=histogram(f"Images by the IoU of {report.survey.last}", ious, "IoU %") if len(ious) > 1 else None,
+        ious=histogram(f"Images by the IoU of {report.survey.last}", ious, "IoU %")
+        if len(ious) > 1
+        else None,
         doubtful=sorted(report.survey.facts, key=ImageFacts.rank)[:MAX_TO_CHECK],
         jpeg=_jpeg_options(report.survey),
         legend=_legend(report),
         curves=_curve_charts(report),
         matrices=matrices,
         trainings=[(training.title, training_charts(training)) for training in report.trainings],
-        makers={folder: _maker(values, report.provenance) for folder, values in report.provenance.makers.items()},
+        makers={
+            folder: _maker(values, report.provenance)
+            for folder, values in report.provenance.makers.items()
+        },
         settings=_sections(report.provenance.settings),
     )
 
 
 def render(template: str, **values: Any) -> str:
     """A page as text; bytes of file names that are not UTF-8 become question marks."""
-    return environment().get_template(template).render(values).encode("utf-8", "replace").decode("utf-8")
+    return (
+        environment()
+        .get_template(template)
+        .render(values)
+        .encode("utf-8", "replace")
+        .decode("utf-8")
+    )
 
 
 @cache
 def environment() -> Environment:
     """The templates of this package, with the filters that they use."""
     loader = PackageLoader("tagmask.report")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters |= {"code": _code, "plain": _plain, "facts": _facts, "jpeg": data_uri}
     return made
 
@@ -113,7 +143,9 @@ def data_uri(picture: Picture, longest: int, quality: int) -> str:
     """A picture (H, W, 3) as JPEG inside the page, its longer side at most ``longest`` pixels."""
     image = check_picture(picture)
     scale = min(1.0, longest / max(image.shape[:2]))
-    image = resize(image, (max(1, round(image.shape[0] * scale)), max(1, round(image.shape[1] * scale))))
+    image = resize(
+        image, (max(1, round(image.shape[0] * scale)), max(1, round(image.shape[1] * scale)))
+    )
     file = io.BytesIO()
     # Full colour resolution, since the outlines of masks are a pixel wide.
     Image.fromarray(image).save(file, format="JPEG", quality=quality, subsampling=0)
@@ -124,14 +156,24 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     """The numbers to see first: value, name, explanation."""
     # Per stage the last column, which for seeds is a rule without masks if there is any; the last stage first.
     stages = {row.stage: row for row in _class_columns(report.scores)}
-    tiles = [(_percent(s.miou_present), f"mIoU of {s.stage}", _how(report, s)) for s in reversed(stages.values())]
+    tiles = [
+        (_percent(s.miou_present), f"mIoU of {s.stage}", _how(report, s))
+        for s in reversed(stages.values())
+    ]
     for training in report.trainings:
         rates = [row["map"] for row in training.rows if "map" in row]
-        tiles += [(_percent(rates[-1]), "mAP of the tags", "classifier, held-out images")] if rates else []
+        tiles += (
+            [(_percent(rates[-1]), "mAP of the tags", "classifier, held-out images")]
+            if rates
+            else []
+        )
     survey = report.survey
     if survey.truth or not survey.facts:
         return tiles
-    explained = {"agreement": f"mIoU of {survey.last} with {survey.before}", "confidence": "mean over the images"}
+    explained = {
+        "agreement": f"mIoU of {survey.last} with {survey.before}",
+        "confidence": "mean over the images",
+    }
     for name, explanation in explained.items():
         values = [value for facts in survey.facts if (value := getattr(facts, name)) is not None]
         tiles += [(_percent(float(np.mean(values))), name, explanation)] if values else []
@@ -142,7 +184,11 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
 def _how(report: Report, scores: StageScores) -> str:
     if scores.threshold is None:
         return f"{scores.images} images"
-    oracles = [row for row in report.scores if row.stage == scores.stage and row.rule == ORACLE and row is not scores]
+    oracles = [
+        row
+        for row in report.scores
+        if row.stage == scores.stage and row.rule == ORACLE and row is not scores
+    ]
     text = f"threshold {scores.threshold:.2f} by {scores.rule_name}"
     return text + "".join(f"; oracle {_percent(row.miou_present)}" for row in oracles)
 
@@ -157,7 +203,13 @@ def _class_columns(scores: Iterable[StageScores]) -> list[StageScores]:
 
 def _jpeg_options(survey: Survey) -> tuple[int, int]:
     """Longer side and JPEG quality at which all pictures of the gallery fit the budget."""
-    pictures = [p for cases in survey.cases.values() for case in cases for _, p in case.pictures if p is not None]
+    pictures = [
+        p
+        for cases in survey.cases.values()
+        for case in cases
+        for _, p in case.pictures
+        if p is not None
+    ]
     for options in JPEG_OPTIONS:
         if sum(len(data_uri(picture, *options)) for picture in pictures) <= BUDGET:
             break
@@ -166,9 +218,15 @@ def _jpeg_options(survey: Survey) -> tuple[int, int]:
 
 def _legend(report: Report) -> list[tuple[str, str]]:
     """Name and colour of each class in the gallery; unsure has no colour, it is hatched."""
-    labels = sorted({label for cases in report.survey.cases.values() for case in cases for label in case.labels} - {0})
+    labels = sorted(
+        {label for cases in report.survey.cases.values() for case in cases for label in case.labels}
+        - {0}
+    )
     colours = ["#" + bytes(colour).hex() for colour in voc_palette()]
-    return [("unsure", "") if label == UNSURE else (report.classes[label - 1], colours[label]) for label in labels]
+    return [
+        ("unsure", "") if label == UNSURE else (report.classes[label - 1], colours[label])
+        for label in labels
+    ]
 
 
 def _curve_charts(report: Report) -> list[Chart]:
@@ -183,14 +241,22 @@ def _curve_charts(report: Report) -> list[Chart]:
         for row in report.scores:
             if row.stage == title and row.threshold is not None and row.miou_present is not None:
                 text = f"{row.rule_name}: {_percent(row.miou_present)} at {row.threshold:.2f}"
-                marks.append(Mark(row.threshold, 100 * row.miou_present, text, hollow=row.rule != ORACLE))
+                marks.append(
+                    Mark(row.threshold, 100 * row.miou_present, text, hollow=row.rule != ORACLE)
+                )
         lines.append(line(title, curve["miou_present"], marks))
         errors = [line("FP: too much", curve["fp"]), line("FN: too little", curve["fn"])]
     if not lines:
         return []
     return [
         line_chart("mIoU of the maps", lines, "background threshold", "mIoU %", zero=True),
-        line_chart(f"Errors of the {lines[-1].name}", errors, "background threshold", "% of the union", zero=True),
+        line_chart(
+            f"Errors of the {lines[-1].name}",
+            errors,
+            "background threshold",
+            "% of the union",
+            zero=True,
+        ),
     ]
 
 
@@ -200,10 +266,17 @@ def training_charts(training: Training) -> list[Chart]:
     losses = [name for name in ("loss", "val_loss") if name in names]
     rates = [name for name in RATES if name in names]
     parts = sorted(names - {*losses, *rates})
-    drawn = (("Loss", losses), ("Parts of the loss", parts if len(parts) > 1 else []), ("Validation", rates))
+    drawn = (
+        ("Loss", losses),
+        ("Parts of the loss", parts if len(parts) > 1 else []),
+        ("Validation", rates),
+    )
     charts = []
     for title, kinds in drawn:
-        lines, unit = [_log_line(training, name) for name in kinds], "loss" if kinds is not rates else "%"
+        lines, unit = (
+            [_log_line(training, name) for name in kinds],
+            "loss" if kinds is not rates else "%",
+        )
         charts += [line_chart(title, lines, "step", unit, zero=unit == "%")] if lines else []
     return charts
 
@@ -217,14 +290,23 @@ def _log_line(training: Training, name: str) -> Line:
 def _maker(values: Mapping[str, Any], made: Provenance) -> str:
     """The weights and settings that made a folder."""
     digests = [values[name] for name in NETWORKS if name in values]
-    weights = [f"weights {digest} ({made.weights_file(digest) or 'not in this run folder'})" for digest in digests]
-    return "; ".join([*weights, *(f"{name} = {_plain(v)}" for name, v in values.items() if name not in NETWORKS)])
+    weights = [
+        f"weights {digest} ({made.weights_file(digest) or 'not in this run folder'})"
+        for digest in digests
+    ]
+    return "; ".join(
+        [*weights, *(f"{name} = {_plain(v)}" for name, v in values.items() if name not in NETWORKS)]
+    )
 
 
 def _sections(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Tables of a TOML file by title; values outside any table come first."""
     loose = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
-    tables = {f"config.toml [{name}]": value for name, value in settings.items() if isinstance(value, Mapping)}
+    tables = {
+        f"config.toml [{name}]": value
+        for name, value in settings.items()
+        if isinstance(value, Mapping)
+    }
     return {**({"config.toml": loose} if loose else {}), **tables}
 
 
@@ -253,4 +335,6 @@ def _facts(facts: ImageFacts) -> str:
     values = {"IoU": facts.iou, "agreement": facts.agreement, "confidence": facts.confidence}
     lists = {"tags": facts.tags, "not found": facts.missing, "not tagged": facts.extra}
     words = [f"{name} {_percent(value)}" for name, value in values.items() if value is not None]
-    return " · ".join([*words, *(f"{name}: {', '.join(names)}" for name, names in lists.items() if names)])
+    return " · ".join(
+        [*words, *(f"{name}: {', '.join(names)}" for name, names in lists.items() if names)]
+    )

@@ -30,7 +30,9 @@ LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
 # Entries of made_by.json that are hashes of weights; the last two are those of earlier versions.
 NETWORKS = ("input classifier", "input segmenter", "input network", "model", "network")
 HASH_DIGITS = 16  # of a sha256 that stages write into made_by.json
-Curves = Mapping[str, Mapping[str, Sequence[float]]]  # kind of maps: {score: its values over T thresholds i/T}
+Curves = Mapping[
+    str, Mapping[str, Sequence[float]]
+]  # kind of maps: {score: its values over T thresholds i/T}
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "safetensors", "numpy", "scipy", "pillow")
 
 
@@ -92,7 +94,11 @@ def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
     try:
         seeds = content.get("seeds", {})
         curves = {MAPS[kind]: _curve(seeds[kind]["curve"]) for kind in MAPS if kind in seeds}
-        rows = [stage_scores(title, content[stage]) for stage, title in LABELS.items() if stage in content]
+        rows = [
+            stage_scores(title, content[stage])
+            for stage, title in LABELS.items()
+            if stage in content
+        ]
         return [*_seed_scores(seeds), *rows], curves
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
@@ -112,7 +118,9 @@ def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
     return rows
 
 
-def stage_scores(title: str, values: Mapping[str, Any], rule: str = "", threshold: float | None = None) -> StageScores:
+def stage_scores(
+    title: str, values: Mapping[str, Any], rule: str = "", threshold: float | None = None
+) -> StageScores:
     """One row of scores as scores.json holds it."""
     iou = values["iou"]
     matrix = None if values.get("confusion") is None else np.asarray(values["confusion"], np.int64)
@@ -121,13 +129,20 @@ def stage_scores(title: str, values: Mapping[str, Any], rule: str = "", threshol
             f"{layout.SCORES} has a confusion matrix {matrix.shape} for {len(iou)} classes of the {title}; "
             "run `tagmask score` again."
         )
-    miou_present, miou_all, fp, fn = (values.get(name) for name in ("miou_present", "miou_all", "fp", "fn"))
-    return StageScores(title, int(values["images"]), miou_present, miou_all, fp, fn, iou, rule, threshold, matrix)
+    miou_present, miou_all, fp, fn = (
+        values.get(name) for name in ("miou_present", "miou_all", "fp", "fn")
+    )
+    return StageScores(
+        title, int(values["images"]), miou_present, miou_all, fp, fn, iou, rule, threshold, matrix
+    )
 
 
 def _curve(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
     """The curves in per cent, nan if unknown."""
-    return {name: (100 * np.array(values[name], np.float64)).tolist() for name in ("miou_present", "fp", "fn")}
+    return {
+        name: (100 * np.array(values[name], np.float64)).tolist()
+        for name in ("miou_present", "fp", "fn")
+    }
 
 
 def outdated_folders(run: Path, folders: Mapping[str, str]) -> list[str]:
@@ -152,19 +167,33 @@ def read_trainings(run: Path) -> tuple[list[Training], str]:
 def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
     """Settings, versions, hashes of the weights, and what made each folder."""
     settings = read_toml(run / layout.CONFIG) if (run / layout.CONFIG).exists() else {}
-    seeds = [f"{name}: {part['seed']}" for name, part in settings.items() if isinstance(part, dict) and "seed" in part]
+    seeds = [
+        f"{name}: {part['seed']}"
+        for name, part in settings.items()
+        if isinstance(part, dict) and "seed" in part
+    ]
     facts = [*facts, ("random seeds", ", ".join(seeds) or "not recorded")]
     # Of each network the weights of the last step, then those of the best.
-    found = (sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda f: (len(f.parts), f)) for folder in TRAININGS)
+    found = (
+        sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda f: (len(f.parts), f))
+        for folder in TRAININGS
+    )
     files = [file for of_network in found for file in of_network]
-    weights = [(file.relative_to(run).as_posix(), file.stat().st_size, file_digest(file, None)) for file in files]
+    weights = [
+        (file.relative_to(run).as_posix(), file.stat().st_size, file_digest(file, None))
+        for file in files
+    ]
     notes = sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
     makers = {note.parent.relative_to(run).as_posix(): read_object(note) for note in notes}
     return Provenance(facts, _versions(), weights, makers, settings)
 
 
 def _versions() -> dict[str, str]:
-    versions = {"tagmask": __version__, "python": platform.python_version(), "system": platform.platform()}
+    versions = {
+        "tagmask": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
     for name in PACKAGES:
         try:
             versions[name] = version(name)

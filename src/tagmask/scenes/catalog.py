@@ -31,7 +31,9 @@ MIN_SHOWN = 0.55  # of the pixels of an object, and of its class part, that must
 BACKGROUND_BOND = 0.3  # probability that the first object's class determines the background
 BODY_BOND = 0.85  # probability that an object has the favourite colour of its class
 SMALLEST = 32
-KEPT = 8000  # pictures cached in memory, about 20 kB each: drawing takes longer than a training step
+KEPT = (
+    8000  # pictures cached in memory, about 20 kB each: drawing takes longer than a training step
+)
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,18 @@ def _place(
     extent = min(extent, 0.92 * min(height, width))
     scale = extent / (high - low).max()
     half = (high - low) * scale / 2
-    room = np.array([width, height]) / 2 - 0.9 * half  # up to a twentieth of the object may leave the frame
+    room = (
+        np.array([width, height]) / 2 - 0.9 * half
+    )  # up to a twentieth of the object may leave the frame
     middle = np.array([width, height]) / 2 + rng.uniform(-1, 1, size=2) * np.maximum(room, 0)
     colours = tuple(dict.fromkeys(shape.colour for shape in shapes if shape.colour is not None))
     thing = Thing(label, colours, (float(middle[0]), float(middle[1])), float(half.max()))
     moved = (turned - (low + high) / 2) * scale + middle
     ends = accumulate(len(shape.points) for shape in shapes)
-    return thing, [Shape(moved[end - len(s.points) : end], s.colour) for end, s in zip(ends, shapes, strict=True)]
+    return thing, [
+        Shape(moved[end - len(s.points) : end], s.colour)
+        for end, s in zip(ends, shapes, strict=True)
+    ]
 
 
 def _draw(canvas: Image.Image, shapes: list[Shape], thing: Thing, index: int) -> None:
@@ -116,7 +123,9 @@ def _draw(canvas: Image.Image, shapes: list[Shape], thing: Thing, index: int) ->
     code = {colour: index * CODES + 2 + i for i, colour in enumerate(thing.colours)}
     for shape in shapes:
         fill = index * CODES + 1 if shape.colour is None else code[shape.colour]
-        pen.polygon((2 * shape.points - 0.5).ravel().tolist(), fill=fill)  # PIL's (0, 0) is a pixel's centre
+        pen.polygon(
+            (2 * shape.points - 0.5).ravel().tolist(), fill=fill
+        )  # PIL's (0, 0) is a pixel's centre
 
 
 def _counts(canvas: Image.Image, things: int) -> NDArray[np.int64]:
@@ -141,7 +150,9 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
     label = int(rng.integers(len(CLASSES)))
     wanted = 1 + int(rng.choice(3, p=(0.5, 0.4, 0.1)))
     bonded = rng.random() < BACKGROUND_BOND
-    ground = FAVOURITES[CLASSES[label]] if bonded else list(GROUNDS)[int(rng.integers(len(GROUNDS)))]
+    ground = (
+        FAVOURITES[CLASSES[label]] if bonded else list(GROUNDS)[int(rng.integers(len(GROUNDS)))]
+    )
     for _ in range(6 * wanted):
         thing, shapes = _place(build(label, rng), label, rng, height, width)
         trial = canvas.copy()
@@ -157,7 +168,9 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
     return Layout(canvas, tuple(things), ground)
 
 
-def _body_colours(labels: list[int], around: list[Field], rng: np.random.Generator) -> list[NDArray[np.float64]]:
+def _body_colours(
+    labels: list[int], around: list[Field], rng: np.random.Generator
+) -> list[NDArray[np.float64]]:
     """A colour per object from one palette for all classes, unlike the background and the other objects.
 
     Each class has a favourite, so that a body hints at the class; only the class part reveals it.
@@ -167,7 +180,9 @@ def _body_colours(labels: list[int], around: list[Field], rng: np.random.Generat
     for label in labels:
         order = rng.permutation(len(BODY_COLOURS))
         if rng.random() < BODY_BOND:
-            order = np.array(sorted(order, key=lambda colour: colour != label % len(BODY_COLOURS)))  # stable
+            order = np.array(
+                sorted(order, key=lambda colour: colour != label % len(BODY_COLOURS))
+            )  # stable
         palette = np.array(BODY_COLOURS, dtype=np.float64)[order] + rng.uniform(-12, 12, size=3)
         gaps = np.linalg.norm(palette[:, None] - np.array(taken), axis=2).min(axis=1)
         far = np.flatnonzero(gaps > 70)
@@ -193,7 +208,9 @@ def _pattern(brush: Brush, x: Field, y: Field) -> Field:
 def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator) -> Field:
     """The objects in plain colours (H, W, 3), black outside."""
     palette = np.zeros((256, 3))
-    for k, colour in enumerate(_body_colours([thing.label for thing in layout.things], around, rng)):
+    for k, colour in enumerate(
+        _body_colours([thing.label for thing in layout.things], around, rng)
+    ):
         start, others = k * CODES + 1, layout.things[k].colours
         palette[start] = colour
         # the class part takes on a little of the body's colour, and noise
@@ -206,7 +223,9 @@ def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator)
     return np.asarray(flat.convert("RGB").reduce(2), dtype=np.float32) * weight[..., None]
 
 
-def _add(picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, sun: tuple[float, float]) -> None:
+def _add(
+    picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, sun: tuple[float, float]
+) -> None:
     """Add object `index` to the picture, in place: first its shadow, then the lit and textured object."""
     codes, thing = np.asarray(layout.canvas), layout.things[index]
     margin, (middle_x, middle_y) = thing.reach + 7 * brush.unit, thing.middle
@@ -238,11 +257,15 @@ def paint(layout: Layout, rng: np.random.Generator, unit: float) -> NDArray[np.u
     picture *= 1 - np.float32(0.25) * _quarters(np.asarray(layout.canvas) > 0)[..., None]
     for k in range(len(layout.things)):
         _add(picture, flat, layout, k, brush, sun)
-    light = 1 + 0.16 * (sun[0] * (brush.columns / width - 0.5) + sun[1] * (brush.rows / height - 0.5))
+    light = 1 + 0.16 * (
+        sun[0] * (brush.columns / width - 0.5) + sun[1] * (brush.rows / height - 0.5)
+    )
     picture *= (light * rng.uniform(0.9, 1.08))[..., None]
     sharp = Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
     soft = np.asarray(sharp.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.6) * unit)))
-    grain = np.stack([brush.noise(2 / unit) for _ in range(3)], axis=-1)  # two pixels wide at any size
+    grain = np.stack(
+        [brush.noise(2 / unit) for _ in range(3)], axis=-1
+    )  # two pixels wide at any size
     noisy: Field = soft + rng.uniform(2, 5) * grain
     return np.clip(noisy, 0, 255).astype(np.uint8)
 
@@ -291,7 +314,9 @@ class Scenes(Catalog):
 
     def fingerprint(self) -> str:
         """As for any catalog, but different for another seed or size."""
-        return hashlib.sha256(f"{super().fingerprint()} {self.seed} {self.size}".encode()).hexdigest()[:32]
+        return hashlib.sha256(
+            f"{super().fingerprint()} {self.seed} {self.size}".encode()
+        ).hexdigest()[:32]
 
     def load_image(self, i: int) -> NDArray[np.uint8]:
         return _picture(self.row(i), self.seed, self.size)

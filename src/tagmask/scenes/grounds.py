@@ -22,8 +22,12 @@ def noise_table(wave_y: float, wave_x: float, side: int) -> Field:
     fy = np.fft.fftfreq(side)[:, None] * wave_y
     fx = np.fft.rfftfreq(side)[None, :] * wave_x
     octaves = np.log2(np.hypot(fy, fx) + 1e-9)  # 0 at the requested wavelength
-    band = np.exp(-np.where(octaves > 0, 1.2, 0.35) * octaves**2)  # more coarse than fine detail, as in nature
-    white = np.random.default_rng([side, round(8 * wave_y), round(8 * wave_x)]).standard_normal((side, side))
+    band = np.exp(
+        -np.where(octaves > 0, 1.2, 0.35) * octaves**2
+    )  # more coarse than fine detail, as in nature
+    white = np.random.default_rng([side, round(8 * wave_y), round(8 * wave_x)]).standard_normal(
+        (side, side)
+    )
     field = np.fft.irfft2(np.fft.rfft2(white) * band, s=(side, side))
     field /= field.std()
     return np.clip(field, -2.5, 2.5).astype(np.float32)
@@ -102,7 +106,9 @@ def _wood(b: Brush) -> Field:
 
 def _carpet(b: Brush) -> Field:
     step = np.float32(2 * np.pi / (16 * b.unit * b.rng.uniform(0.8, 1.2)))
-    weave = np.sin(step * b.columns + b.rng.uniform(0, 6)) * np.sin(step * b.rows + b.rng.uniform(0, 6))
+    weave = np.sin(step * b.columns + b.rng.uniform(0, 6)) * np.sin(
+        step * b.rows + b.rng.uniform(0, 6)
+    )
     amount = 0.5 + 0.22 * np.tanh(4 * weave) + 0.08 * b.noise(2) + 0.10 * b.noise(26)
     return b.mix(amount.astype(np.float32), (84, 36, 62), (166, 92, 106))
 
@@ -113,14 +119,22 @@ def _sky(b: Brush) -> Field:
 
 
 GROUNDS: dict[str, Callable[[Brush], Field]] = {
-    "meadow": lambda b: b.mix(0.5 + 0.17 * b.noise(5, 2) + 0.16 * b.noise(24), (58, 96, 38), (158, 182, 84)),
+    "meadow": lambda b: b.mix(
+        0.5 + 0.17 * b.noise(5, 2) + 0.16 * b.noise(24), (58, 96, 38), (158, 182, 84)
+    ),
     "road": _road,
-    "water": lambda b: b.mix(0.45 + 0.18 * b.noise(3, 12) + 0.16 * b.noise(9, 34), (20, 72, 116), (128, 184, 204)),
+    "water": lambda b: b.mix(
+        0.45 + 0.18 * b.noise(3, 12) + 0.16 * b.noise(9, 34), (20, 72, 116), (128, 184, 204)
+    ),
     "forest": _forest,
     "bricks": _bricks,
-    "snow": lambda b: b.mix(0.62 + 0.18 * b.noise(12, 30) + 0.06 * b.noise(2), (168, 184, 210), (244, 248, 252)),
+    "snow": lambda b: b.mix(
+        0.62 + 0.18 * b.noise(12, 30) + 0.06 * b.noise(2), (168, 184, 210), (244, 248, 252)
+    ),
     "wood": _wood,
-    "sand": lambda b: b.mix(0.5 + 0.10 * b.noise(2) + 0.20 * b.noise(8, 26), (172, 138, 90), (238, 212, 164)),
+    "sand": lambda b: b.mix(
+        0.5 + 0.10 * b.noise(2) + 0.20 * b.noise(8, 26), (172, 138, 90), (238, 212, 164)
+    ),
     "carpet": _carpet,
 }
 OUTDOORS = frozenset({"meadow", "road", "water", "forest", "snow", "sand"})
@@ -134,7 +148,9 @@ def paint_ground(kind: str, brush: Brush) -> tuple[Field, list[Field]]:
     if kind in OUTDOORS and rng.random() < 0.6:
         roughness = 0.1 if kind == "water" else 0.9
         level = rng.uniform(0.15, 0.42) * brush.height / unit
-        depth = brush.rows / unit - level - roughness * brush.noise(30)[:1]  # (H, W), below the horizon
+        depth = (
+            brush.rows / unit - level - roughness * brush.noise(30)[:1]
+        )  # (H, W), below the horizon
         far: Field = np.exp(np.abs(depth) / np.float32(-14))  # 1 at the horizon
         sky = _sky(brush)
         means.append(sky.mean(axis=(0, 1)))

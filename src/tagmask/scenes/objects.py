@@ -52,7 +52,9 @@ class Stamp:
     behind: bool = False  # drawn before the body
 
 
-def disc(x: float, y: float, rx: float, ry: float = 0, start: float = 0, stop: float = 360) -> Points:
+def disc(
+    x: float, y: float, rx: float, ry: float = 0, start: float = 0, stop: float = 360
+) -> Points:
     """An ellipse (a circle without `ry`), or its sector between two angles in degrees."""
     angles = np.radians(np.linspace(start, stop, 25))
     rim = np.stack([x + rx * np.cos(angles), y + (ry or rx) * np.sin(angles)], axis=1)
@@ -70,7 +72,9 @@ def polygon(*points: tuple[float, float]) -> Points:
 
 
 _COW_HEAD = (
-    Shape(polygon((-0.55, -0.5), (-1.05, -0.75), (-1.0, -1.25), (-0.75, -0.95), (-0.25, -0.7)), CREAM),
+    Shape(
+        polygon((-0.55, -0.5), (-1.05, -0.75), (-1.0, -1.25), (-0.75, -0.95), (-0.25, -0.7)), CREAM
+    ),
     Shape(polygon((0.55, -0.5), (1.05, -0.75), (1.0, -1.25), (0.75, -0.95), (0.25, -0.7)), CREAM),
     Shape(disc(0, 0, 0.78, 0.9), WHITE),
     Shape(disc(0.36, -0.28, 0.4, 0.46), INK),
@@ -117,7 +121,9 @@ _BIRD_HEAD = (
     Shape(disc(0.16, -0.14, 0.34), WHITE),
     Shape(disc(0.2, -0.14, 0.18), INK),
 )
-_CLOCK_TICKS = tuple(Shape(disc(x, y, 0.1), INK) for x, y in ((0.58, 0), (0, 0.58), (-0.58, 0), (0, -0.58)))
+_CLOCK_TICKS = tuple(
+    Shape(disc(x, y, 0.1), INK) for x, y in ((0.58, 0), (0, 0.58), (-0.58, 0), (0, -0.58))
+)
 _CLOCK_DIAL = (
     Shape(disc(0, 0, 1), BLUE),
     Shape(disc(0, 0, 0.76), WHITE),
@@ -125,7 +131,10 @@ _CLOCK_DIAL = (
     Shape(polygon((-0.07, 0.1), (-0.07, -0.62), (0.07, -0.62), (0.07, 0.1)), INK),
     Shape(polygon((-0.1, -0.08), (0.46, 0.16), (0.4, 0.3), (-0.1, 0.08)), RED),
 )
-_CRAB_CLAW = (Shape(disc(0, 0, 1, 0.85, -55, 265), ORANGE), Shape(disc(0, 0.15, 0.45, 0.4, -50, 230), RED))
+_CRAB_CLAW = (
+    Shape(disc(0, 0, 1, 0.85, -55, 265), ORANGE),
+    Shape(disc(0, 0.15, 0.45, 0.4, -50, 230), RED),
+)
 _CRAB_EYE = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.1, 0.1, 0.5), INK))
 _LAMP_SHADE = (
     Shape(disc(0, 0.5, 0.34, 0.3), (255, 255, 236)),
@@ -136,14 +145,19 @@ _LAMP_SHADE = (
 )
 _FISH_RIMS = [(0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55), (-0.8, 0.0), (-0.95, 0.55), (-1.1, 1.1)]
 _FISH_FAN = tuple(
-    Shape(polygon(_FISH_RIMS[0], _FISH_RIMS[i], _FISH_RIMS[i + 1]), TURQUOISE if i % 2 else NAVY) for i in range(1, 5)
+    Shape(polygon(_FISH_RIMS[0], _FISH_RIMS[i], _FISH_RIMS[i + 1]), TURQUOISE if i % 2 else NAVY)
+    for i in range(1, 5)
 )
 _FISH_EYE = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.15, 0, 0.55), INK))
 
 _CLASSES: dict[str, tuple[tuple[Stamp, ...], str]] = {  # class: its part, its favourite background
     "cow": ((Stamp(-25, 0.95, 0.295, _COW_HEAD),), "meadow"),
     "car": (
-        (Stamp(138, 0.92, 0.165, _CAR_WHEEL), Stamp(42, 0.92, 0.165, _CAR_WHEEL), Stamp(-90, 0.5, 0.165, _CAR_WINDOW)),
+        (
+            Stamp(138, 0.92, 0.165, _CAR_WHEEL),
+            Stamp(42, 0.92, 0.165, _CAR_WHEEL),
+            Stamp(-90, 0.5, 0.165, _CAR_WINDOW),
+        ),
         "road",
     ),
     "boat": ((Stamp(-90, 0.95, 0.36, _BOAT_SAIL, behind=True),), "water"),
@@ -193,6 +207,8 @@ def build(label: int, rng: np.random.Generator) -> list[Shape]:
     for stamp in _CLASSES[CLASSES[label]][0]:
         ray = np.radians(stamp.angle + rng.uniform(-6, 6))
         rim = outline[np.abs(np.angle(np.exp(1j * (angles - ray)))).argmin()]
-        placed = [Shape(rim * stamp.reach + unit * stamp.scale * s.points, s.colour) for s in stamp.shapes]
+        placed = [
+            Shape(rim * stamp.reach + unit * stamp.scale * s.points, s.colour) for s in stamp.shapes
+        ]
         shapes = placed + shapes if stamp.behind else shapes + placed
     return shapes

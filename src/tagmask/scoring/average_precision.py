@@ -12,14 +12,18 @@ import numpy.typing as npt
 from tagmask.errors import TagmaskError
 
 
-def average_precision(scores: npt.NDArray[Any], targets: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def average_precision(
+    scores: npt.NDArray[Any], targets: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
     """AP per class.
 
     scores: (N, C) real numbers, e.g. logits; only their order matters.
     targets: (N, C) of 0/1 or bool. Returns (C,) in [0, 1], nan for a class without a positive.
     """
     values, positive = _checked(scores, targets)  # (N, C) each
-    return np.array([_one_class(values[:, c], positive[:, c]) for c in range(values.shape[1])], np.float64)
+    return np.array(
+        [_one_class(values[:, c], positive[:, c]) for c in range(values.shape[1])], np.float64
+    )
 
 
 def mean_average_precision(scores: npt.NDArray[Any], targets: npt.NDArray[Any]) -> float:
@@ -35,7 +39,9 @@ def _one_class(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_])
         return float("nan")
     order = np.argsort(-scores)  # (N,)
     ranked = scores[order]
-    last_of_tie = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # (G,) one per distinct score
+    last_of_tie = np.flatnonzero(
+        np.append(ranked[1:] != ranked[:-1], True)
+    )  # (G,) one per distinct score
     hits = np.cumsum(positive[order])[last_of_tie]  # (G,)
     precision = hits / (last_of_tie + 1)
     recall_gain = np.diff(hits, prepend=0) / hits[-1]
@@ -47,7 +53,9 @@ def _checked(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     values, truth = np.asarray(scores, dtype=np.float64), np.asarray(targets)
     if values.ndim != 2 or values.shape != truth.shape:
-        raise TagmaskError(f"scores have shape {values.shape} and targets {truth.shape}; give (N, C) for both.")
+        raise TagmaskError(
+            f"scores have shape {values.shape} and targets {truth.shape}; give (N, C) for both."
+        )
     if not np.isfinite(values).all():
         raise TagmaskError(
             f"scores hold {int((~np.isfinite(values)).sum())} values that are not finite; "

@@ -27,7 +27,9 @@ class Scores:
     pixel_accuracy: float  # nan if no pixel was scored
 
 
-def confusion(prediction: Integers, target: Integers, num_classes: int, ignore: int = UNSURE) -> npt.NDArray[np.int64]:
+def confusion(
+    prediction: Integers, target: Integers, num_classes: int, ignore: int = UNSURE
+) -> npt.NDArray[np.int64]:
     """Count pixels by (truth, prediction); add the matrices of many images to score a data set.
 
     prediction, target: integer labels of one shape, e.g. (H, W), in 0 … K−1 or `ignore`.
@@ -76,9 +78,13 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
     return float(values.mean()) if values.size else float("nan")
 
 
-def _check_labels(prediction: npt.NDArray[Any], target: npt.NDArray[Any], num_classes: int, ignore: int) -> None:
+def _check_labels(
+    prediction: npt.NDArray[Any], target: npt.NDArray[Any], num_classes: int, ignore: int
+) -> None:
     if num_classes < 1:
-        raise TagmaskError(f"num_classes is {num_classes}; it counts the background too: give at least 1.")
+        raise TagmaskError(
+            f"num_classes is {num_classes}; it counts the background too: give at least 1."
+        )
     if 0 <= ignore < num_classes:
         raise TagmaskError(
             f"ignore is {ignore}, which is also a class of 0…{num_classes - 1}; "
@@ -108,7 +114,9 @@ def _check_range(name: str, labels: npt.NDArray[np.intp], num_classes: int, igno
 def _checked_matrix(confusion: Integers) -> npt.NDArray[np.int64]:
     counts = np.asarray(confusion)
     if counts.ndim != 2 or counts.size == 0 or counts.shape[1] - counts.shape[0] not in (0, 1):
-        raise TagmaskError(f"confusion has shape {counts.shape}; give (K, K) or (K, K+1) as confusion() returns.")
+        raise TagmaskError(
+            f"confusion has shape {counts.shape}; give (K, K) or (K, K+1) as confusion() returns."
+        )
     if not np.issubdtype(counts.dtype, np.integer):
         raise TagmaskError(f"confusion has dtype {counts.dtype}; give integer pixel counts.")
     if counts.min() < 0:

@@ -21,11 +21,15 @@ from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE
 from tagmask.scoring.confusion import Scores, iou
 
-Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (k, H, W) in [0, 1]; uint8 v means v/255
+Maps = (
+    npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
+)  # (k, H, W) in [0, 1]; uint8 v means v/255
 Classes = Sequence[int] | npt.NDArray[np.integer[Any]]  # (k,) 0-based
 Sample = tuple[Classes, Maps, npt.NDArray[np.uint8]]  # classes, maps, target
 
-_HALF_ONE = 0x3C00  # the bits of float16 1.0; the bits of floats in [0, 1] are ordered like the floats
+_HALF_ONE = (
+    0x3C00  # the bits of float16 1.0; the bits of floats in [0, 1] are ordered like the floats
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +97,14 @@ class Sweep:
     def __init__(self, num_classes: int, thresholds: int = 100) -> None:
         """num_classes: K, background included; thresholds: T, giving t = 0, 1/T … (T−1)/T."""
         if not 2 <= num_classes <= UNSURE:
-            raise TagmaskError(f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{UNSURE}.")
+            raise TagmaskError(
+                f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{UNSURE}."
+            )
         self.num_classes = num_classes
         self.thresholds = threshold_values(thresholds)  # (T,)
-        self.counts = np.zeros((num_classes, num_classes - 1, thresholds + 1), np.int64)  # (K, K−1, T+1)
+        self.counts = np.zeros(
+            (num_classes, num_classes - 1, thresholds + 1), np.int64
+        )  # (K, K−1, T+1)
 
     def add(self, classes: Classes, maps: Maps, target: npt.NDArray[np.uint8]) -> None:
         """Count one image.
@@ -106,7 +114,11 @@ class Sweep:
         target: uint8 (H, W), 0 = background, c + 1 = class c, 255 = not scored.
         """
         chosen = self._checked_classes(classes)  # (k,)
-        if np.shape(maps) != (len(chosen), *np.shape(target)) or target.ndim != 2 or target.dtype != np.uint8:
+        if (
+            np.shape(maps) != (len(chosen), *np.shape(target))
+            or target.ndim != 2
+            or target.dtype != np.uint8
+        ):
             raise TagmaskError(
                 f"maps have shape {np.shape(maps)} and target {np.shape(target)} for {len(chosen)} classes; "
                 f"give ({len(chosen)}, H, W) maps and a uint8 (H, W) target."
@@ -128,13 +140,19 @@ class Sweep:
     def result(self) -> Curve:
         """The curve of all images added so far."""
         if not self.counts.any():
-            raise TagmaskError("no pixel was scored; add images whose target is not 255 everywhere.")
-        above = self.counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]  # (K, K−1, T+1) in this bin or higher
+            raise TagmaskError(
+                "no pixel was scored; add images whose target is not 255 everywhere."
+            )
+        above = self.counts[:, :, ::-1].cumsum(axis=2)[
+            :, :, ::-1
+        ]  # (K, K−1, T+1) in this bin or higher
         foreground = np.moveaxis(above[:, :, 1:], 2, 0)  # (T, K, K−1)
         total = self.counts.sum(axis=(1, 2))  # (K,)
         background = total - foreground.sum(axis=2)  # (T, K)
         confusions = np.concatenate([background[:, :, None], foreground], axis=2)  # (T, K, K)
-        return Curve(self.thresholds.copy(), confusions, tuple(iou(matrix) for matrix in confusions))
+        return Curve(
+            self.thresholds.copy(), confusions, tuple(iou(matrix) for matrix in confusions)
+        )
 
     def _image_counts(self, maps: Maps, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
         """(K, k, T+1) histogram of one image with k ≥ 1 maps."""
@@ -162,9 +180,13 @@ class Sweep:
     def _checked_classes(self, classes: Classes) -> npt.NDArray[np.intp]:
         chosen = np.asarray(classes).reshape(-1)
         if len(chosen) and not np.issubdtype(chosen.dtype, np.integer):
-            raise TagmaskError(f"classes {chosen.tolist()} are {chosen.dtype}; give integer class ids.")
+            raise TagmaskError(
+                f"classes {chosen.tolist()} are {chosen.dtype}; give integer class ids."
+            )
         if len(np.unique(chosen)) < len(chosen):
-            raise TagmaskError(f"classes {chosen.tolist()} name a class twice; give one map per class.")
+            raise TagmaskError(
+                f"classes {chosen.tolist()} name a class twice; give one map per class."
+            )
         if len(chosen) and not 0 <= chosen.min() <= chosen.max() <= self.num_classes - 2:
             raise TagmaskError(
                 f"classes {chosen.tolist()} leave 0…{self.num_classes - 2}; class ids are 0-based, "
@@ -184,7 +206,9 @@ def sweep(samples: Iterable[Sample], num_classes: int, thresholds: int = 100) ->
 def threshold_values(thresholds: int) -> npt.NDArray[np.float64]:
     """(T,) the thresholds 0, 1/T … (T−1)/T."""
     if not 1 <= thresholds <= 10_000:
-        raise TagmaskError(f"thresholds is {thresholds}, a number of steps: give 1…10000, e.g. 100.")
+        raise TagmaskError(
+            f"thresholds is {thresholds}, a number of steps: give 1…10000, e.g. 100."
+        )
     return np.arange(thresholds) / thresholds
 
 
@@ -195,7 +219,9 @@ def top_bins(maps: Maps, thresholds: int) -> tuple[npt.NDArray[np.uint8], npt.ND
     pixel is foreground exactly if its bin exceeds i.
     """
     values = _checked_maps(maps)  # (k, H, W)
-    top, highest = _top(values.view(np.uint16) if values.dtype == np.float16 else values)  # (H, W) each
+    top, highest = _top(
+        values.view(np.uint16) if values.dtype == np.float16 else values
+    )  # (H, W) each
     if highest.dtype in (np.uint8, np.uint16):
         return top, _code_bins(highest.dtype.name, thresholds).take(highest)
     # Rounding is monotonic: below ≥ i wherever value > i/T, and value > (below − 1)/T; one step settles it.
@@ -229,14 +255,22 @@ def _checked_maps(maps: Maps) -> npt.NDArray[Any]:
     """The maps, all in [0, 1]; negative zeros in float16 become float32, where they do no harm."""
     values: npt.NDArray[Any] = np.asarray(maps)
     if values.ndim != 3 or values.size == 0 or len(values) > UNSURE:
-        raise TagmaskError(f"maps have shape {values.shape}; give (k, H, W) with 1…{UNSURE} maps, no side empty.")
+        raise TagmaskError(
+            f"maps have shape {values.shape}; give (k, H, W) with 1…{UNSURE} maps, no side empty."
+        )
     if values.dtype not in (np.uint8, np.float16, np.float32, np.float64):
-        raise TagmaskError(f"maps have dtype {values.dtype}; give float16, float32, float64 or uint8.")
-    if values.dtype == np.uint8 or (values.dtype == np.float16 and values.view(np.uint16).max() <= _HALF_ONE):
+        raise TagmaskError(
+            f"maps have dtype {values.dtype}; give float16, float32, float64 or uint8."
+        )
+    if values.dtype == np.uint8 or (
+        values.dtype == np.float16 and values.view(np.uint16).max() <= _HALF_ONE
+    ):
         return values
     if values.dtype == np.float16:
         values = values.astype(np.float32)
     low, high = values.min(), values.max()
     if not (low >= 0 and high <= 1):
-        raise TagmaskError(f"maps run from {low:g} to {high:g}; scale them to 0…1 (min–max per class) first.")
+        raise TagmaskError(
+            f"maps run from {low:g} to {high:g}; scale them to 0…1 (min–max per class) first."
+        )
     return values

@@ -21,7 +21,9 @@ import numpy.typing as npt
 from tagmask.errors import TagmaskError
 from tagmask.scoring.sweep import Maps, threshold_values, top_bins
 
-Histogram = npt.NDArray[np.int64]  # (T+1,) pixels by bin; threshold index i separates bins 0…i from i+1…T
+Histogram = npt.NDArray[
+    np.int64
+]  # (T+1,) pixels by bin; threshold index i separates bins 0…i from i+1…T
 
 
 def otsu(histogram: Histogram) -> float:
@@ -47,7 +49,9 @@ def minimum_cross_entropy(histogram: Histogram) -> float:
     low, high, low_sum, high_sum = _split(histogram)  # (T,) each
     with np.errstate(divide="ignore", invalid="ignore"):
         low_term = np.where(low_sum > 0, low_sum * np.log(low_sum / low), 0.0)  # 0·log 0 = 0
-        gain = low_term + high_sum * np.log(high_sum / high)  # (T,) the part that depends on the threshold
+        gain = low_term + high_sum * np.log(
+            high_sum / high
+        )  # (T,) the part that depends on the threshold
     return _middle_of_best(np.where(np.isnan(low), np.nan, gain)) / len(gain)
 
 
@@ -65,7 +69,9 @@ class Chooser:
     def merge(self, other: "Chooser") -> None:
         """Add the counts of the same rule in another process."""
         if other.rule is not self.rule or len(other.counts) != len(self.counts):
-            raise TagmaskError("choosers of other rules or other thresholds cannot be merged; build both alike.")
+            raise TagmaskError(
+                "choosers of other rules or other thresholds cannot be merged; build both alike."
+            )
         self.counts += other.counts
 
     def result(self) -> float:
@@ -82,7 +88,10 @@ def top_histogram(maps: Maps, thresholds: int = 100) -> Histogram:
 
 def choosers(thresholds: int = 100) -> dict[str, Chooser]:
     """One fresh chooser of every rule, by name."""
-    return {"otsu": Chooser(otsu, thresholds), "cross_entropy": Chooser(minimum_cross_entropy, thresholds)}
+    return {
+        "otsu": Chooser(otsu, thresholds),
+        "cross_entropy": Chooser(minimum_cross_entropy, thresholds),
+    }
 
 
 def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
@@ -93,8 +102,13 @@ def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
             f"the histogram of top scores has {np.count_nonzero(counts)} filled bins; a threshold needs 2: "
             "add images with tagged classes whose maps are not constant."
         )
-    middles = np.maximum(2 * np.arange(len(counts)) - 1, 0)  # (T+1,) in half steps; bin 0 holds exact zeros
-    low, low_sum = np.cumsum(counts).astype(np.float64), np.cumsum(counts * middles).astype(np.float64)
+    middles = np.maximum(
+        2 * np.arange(len(counts)) - 1, 0
+    )  # (T+1,) in half steps; bin 0 holds exact zeros
+    low, low_sum = (
+        np.cumsum(counts).astype(np.float64),
+        np.cumsum(counts * middles).astype(np.float64),
+    )
     high, high_sum = low[-1] - low, low_sum[-1] - low_sum
     empty = (low == 0) | (high == 0)
     low[empty] = high[empty] = np.nan

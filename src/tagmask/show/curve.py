@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, made for all kinds of colour vision; the lines differ in their dashes as well.
 COLOURS = ("#0072B2", "#D55E00", "#007A5A", "#A0457D", "#E69F00", "#56B4E9")
-DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1.2, 1.4)), (0, (7, 2, 1.5, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (12, 3)))
+DASHES: Sequence[Any] = (
+    "-",
+    (0, (5, 2)),
+    (0, (1.2, 1.4)),
+    (0, (7, 2, 1.5, 2)),
+    (0, (3, 1, 1, 1, 1, 1)),
+    (0, (12, 3)),
+)
 SYMBOLS = ("o", "s", "D", "^", "v", "P")
 Chosen = Mapping[str, Mapping[str, float]]  # curve name: {rule: threshold}
 
@@ -47,14 +54,49 @@ def draw_curves(curves: Mapping[str, Curve], chosen: Chosen) -> Figure:
     axes = figure.add_subplot()
     for index, (name, curve) in enumerate(curves.items()):
         colour = COLOURS[index % len(COLOURS)]
-        axes.plot(curve.thresholds, 100 * curve.miou_present, color=colour, ls=DASHES[index % len(DASHES)], label=name)
-        _mark(axes, curve, "oracle", curve.best_threshold, marker="*", ms=15, color=colour, mec="black", mew=0.6)
+        axes.plot(
+            curve.thresholds,
+            100 * curve.miou_present,
+            color=colour,
+            ls=DASHES[index % len(DASHES)],
+            label=name,
+        )
+        _mark(
+            axes,
+            curve,
+            "oracle",
+            curve.best_threshold,
+            marker="*",
+            ms=15,
+            color=colour,
+            mec="black",
+            mew=0.6,
+        )
         for rule, threshold in chosen.get(name, {}).items():
             shape = SYMBOLS[rules.index(rule) % len(SYMBOLS)]
-            _mark(axes, curve, rule, threshold, marker=shape, ms=9.5, mfc="none", color=colour, mew=1.8)
-    tidy(axes, xlabel="background threshold", ylabel="mIoU [%]", xlim=(0, 1), ylim=(0, None), axisbelow=True)
+            _mark(
+                axes,
+                curve,
+                rule,
+                threshold,
+                marker=shape,
+                ms=9.5,
+                mfc="none",
+                color=colour,
+                mew=1.8,
+            )
+    tidy(
+        axes,
+        xlabel="background threshold",
+        ylabel="mIoU [%]",
+        xlim=(0, 1),
+        ylim=(0, None),
+        axisbelow=True,
+    )
     note = "star: chosen with ground truth" + ("\nhollow: chosen without" if rules else "")
-    legend = figure.legend(loc="outside right upper", frameon=False, title=note, title_fontsize=9, alignment="left")
+    legend = figure.legend(
+        loc="outside right upper", frameon=False, title=note, title_fontsize=9, alignment="left"
+    )
     legend.get_title().set_color("0.35")
     return figure
 

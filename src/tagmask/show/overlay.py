@@ -14,7 +14,9 @@ from tagmask.show.sheet import INK, MARGIN, WHITE, Picture, check_picture, font_
 
 Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
 
-GREY = np.array([0.299, 0.587, 0.114])  # weights of red, green and blue in brightness (ITU-R BT.601)
+GREY = np.array(
+    [0.299, 0.587, 0.114]
+)  # weights of red, green and blue in brightness (ITU-R BT.601)
 HATCH = 6  # pixels from one stripe of the unsure area to the next
 TEXT = 14  # pixels of the names in a legend
 
@@ -110,9 +112,13 @@ def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:
     if array.dtype == np.uint8:
         return array / 255
     if not np.issubdtype(array.dtype, np.floating):
-        raise TagmaskError(f"the {name} has dtype {array.dtype}; give floats in 0 … 1, or uint8 for 0 … 255.")
+        raise TagmaskError(
+            f"the {name} has dtype {array.dtype}; give floats in 0 … 1, or uint8 for 0 … 255."
+        )
     if array.size and not (array.min() >= 0 and array.max() <= 1):
-        raise TagmaskError(f"the {name} runs from {array.min():g} to {array.max():g}; scale it to 0 … 1 first.")
+        raise TagmaskError(
+            f"the {name} runs from {array.min():g} to {array.max():g}; scale it to 0 … 1 first."
+        )
     return array.astype(np.float64)
 
 
@@ -120,7 +126,9 @@ def check_mask(mask: npt.NDArray[Any]) -> Mask:
     """The mask itself, if it is uint8 (H, W)."""
     array: npt.NDArray[Any] = np.asarray(mask)
     if array.ndim != 2 or array.dtype != np.uint8:
-        raise TagmaskError(f"the mask has shape {array.shape} and dtype {array.dtype}; give uint8 (H, W) labels.")
+        raise TagmaskError(
+            f"the mask has shape {array.shape} and dtype {array.dtype}; give uint8 (H, W) labels."
+        )
     return array
 
 
@@ -135,7 +143,9 @@ def check_same_size(image: Picture, values: npt.NDArray[Any], name: str) -> None
 
 def check_strength(strength: float) -> None:
     if not 0 <= strength <= 1:
-        raise TagmaskError(f"strength is {strength}; give 0 (only the image) … 1 (only the colours).")
+        raise TagmaskError(
+            f"strength is {strength}; give 0 (only the image) … 1 (only the colours)."
+        )
 
 
 def _to_uint8(values: npt.NDArray[np.float64]) -> Picture:

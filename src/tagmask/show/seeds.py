@@ -16,7 +16,9 @@ from tagmask.pipeline.layout import label_file
 from tagmask.show.overlay import check_map, check_mask, check_same_size, heat_overlay, mask_overlay
 from tagmask.show.sheet import Picture, check_picture, resize, save_picture, sheet, shown_size
 
-Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (k, H, W) in [0, 1]; uint8 v means v/255
+Maps = (
+    npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
+)  # (k, H, W) in [0, 1]; uint8 v means v/255
 
 PER_ROW = 5  # classes side by side
 
@@ -69,13 +71,17 @@ def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> 
 def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
     """(k, H, W) -> (H, W): the label of the highest map where it exceeds the threshold, else 0."""
     if not 0 <= threshold <= 1:
-        raise TagmaskError(f"the threshold is {threshold}; give a value in 0 … 1, as the maps have.")
+        raise TagmaskError(
+            f"the threshold is {threshold}; give a value in 0 … 1, as the maps have."
+        )
     values = check_map(maps, "maps")  # (k, H, W)
     winner = np.asarray(labels, np.uint8)[values.argmax(axis=0)]  # (H, W)
     return np.where(values.max(axis=0) > threshold, winner, np.uint8(0))
 
 
-def shown_heat(image: Picture, map: npt.NDArray[Any], size: tuple[int, int] | None = None) -> Picture:
+def shown_heat(
+    image: Picture, map: npt.NDArray[Any], size: tuple[int, int] | None = None
+) -> Picture:
     """The heat overlay at ``size`` = (height, width), by default that of pictures on a sheet."""
     check_same_size(image, map, "map")
     size = size or shown_size(*image.shape[:2])

@@ -33,11 +33,15 @@ def sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
     empty = [index + 1 for index, row in enumerate(rows) if len(row) == 0]
     if len(rows) == 0 or empty:
         what = f"row {empty[0]} of {len(rows)}" if empty else "the sheet"
-        raise TagmaskError(f"{what} has no picture; give every row at least one (caption, picture).")
+        raise TagmaskError(
+            f"{what} has no picture; give every row at least one (caption, picture)."
+        )
     for caption, picture in chain(*rows):
         check_picture(picture, f'picture "{caption}"')
     tall = shown_height(max(len(picture) for _, picture in chain(*rows)))
-    strips = [np.hstack([_cell(caption, picture, tall) for caption, picture in row]) for row in rows]
+    strips = [
+        np.hstack([_cell(caption, picture, tall) for caption, picture in row]) for row in rows
+    ]
     width = max(strip.shape[1] for strip in strips)
     inner = np.vstack([_padded(strip, right=width - strip.shape[1]) for strip in strips])
     return _padded(inner, MARGIN, MARGIN - GAP, MARGIN, MARGIN - GAP)
@@ -102,7 +106,11 @@ def shorten(text: str, width: float, size: int) -> str:
     font = font_for(line, size)
     if font.getlength(line) <= width:
         return line
-    fits = [end for end in range(min(len(line), 400)) if font.getlength(line[:end].rstrip() + "…") <= width]
+    fits = [
+        end
+        for end in range(min(len(line), 400))
+        if font.getlength(line[:end].rstrip() + "…") <= width
+    ]
     return line[: fits[-1]].rstrip() + "…" if fits else ""
 
 
@@ -113,7 +121,10 @@ def _cell(caption: str, picture: Picture, tall: int) -> Picture:
     above = (tall - height) // 2
     room = max(width, tall // 2)  # a very narrow picture still gets a readable caption
     text_size = max(11, round(6 + tall / 24))
-    whole = [_caption(caption, room, text_size), _padded(fitted, above, tall - height - above, right=room - width)]
+    whole = [
+        _caption(caption, room, text_size),
+        _padded(fitted, above, tall - height - above, right=room - width),
+    ]
     return _padded(np.vstack(whole), below=GAP, right=GAP)
 
 
@@ -127,9 +138,13 @@ def _caption(text: str, width: int, size: int) -> Picture:
     """A line of text on white, (1.6 size, width, 3)."""
     strip = Image.new("RGB", (width, round(1.6 * size)), (WHITE, WHITE, WHITE))
     line = shorten(text, width, size)
-    ImageDraw.Draw(strip).text((0, strip.height / 2), line, fill=INK, font=font_for(line, size), anchor="lm")
+    ImageDraw.Draw(strip).text(
+        (0, strip.height / 2), line, fill=INK, font=font_for(line, size), anchor="lm"
+    )
     return np.asarray(strip)
 
 
-def _padded(picture: Picture, above: int = 0, below: int = 0, left: int = 0, right: int = 0) -> Picture:
+def _padded(
+    picture: Picture, above: int = 0, below: int = 0, left: int = 0, right: int = 0
+) -> Picture:
     return np.pad(picture, ((above, below), (left, right), (0, 0)), constant_values=WHITE)

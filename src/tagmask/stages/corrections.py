@@ -32,7 +32,9 @@ from tagmask.labels import Mask
 from tagmask.pipeline import layout
 from tagmask.stages.images import list_skipped
 
-Painted = tuple[str, list[tuple[str, npt.NDArray[np.bool_]]]]  # path of an image; class and region (H, W), top last
+Painted = tuple[
+    str, list[tuple[str, npt.NDArray[np.bool_]]]
+]  # path of an image; class and region (H, W), top last
 
 
 def import_corrections(settings: CorrectionSettings) -> str:
@@ -60,7 +62,9 @@ def import_corrections(settings: CorrectionSettings) -> str:
         changes[found[0]] = _tag_change(labels, catalog, numbers[found[0]])
         done += 1
     if not done:
-        raise TagmaskError(f"{settings.source} holds no corrected mask of these images; {_why(damaged, missing)}.")
+        raise TagmaskError(
+            f"{settings.source} holds no corrected mask of these images; {_why(damaged, missing)}."
+        )
     corrections.write_tags(folder, changes, catalog.classes, catalog.identity)
     lines = [*missing_note(missing), *list_skipped(damaged), f"{done} photos corrected in {folder}"]
     return "\n".join([*lines, "`tagmask run` learns from them."])
@@ -69,7 +73,11 @@ def import_corrections(settings: CorrectionSettings) -> str:
 def _why(damaged: dict[str, str], missing: Sequence[str]) -> str:
     if damaged:
         return next(iter(damaged.values())).rstrip(".")
-    return f"the first was looked for as {missing[0]!r}" if missing else "annotate some and export again"
+    return (
+        f"the first was looked for as {missing[0]!r}"
+        if missing
+        else "annotate some and export again"
+    )
 
 
 def _labels(painted: Sequence[tuple[str, npt.NDArray[np.bool_]]], catalog: Catalog, i: int) -> Mask:
@@ -81,15 +89,23 @@ def _labels(painted: Sequence[tuple[str, npt.NDArray[np.bool_]]], catalog: Catal
                 f'a region of "{catalog.name(i)}" is for {region.shape[1]}×{region.shape[0]} pixels, the photo has '
                 f"{shape[1]}×{shape[0]}; annotate the photo itself."
             )
-        labels[region] = corrections.NOT_CORRECTED if name == "" else catalog.classes.index(name) + 1
+        labels[region] = (
+            corrections.NOT_CORRECTED if name == "" else catalog.classes.index(name) + 1
+        )
     return labels
 
 
 def _tag_change(labels: Mask, catalog: Catalog, i: int) -> corrections.TagChange:
     """Tags follow the corrected mask."""
-    seen = {catalog.classes[label - 1] for label in np.unique(labels).tolist() if 0 < label <= len(catalog.classes)}
+    seen = {
+        catalog.classes[label - 1]
+        for label in np.unique(labels).tolist()
+        if 0 < label <= len(catalog.classes)
+    }
     tags = {catalog.classes[tag] for tag in catalog.tags(i)}
-    return corrections.TagChange(tuple(sorted(seen - tags)), tuple(sorted(tags - seen)) if seen else ())
+    return corrections.TagChange(
+        tuple(sorted(seen - tags)), tuple(sorted(tags - seen)) if seen else ()
+    )
 
 
 def _read(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Painted]:
@@ -98,10 +114,15 @@ def _read(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Painted]:
     if source.suffix.lower() in (".xml", ".zip"):
         entries = ((image.get("name"), list(_cvat(image))) for image in cvat_images(source))
     elif isinstance(value := read_json(source), list):
-        entries = ((image_of(pick(task, dict, "data")), list(_label_studio(task))) for task in objects(value))
+        entries = (
+            (image_of(pick(task, dict, "data")), list(_label_studio(task)))
+            for task in objects(value)
+        )
     else:
         if settings.images is None:
-            raise TagmaskError(f"{source} is read as COCO, which needs --images; give the folder of the photos.")
+            raise TagmaskError(
+                f"{source} is read as COCO, which needs --images; give the folder of the photos."
+            )
         del value
         yield from _coco(settings.images, source, catalog)
         return
@@ -114,13 +135,19 @@ def _read(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Painted]:
                 yield file, painted
     except (KeyError, TypeError, ValueError, OverflowError, IndexError, MemoryError) as error:
         fault = f"a region cannot be drawn ({error})"
-        raise TagmaskError(f"{source}, image {number + 1}: {fault}; correct it and export again.") from None
+        raise TagmaskError(
+            f"{source}, image {number + 1}: {fault}; correct it and export again."
+        ) from None
 
 
 def _check_names(names: Sequence[str], catalog: Catalog, place: str, mistakes: Mistakes) -> None:
     for name in names:
         if name not in catalog.classes:
-            mistakes.add("class", place, f'"{name}" is no class of these images: {", ".join(catalog.classes[:8])}')
+            mistakes.add(
+                "class",
+                place,
+                f'"{name}" is no class of these images: {", ".join(catalog.classes[:8])}',
+            )
     mistakes.raise_if_any()
 
 
@@ -134,11 +161,18 @@ def _coco(images: Path, source: Path, catalog: Catalog) -> Iterator[Painted]:
         mask = objects_of.load_mask(i)
         assert mask is not None
         names = {255: "", **{c + 1: name for c, name in enumerate(objects_of.classes)}}
-        yield objects_of.name(i), [(names[label], mask == label) for label in np.unique(mask).tolist() if label]
+        yield (
+            objects_of.name(i),
+            [(names[label], mask == label) for label in np.unique(mask).tolist() if label],
+        )
 
 
 def _label_studio(task: dict[str, Any]) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    kept = [entry for entry in objects(task.get("annotations")) if entry.get("was_cancelled") is not True]
+    kept = [
+        entry
+        for entry in objects(task.get("annotations"))
+        if entry.get("was_cancelled") is not True
+    ]
     for result in objects(kept[-1].get("result")) if kept else ():
         kind = pick(result, str, "type")
         if kind not in ("brushlabels", "polygonlabels"):
@@ -148,7 +182,9 @@ def _label_studio(task: dict[str, Any]) -> Iterator[tuple[str, npt.NDArray[np.bo
         if kind == "brushlabels":
             yield str(name), unpack(result["value"]["rle"], shape)
         else:
-            points = np.array(result["value"]["points"], float) / 100 * (shape[1], shape[0])  # they are per cent
+            points = (
+                np.array(result["value"]["points"], float) / 100 * (shape[1], shape[0])
+            )  # they are per cent
             yield str(name), _polygon(points, shape)
 
 
@@ -161,13 +197,17 @@ def _cvat(image: Element) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
             pairs = [point.split(",") for point in entry.get("points", "").split(";")]
             yield name, _polygon(np.array(pairs, float), shape)
             continue
-        left, top, width, height = (int(entry.get(key, "-1")) for key in ("left", "top", "width", "height"))
+        left, top, width, height = (
+            int(entry.get(key, "-1")) for key in ("left", "top", "width", "height")
+        )
         runs = np.array([int(run) for run in entry.get("rle", "").split(",")])
         inside = left >= 0 and top >= 0 and left + width <= shape[1] and top + height <= shape[0]
         if not inside or (runs < 0).any() or runs.sum() != width * height:
             raise ValueError("the run lengths of a mask do not fit its box, or the box the image")
         region = np.zeros(shape, bool)
-        box = np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(height, width)  # the first run is outside
+        box = np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(
+            height, width
+        )  # the first run is outside
         region[top : top + height, left : left + width] = box
         yield name, region
 
@@ -176,11 +216,20 @@ def _polygon(points: npt.NDArray[np.float64], shape: tuple[int, int]) -> npt.NDA
     """The pixels in a polygon with corners (n, 2), x and y."""
     if points.ndim != 2 or len(points) < 3 or not (np.abs(points) <= 10 * MAX_SIDE).all():
         raise ValueError("a polygon needs three corners near the image")
-    return np.asarray(coco_mask.decode(coco_mask.frPyObjects([points.ravel().tolist()], *shape)))[..., 0] > 0
+    return (
+        np.asarray(coco_mask.decode(coco_mask.frPyObjects([points.ravel().tolist()], *shape)))[
+            ..., 0
+        ]
+        > 0
+    )
 
 
 def _shape(height: Any, width: Any) -> tuple[int, int]:
-    if type(height) is not int or type(width) is not int or not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
+    if (
+        type(height) is not int
+        or type(width) is not int
+        or not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE)
+    ):
         raise ValueError(f"the size {width}×{height} is not within 1 to {MAX_SIDE}")
     if height * width > 1 << 28:
         raise ValueError(f"the size {width}×{height} is too large")

@@ -79,10 +79,18 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     """Write the masks of the run's images to the file or folder ``to``."""
     folder = settings.labels or settings.out / layout.PREDICTIONS
     if within(to, folder):
-        raise TagmaskError(f"--to {to} is inside {folder}, the folder of the masks; choose another place.")
-    sources = [source for source in (settings.images, settings.photos, settings.masks) if source is not None]
+        raise TagmaskError(
+            f"--to {to} is inside {folder}, the folder of the masks; choose another place."
+        )
+    sources = [
+        source
+        for source in (settings.images, settings.photos, settings.masks)
+        if source is not None
+    ]
     if settings.format not in (*FILES, "voc") and any(within(to, source) for source in sources):
-        raise TagmaskError(f"--to {to} is among the images or masks themselves; choose another folder.")
+        raise TagmaskError(
+            f"--to {to} is among the images or masks themselves; choose another folder."
+        )
     catalog = _open(settings, folder)
     row = FORMATS[settings.format]
     tags = {
@@ -100,16 +108,23 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
         notes = tell_split(tags, val, settings.split_seed)
         items = (replace(item, part="val" if item.name in val else "train") for item in items)
     elif settings.format == "fiftyone" and settings.photos is None:
-        items = (replace(item, maps=partial(_maps, settings.out / layout.SEEDS, item.name)) for item in items)
+        items = (
+            replace(item, maps=partial(_maps, settings.out / layout.SEEDS, item.name))
+            for item in items
+        )
     options = {name: getattr(settings, name) for name in row.options}
     done = row.write(items, catalog.classes, to, **options)
     done.notes[:0] = [*list_skipped(damaged), *notes]
     spaced = sum(" " in name for name in tags) if row.unusable is unlistable_name else 0
     if spaced:
-        done.notes.append(f"{spaced} names contain a space; tools that split the list of names there will miss them.")
+        done.notes.append(
+            f"{spaced} names contain a space; tools that split the list of names there will miss them."
+        )
     missing = len(catalog) - done.images - len(damaged)
     if missing:
-        done.notes.insert(0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out.")
+        done.notes.insert(
+            0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out."
+        )
     return done
 
 
@@ -120,14 +135,18 @@ def _maps(folder: Path, name: str) -> dict[int, Mask]:
         return {}
     seeds = read_seeds(file)
     values = (255 * as_float(seeds["refined"])).round().astype(np.uint8)  # (k, H, W)
-    return {label + 1: value for label, value in zip(seeds["classes"].tolist(), values, strict=True)}
+    return {
+        label + 1: value for label, value in zip(seeds["classes"].tolist(), values, strict=True)
+    }
 
 
 def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> None:
     """Refuse to replace inputs, and files that no earlier export has written, before anything is written."""
     is_folder, beside = settings.format not in FILES, FORMATS[settings.format].beside
     if is_folder and not beside and to.is_dir() and any(to.iterdir()):
-        raise TagmaskError(f"--to {to} is not empty; name a new folder, so that nothing is mixed up.")
+        raise TagmaskError(
+            f"--to {to} is not empty; name a new folder, so that nothing is mixed up."
+        )
     existing = [file for file in _files(settings, to, labelled) if os.path.lexists(file)]
     for file in existing:
         if sentence := settings.over_an_input("to", file):

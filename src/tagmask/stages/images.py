@@ -63,7 +63,9 @@ def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[i
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         known = ", ".join(model.classes)
-        raise TagmaskError(f"the model does not know the class {unknown[0]!r}{more}; it was trained on: {known}.")
+        raise TagmaskError(
+            f"the model does not know the class {unknown[0]!r}{more}; it was trained on: {known}."
+        )
     return [numbers[name] for name in names]
 
 
@@ -78,7 +80,9 @@ def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:
 
 def is_current(file: Path, catalog: Catalog, i: int) -> bool:
     """Whether the mask of item ``i`` is there, and made with what a person has corrected in it."""
-    return is_readable(read_mask, file, len(catalog.classes)) and digest_in(file) == catalog.correction_digest(i)
+    return is_readable(read_mask, file, len(catalog.classes)) and digest_in(
+        file
+    ) == catalog.correction_digest(i)
 
 
 def split_tags(tags: str | None) -> list[str] | None:
@@ -90,12 +94,21 @@ def split_tags(tags: str | None) -> list[str] | None:
 
 
 def each_image(
-    work: Callable[[int], None], catalog: Catalog, todo: Sequence[int], processes: int | None, title: str, quiet: bool
+    work: Callable[[int], None],
+    catalog: Catalog,
+    todo: Sequence[int],
+    processes: int | None,
+    title: str,
+    quiet: bool,
 ) -> dict[str, str]:
     """Do ``work`` for each image; returns those that failed, with the reason."""
     skipped: dict[str, str] = {}
-    results = each(partial(_attempt, work), todo, count_processes(processes, len(todo)), chunksize=8)
-    for i, why in zip(todo, tqdm(results, title, len(todo), unit="image", disable=quiet), strict=True):
+    results = each(
+        partial(_attempt, work), todo, count_processes(processes, len(todo)), chunksize=8
+    )
+    for i, why in zip(
+        todo, tqdm(results, title, len(todo), unit="image", disable=quiet), strict=True
+    ):
         if why:
             skipped[catalog.name(i)] = why
     return skipped

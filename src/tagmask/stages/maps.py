@@ -45,16 +45,24 @@ class Maps:
 
 
 def make_maps(
-    model: Classifier, images: Sequence[Image], classes: Sequence[Sequence[int]], settings: MapSettings
+    model: Classifier,
+    images: Sequence[Image],
+    classes: Sequence[Sequence[int]],
+    settings: MapSettings,
 ) -> list[Maps]:
     """Maps of images of equal shape, added up over the test-time views, then min–max normalised per class."""
     height, width = images[0].shape[:2]
     pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
     pictures = pictures.to(model.mean.device)
-    options = {**_options(model, settings), "affinity_blocks": block_range(settings.affinity_blocks)}
+    options = {
+        **_options(model, settings),
+        "affinity_blocks": block_range(settings.affinity_blocks),
+    }
     sums = [[torch.zeros(len(numbers), height, width) for numbers in classes] for _ in range(2)]
     for view in views(model, pictures, settings):
-        for totals, kind in zip(sums, localize_both(model, view.images, classes, **options), strict=True):
+        for totals, kind in zip(
+            sums, localize_both(model, view.images, classes, **options), strict=True
+        ):
             for total, maps in zip(totals, kind, strict=True):
                 if len(total):
                     total += _to_pixels(maps, view, (height, width)).cpu()
@@ -62,7 +70,9 @@ def make_maps(
     return [Maps(tuple(c), p, r) for c, p, r in zip(classes, plain, refined, strict=True)]
 
 
-def photo_maps(model: Classifier, image: Image, classes: Sequence[int], settings: MapSettings) -> Maps:
+def photo_maps(
+    model: Classifier, image: Image, classes: Sequence[int], settings: MapSettings
+) -> Maps:
     """Maps of one image, as the stage makes them."""
     if takes_tokens(model, settings) and model.fixed_views is not None:
         size, first = model.fixed_views
@@ -75,15 +85,22 @@ def takes_tokens(model: Classifier, settings: MapSettings) -> bool:
     if model.fixed_views is None or settings.scales != (1.0,) or settings.shape is not None:
         return False
     size, first = model.fixed_views
-    return settings.size in (None, size) and (settings.affinity_blocks is None or settings.affinity_blocks[0] >= first)
+    return settings.size in (None, size) and (
+        settings.affinity_blocks is None or settings.affinity_blocks[0] >= first
+    )
 
 
-def token_maps(model: Classifier, tokens: Tokens, classes: Sequence[int], settings: MapSettings) -> Maps:
+def token_maps(
+    model: Classifier, tokens: Tokens, classes: Sequence[int], settings: MapSettings
+) -> Maps:
     """Maps of one photo from its kept tokens; by default the affinity is that of the trained blocks."""
     assert model.fixed_views is not None
     first, depth = model.fixed_views[1], len(model.blocks)
     blocks = block_range(settings.affinity_blocks) or range(first, depth)
-    options = {**_options(model, settings), "affinity_blocks": range(blocks.start - first, blocks.stop - first)}
+    options = {
+        **_options(model, settings),
+        "affinity_blocks": range(blocks.start - first, blocks.stop - first),
+    }
     rest, count = tail(model, first, tokens.grid), 2 if settings.flip else 1
     kinds = []
     for maps in localize_both(rest, tokens.values[:count], [classes] * count, **options):
@@ -91,7 +108,9 @@ def token_maps(model: Classifier, tokens: Tokens, classes: Sequence[int], settin
         if not len(classes):
             kinds.append(np.zeros((0, *tokens.shape), np.float32))
             continue
-        pixels = F.interpolate(total[None], tokens.shape, mode="bilinear", align_corners=False)[0]  # (k, H, W)
+        pixels = F.interpolate(total[None], tokens.shape, mode="bilinear", align_corners=False)[
+            0
+        ]  # (k, H, W)
         kinds.append(stretch(pixels).cpu().numpy())
     return Maps(tuple(classes), *kinds)
 
@@ -101,7 +120,9 @@ def _options(model: Classifier, settings: MapSettings) -> dict[str, Any]:
     names = ("transpose", "affinity_steps", "compete", "propagation")
     options: dict[str, Any] = {"method": method_for(model, settings.method).maps}
     options |= {name: getattr(settings, name) for name in names}
-    return options | {name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)}
+    return options | {
+        name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)
+    }
 
 
 def block_range(blocks: tuple[int, int] | None) -> range | None:
@@ -112,7 +133,11 @@ def block_range(blocks: tuple[int, int] | None) -> range | None:
 def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterator[TestView]:
     """The test-time views of pictures (B, 3, H, W) in [0, 1], starting with the unmirrored view at the first scale."""
     patch = model.patch_size
-    whole = model.fixed_views[0] if model.fixed_views else round(SIZE_PER_CROP * model.crop_size / patch) * patch
+    whole = (
+        model.fixed_views[0]
+        if model.fixed_views
+        else round(SIZE_PER_CROP * model.crop_size / patch) * patch
+    )
     long_side = settings.size or whole
     factor = long_side / max(pictures.shape[-2:])
     for scale in settings.scales:
@@ -120,11 +145,15 @@ def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterato
         inner = tuple(max(1, round(side * factor * scale)) for side in sides)
         small = pictures
         if inner != tuple(pictures.shape[-2:]):
-            small = F.interpolate(pictures, inner, mode="bilinear", align_corners=False, antialias=True)
+            small = F.interpolate(
+                pictures, inner, mode="bilinear", align_corners=False, antialias=True
+            )
         for mirrored in (False, True) if settings.flip else (False,):
             view = model.normalize(small.flip(-1) if mirrored else small)
             padding = [-side % patch for side in inner]
-            yield TestView(F.pad(view, (0, padding[1], 0, padding[0])), (inner[0], inner[1]), mirrored)
+            yield TestView(
+                F.pad(view, (0, padding[1], 0, padding[0])), (inner[0], inner[1]), mirrored
+            )
 
 
 def _to_pixels(maps: Tensor, view: TestView, size: tuple[int, int]) -> Tensor:
@@ -145,7 +174,9 @@ def stretch(maps: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def predicted_classes(model: Classifier, image: Image, settings: MapSettings, above: float = 0.5) -> list[int]:
+def predicted_classes(
+    model: Classifier, image: Image, settings: MapSettings, above: float = 0.5
+) -> list[int]:
     """The classes that the model itself sees in an image: all above a probability, or the likeliest."""
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255
     chances = torch.sigmoid(model(next(views(model, picture, settings)).images))[0]  # (C,)

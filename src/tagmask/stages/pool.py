@@ -24,7 +24,9 @@ def count_processes(asked: int | None, images: int) -> int:
     return asked or (os.cpu_count() or 1 if images >= _WORTH else 1)
 
 
-def each(work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunksize: int = 1) -> Iterator[Any]:
+def each(
+    work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunksize: int = 1
+) -> Iterator[Any]:
     """The results of ``work`` in order, from this process or from several with one thread each."""
     if processes == 1:
         yield from map(work, items)

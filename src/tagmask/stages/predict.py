@@ -28,7 +28,16 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.stages.images import Image, Made, each_image, is_current, is_readable, match_classes, share_of, split_tags
+from tagmask.stages.images import (
+    Image,
+    Made,
+    each_image,
+    is_current,
+    is_readable,
+    match_classes,
+    share_of,
+    split_tags,
+)
 from tagmask.stages.pool import count_processes, launched_shard
 from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
@@ -41,7 +50,9 @@ _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 def made_from(settings: PredictSettings) -> record.Parts:
     """What the masks are made from."""
-    return record.made_from(settings, {"segmenter": settings.model or settings.out / layout.SEGMENTER})
+    return record.made_from(
+        settings, {"segmenter": settings.model or settings.out / layout.SEGMENTER}
+    )
 
 
 def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -> Made:
@@ -54,9 +65,15 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
         catalog = open_catalog(settings)
     numbers = match_classes(catalog.classes, model)
     shard, indices = share_of(settings, catalog)
-    done = Made("masks", settings.out / layout.PREDICTIONS, notes=(*catalog.notes, *_ruled_out(model, numbers)))
+    done = Made(
+        "masks",
+        settings.out / layout.PREDICTIONS,
+        notes=(*catalog.notes, *_ruled_out(model, numbers)),
+    )
     masks = {i: label_file(done.folder, catalog.name(i)) for i in indices}
-    parts = {name: value for name, value in made_from(settings).items() if name != "probabilities"}  # other files
+    parts = {
+        name: value for name, value in made_from(settings).items() if name != "probabilities"
+    }  # other files
     chances_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
     files = [*masks.values(), *chances_files.values()]
     record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
@@ -64,7 +81,9 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
         write_section(settings.out / layout.CONFIG, "predict", settings)
     todo = [i for i, file in masks.items() if not is_current(file, catalog, i)]
     if settings.probabilities:
-        todo = sorted({*todo, *(i for i in indices if not is_readable(read_probabilities, chances_files[i]))})
+        todo = sorted(
+            {*todo, *(i for i in indices if not is_readable(read_probabilities, chances_files[i]))}
+        )
     done.kept = len(indices) - len(todo)
     store = None
     if isinstance(model, HeadSegmenter) and settings.photos is None:
@@ -79,14 +98,21 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
 
 
 def _predict_image(
-    catalog: Catalog, model: Segmenter, numbers: list[int], settings: PredictSettings, store: TokenStore | None, i: int
+    catalog: Catalog,
+    model: Segmenter,
+    numbers: list[int],
+    settings: PredictSettings,
+    store: TokenStore | None,
+    i: int,
 ) -> None:
     """Write the mask of item ``i``."""
     image, folder = catalog.load_image(i), settings.out / layout.PREDICTIONS
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
     with enough_memory(catalog.name(i), _SMALLER):
-        chances = _chances(model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens)
+        chances = _chances(
+            model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens
+        )
         name, mask = catalog.name(i), chances.argmax(0).astype(np.uint8)
         if settings.probabilities:
             write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
@@ -104,15 +130,23 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
     for path in paths:
         name = strip_suffix(path)
         if name != path and files.setdefault(name, path) != path:
-            notes.append(f"{path} would have the same mask as {files[name]} and is left out; rename it.")
+            notes.append(
+                f"{path} would have the same mask as {files[name]} and is left out; rename it."
+            )
     if not files:
         raise TagmaskError(f"{folder} contains no pictures; give a folder of photos.")
     unread = [path for path in paths if path.lower().endswith(UNREAD)]
     if unread:
         shown = first_of(unread, 3)
-        notes.append(f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG.")
+        notes.append(
+            f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG."
+        )
     return Catalog(
-        classes, list(files), [()] * len(files), images=[folder / path for path in files.values()], notes=notes
+        classes,
+        list(files),
+        [()] * len(files),
+        images=[folder / path for path in files.values()],
+        notes=notes,
     )
 
 
@@ -130,7 +164,9 @@ def estimate(probe: Probe) -> float:
     settings, segment = probe.run.for_stage("predict"), probe.run.for_stage("segment")
     if segment.net == "head":
         kept = probe.head_tokens  # by the stage before
-        return timed(lambda: _chances(probe.head, probe.image, probe.classes, settings, tokens=kept))
+        return timed(
+            lambda: _chances(probe.head, probe.image, probe.classes, settings, tokens=kept)
+        )
     model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
     return timed(lambda: _chances(model, probe.image, probe.classes, settings))
 
@@ -140,7 +176,9 @@ def _load(folder: Path, settings: MaskSettings) -> Segmenter:
     model = on_device(load_segmenter(folder))
     chosen_device(settings.device)
     if isinstance(model, HeadSegmenter) and settings.tile is not None:
-        raise TagmaskError("--tile is for DeepLabV2; a head sees every photo at the same size, leave it out.")
+        raise TagmaskError(
+            "--tile is for DeepLabV2; a head sees every photo at the same size, leave it out."
+        )
     return model
 
 
@@ -153,10 +191,14 @@ def _chances(
     tokens: Tokens | None = None,
 ) -> Probabilities:
     """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
-    seen: dict[str, Any] = {name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")}
+    seen: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")
+    }
     chances = predict_probabilities(model, image, tags=allowed, tokens=tokens, **seen)
     chances = chances if labels is None else chances[labels]
-    refine: dict[str, Any] = {name: getattr(settings, name) for name in ("crf", "crf_size", "pamr", "device")}
+    refine: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("crf", "crf_size", "pamr", "device")
+    }
     return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances
 
 
@@ -167,7 +209,10 @@ def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
 
 
 def predict(
-    model: Segmenter, photo: str | Path | Pillow.Image | Image, tags: Sequence[str] | None = None, **settings: Any
+    model: Segmenter,
+    photo: str | Path | Pillow.Image | Image,
+    tags: Sequence[str] | None = None,
+    **settings: Any,
 ) -> Mask:
     """The mask of one photo at its own size, uint8 (H, W): 0 for background, c+1 for the model's class c.
 
@@ -199,7 +244,9 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
         _show(settings.show, image, mask, model)
         lines.append(f"picture: {settings.show}")
     if len(lines) == 1:
-        lines.append("nothing was written; add --show out.png for a picture, or --mask mask.png for the mask.")
+        lines.append(
+            "nothing was written; add --show out.png for a picture, or --mask mask.png for the mask."
+        )
     return "\n".join(lines)
 
 
@@ -219,4 +266,7 @@ def _show(path: Path, image: Image, mask: Mask, model: Segmenter) -> None:
     from tagmask.show.sheet import save_picture, sheet
 
     names = [model.classes[label - 1] for label in np.unique(mask) if label]
-    save_picture(path, sheet([[("photo", image), (", ".join(names) or "background", mask_overlay(image, mask))]]))
+    save_picture(
+        path,
+        sheet([[("photo", image), (", ".join(names) or "background", mask_overlay(image, mask))]]),
+    )

@@ -55,7 +55,10 @@ def predict_probabilities(
     else:
         picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
         views = _views(picture, scales, flip)
-        logits = ((_tiled_logits(model, model.normalize(view), tile, halo), mirrored) for view, mirrored in views)
+        logits = (
+            (_tiled_logits(model, model.normalize(view), tile, halo), mirrored)
+            for view, mirrored in views
+        )
     return _mean_softmax(logits, _allowed(model, tags), image.shape[:2])
 
 
@@ -68,14 +71,23 @@ def _head_logits(
             kept = tokens if scale == 1 and not mirrored else None
             seen = kept or photo_features(model, image[:, ::-1] if mirrored else image, scale)
             cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
-            yield F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[0], mirrored
+            yield (
+                F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[
+                    0
+                ],
+                mirrored,
+            )
 
 
-def _mean_softmax(logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: Sequence[int]) -> Probabilities:
+def _mean_softmax(
+    logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: Sequence[int]
+) -> Probabilities:
     """Probabilities (K, H, W) averaged over views; of each the logits (K, h, w), and whether it is mirrored."""
     total, count = torch.zeros(len(allowed), *size), 0
     for values, mirrored in logits:
-        chances = (values if allowed.all() else values.masked_fill(~allowed[:, None, None], -torch.inf)).softmax(0)
+        chances = (
+            values if allowed.all() else values.masked_fill(~allowed[:, None, None], -torch.inf)
+        ).softmax(0)
         chances = chances.flip(-1) if mirrored else chances
         if chances.shape[1:] != torch.Size(size):
             chances = F.interpolate(chances[None], size, mode="bilinear", align_corners=False)[0]
@@ -106,7 +118,9 @@ def sharpen(
         scaled = SEGMENTATION.at_scale(max(small[0].shape) / max(shape))
         possible = dense_crf(*small, replace(scaled, device=where))
         if possible.shape[1:] != shape:
-            possible = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")[0].numpy()
+            possible = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")[
+                0
+            ].numpy()
     sharpened = np.zeros_like(chances)
     sharpened[labels] = possible
     return sharpened
@@ -125,7 +139,9 @@ def resized(image: Image, maps: Probabilities, size: int | None) -> tuple[Image,
 
 def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, stride: int) -> None:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise TagmaskError(f"the image is {image.dtype} of shape {image.shape}; give uint8 RGB (H, W, 3).")
+        raise TagmaskError(
+            f"the image is {image.dtype} of shape {image.shape}; give uint8 RGB (H, W, 3)."
+        )
     if not scales or not all(0 < scale <= 4 for scale in scales):
         raise TagmaskError(f"the scales are {tuple(scales)}; give numbers above 0 and at most 4.")
     if tile is not None and (tile < stride or tile % stride or halo < stride or halo % stride):
@@ -154,7 +170,9 @@ def _views(picture: Tensor, scales: Sequence[float], flip: bool) -> Iterator[tup
         size = tuple(max(1, round(side * scale)) for side in picture.shape[-2:])
         view = picture
         if size != tuple(picture.shape[-2:]):
-            view = F.interpolate(picture, size, mode="bilinear", align_corners=False, antialias=True)
+            view = F.interpolate(
+                picture, size, mode="bilinear", align_corners=False, antialias=True
+            )
         yield view, False
         if flip:
             yield view.flip(-1), True
@@ -169,7 +187,10 @@ def _tiled_logits(model: DeepLabV2, view: Tensor, tile: int | None, halo: int) -
     for top in range(0, height, tile):
         for left in range(0, width, tile):
             bottom, right = min(top + tile, height), min(left + tile, width)
-            y, x = max(0, top - halo), max(0, left - halo)  # multiples of the stride: the cells lie as in the whole
+            y, x = (
+                max(0, top - halo),
+                max(0, left - halo),
+            )  # multiples of the stride: the cells lie as in the whole
             window = view[..., y : bottom + halo, x : right + halo]
             part = _pixel_logits(model, window)
             whole[:, top:bottom, left:right] = part[:, top - y : bottom - y, left - x : right - x]

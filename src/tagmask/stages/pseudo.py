@@ -64,7 +64,9 @@ class Pseudo(Made):
 
     def summary(self) -> str:
         *lines, counts = super().summary().splitlines()
-        note = [] if self.background is None else [f"score of the background: {self.background:.2f}"]
+        note = (
+            [] if self.background is None else [f"score of the background: {self.background:.2f}"]
+        )
         return "\n".join([*lines, *note, counts])
 
 
@@ -73,7 +75,9 @@ def made_from(settings: PseudoSettings) -> record.Parts:
     inputs = {"seeds": settings.out / layout.SEEDS}
     if settings.method == "attention":
         inputs["classifier"] = settings.model or settings.out / layout.CLASSIFIER
-    return record.made_from(settings, inputs, unused=[] if settings.method == "walk" else ["affinity."])
+    return record.made_from(
+        settings, inputs, unused=[] if settings.method == "walk" else ["affinity."]
+    )
 
 
 def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pseudo:
@@ -83,7 +87,9 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     catalog = open_catalog(settings) if catalog is None else catalog
     seeds, folder = settings.out / layout.SEEDS, settings.out / layout.PSEUDO
     if not seeds.is_dir():
-        raise TagmaskError(f"{seeds} does not exist; run `tagmask seeds --out {settings.out}` first.")
+        raise TagmaskError(
+            f"{seeds} does not exist; run `tagmask seeds --out {settings.out}` first."
+        )
     shard, indices = share_of(settings, catalog)
     if shard[0] == 0:
         write_section(settings.out / layout.CONFIG, "pseudo", settings)
@@ -94,10 +100,14 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
         parts["input network"] = record.file_digest(settings.out / layout.AFFINITY / layout.MODEL)
     labels = {i: label_file(folder, catalog.name(i)) for i in indices}
     files = [folder / layout.BACKGROUND, *labels.values()]
-    record.Record(folder, "**/*.png").claim(parts, catalog, "pseudo labels", settings.restart, files)
+    record.Record(folder, "**/*.png").claim(
+        parts, catalog, "pseudo labels", settings.restart, files
+    )
     background = _background(catalog, settings, folder)
     todo = [i for i, file in labels.items() if not is_current(file, catalog, i)]
-    done = Pseudo("pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background)
+    done = Pseudo(
+        "pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background
+    )
     work = partial(label_image, catalog, settings, background)
     done.skipped = each_image(work, catalog, todo, _processes(settings), "pseudo", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
@@ -105,22 +115,33 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     return done
 
 
-def label_image(catalog: Catalog, settings: PseudoSettings, background: float | None, i: int) -> None:
+def label_image(
+    catalog: Catalog, settings: PseudoSettings, background: float | None, i: int
+) -> None:
     """Write the pseudo label of item ``i``; a ``background`` of None is made from the maps and walks along."""
     image, seeds = _read(catalog, settings, i)
     classes, crf = seeds["classes"].tolist(), _crf(settings)
     maps = _behind(as_float(seeds[settings.source()]), settings)
-    labels = _label(image, classes, _route(settings)(image, maps), background, crf, settings.crf_size)
+    labels = _label(
+        image, classes, _route(settings)(image, maps), background, crf, settings.crf_size
+    )
     if settings.unsure:
         plain = _behind(as_float(seeds["plain"]), settings)
-        labels = agreement(labels, _label(image, classes, plain, background, crf, settings.crf_size))
+        labels = agreement(
+            labels, _label(image, classes, plain, background, crf, settings.crf_size)
+        )
     name, correction = catalog.name(i), catalog.correction_digest(i)
     labels = fix(labels, catalog.load_correction(i), name)
     write_mask(label_file(settings.out / layout.PSEUDO, name), labels, correction=correction)
 
 
 def _label(
-    image: Image, classes: list[int], maps: Any, background: float | None, crf: CrfSettings | None, size: int | None
+    image: Image,
+    classes: list[int],
+    maps: Any,
+    background: float | None,
+    crf: CrfSettings | None,
+    size: int | None,
 ) -> Any:
     """Labels of maps (k, H, W) against a constant, or of (k + 1, H, W) against the first of them.
 
@@ -140,7 +161,9 @@ def _label(
 def _crf(settings: PseudoSettings) -> CrfSettings | None:
     """The CRF that sharpens the labels."""
     preset = PRESETS[settings.crf_preset]
-    return dataclasses.replace(preset, device=chosen_device(settings.device)) if settings.crf else None
+    return (
+        dataclasses.replace(preset, device=chosen_device(settings.device)) if settings.crf else None
+    )
 
 
 def _processes(settings: PseudoSettings) -> int | None:
@@ -161,7 +184,9 @@ def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
     classes, maps = seeds["classes"].tolist(), as_float(seeds["plain"])
     crf = dataclasses.replace(SEEDS, device=chosen_device(settings.device))
     regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high, crf)
-    write_mask(label_file(settings.out / layout.AFFINITY / layout.REGIONS, catalog.name(i)), regions)
+    write_mask(
+        label_file(settings.out / layout.AFFINITY / layout.REGIONS, catalog.name(i)), regions
+    )
 
 
 def estimate(probe: Probe) -> float | None:
@@ -173,10 +198,16 @@ def estimate(probe: Probe) -> float | None:
     ramp = np.linspace(0, 1, probe.image.shape[1], dtype=np.float32)
     maps = np.broadcast_to(ramp, (len(probe.classes), *probe.image.shape[:2])).copy()
     seconds = timed(lambda: label_pixels(probe.image, probe.classes, maps, 0.5, crf))
-    return seconds * (2 if settings.unsure else 1) / count_processes(_processes(settings), len(probe.catalog))
+    return (
+        seconds
+        * (2 if settings.unsure else 1)
+        / count_processes(_processes(settings), len(probe.catalog))
+    )
 
 
-def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]) -> tuple[str, ...]:
+def _prepare_walk(
+    catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]
+) -> tuple[str, ...]:
     """Make confident regions and train AffinityNet, unless done; only the first shard does this."""
     folder = settings.out / layout.AFFINITY
     regions = folder / layout.REGIONS
@@ -188,11 +219,19 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
         )
     if shard[0] > 0:
         if not is_there:
-            raise TagmaskError(f"{folder} holds no affinity network yet; let shard 0/{shard[1]} train it first.")
+            raise TagmaskError(
+                f"{folder} holds no affinity network yet; let shard 0/{shard[1]} train it first."
+            )
         return ()
     files = [label_file(regions, catalog.name(i)) for i in range(len(catalog))]
-    parts = {name: value for name, value in made_from(settings).items() if name.startswith(("alpha_", record.INPUT))}
-    record.Record(regions, "**/*.png").claim(parts, catalog, "confident regions", settings.restart, files)
+    parts = {
+        name: value
+        for name, value in made_from(settings).items()
+        if name.startswith(("alpha_", record.INPUT))
+    }
+    record.Record(regions, "**/*.png").claim(
+        parts, catalog, "confident regions", settings.restart, files
+    )
     todo = [i for i, file in enumerate(files) if not file.is_file()]
     work = partial(write_regions, catalog, settings)
     skipped = each_image(work, catalog, todo, _processes(settings), "regions", False)
@@ -200,11 +239,16 @@ def _prepare_walk(catalog: Catalog, settings: PseudoSettings, shard: tuple[int, 
         from tagmask.show.seeds import show_regions
 
         show_regions(catalog, regions, folder / layout.REGIONS_PICTURE)
-    network = dataclasses.replace(settings.affinity, restart=settings.restart or settings.affinity.restart)
+    network = dataclasses.replace(
+        settings.affinity, restart=settings.restart or settings.affinity.restart
+    )
     with single_process():
         trained = train_affinity(catalog, regions, network, folder)
     _route.cache_clear()
-    return (*((f"{len(skipped)} images have no confident regions.",) if skipped else ()), *trained.notes)
+    return (
+        *((f"{len(skipped)} images have no confident regions.",) if skipped else ()),
+        *trained.notes,
+    )
 
 
 @cache
@@ -214,12 +258,24 @@ def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
         return lambda image, maps: maps  # the CRF that labels them does all the work
     device = chosen_device(settings.device)
     if settings.method == "walk":
-        net, radius = AffinityNet.load(settings.out / layout.AFFINITY).to(device), settings.affinity.radius
-        walk: dict[str, Any] = {"beta": settings.beta or 36.0, "steps": settings.steps or 64, "device": device}
+        net, radius = (
+            AffinityNet.load(settings.out / layout.AFFINITY).to(device),
+            settings.affinity.radius,
+        )
+        walk: dict[str, Any] = {
+            "beta": settings.beta or 36.0,
+            "steps": settings.steps or 64,
+            "device": device,
+        }
         return partial(net_walk, net=net, radius=radius, stretched=settings.stretches(), **walk)
-    model, how = load_classifier(settings.model or settings.out / layout.CLASSIFIER).to(device), settings.map_settings()
+    model, how = (
+        load_classifier(settings.model or settings.out / layout.CLASSIFIER).to(device),
+        settings.map_settings(),
+    )
     walk = {"beta": settings.beta or 1.0, "steps": settings.steps or 2, "device": device}
-    return partial(attention_walk, model=model, settings=how, stretched=settings.stretches(), **walk)
+    return partial(
+        attention_walk, model=model, settings=how, stretched=settings.stretches(), **walk
+    )
 
 
 def net_walk(
@@ -264,9 +320,13 @@ def attention_walk(
         _, attention = model.attend(first.images, block_range(settings.affinity_blocks))
     pairs = affinity(attention, model.class_tokens)[0].cpu().numpy()  # (n, n)
     patch, size = model.patch_size, first.images.shape[-2:]
-    resized = F.interpolate(torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True)[0]
+    resized = F.interpolate(
+        torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True
+    )[0]
     padded = F.pad(resized, (0, size[1] - first.inner[1], 0, size[0] - first.inner[0]))
-    walked = random_walk(to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps, device)
+    walked = random_walk(
+        to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps, device
+    )
     pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
     inner = pixels[None, :, : first.inner[0], : first.inner[1]]
     whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]

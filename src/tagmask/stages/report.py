@@ -44,7 +44,9 @@ def write_report(settings: ReportSettings, catalog: Catalog | None = None) -> Wr
     if not settings.out.is_dir():
         raise TagmaskError(f"{settings.out} does not exist; give the folder of a run with --out.")
     file = settings.out / layout.REPORT
-    write_text(file, report_page(gather(settings, open_catalog(settings) if catalog is None else catalog)))
+    write_text(
+        file, report_page(gather(settings, open_catalog(settings) if catalog is None else catalog))
+    )
     return Written(file)
 
 
@@ -61,7 +63,9 @@ def gather(settings: ReportSettings, catalog: Catalog) -> Report:
         )
     for stage in stages:  # labels are numbers; those of other classes would get wrong names
         check_classes(run / records.FOLDERS[stage], catalog.classes, TITLES[stage])
-    provenance = records.read_provenance(run, _facts(settings, catalog, _set_threshold(labels, scored, stages)))
+    provenance = records.read_provenance(
+        run, _facts(settings, catalog, _set_threshold(labels, scored, stages))
+    )
     scores = _all_scores(labels, scored, stages)
     images = survey(labels, stages, settings.rows)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
@@ -83,7 +87,11 @@ def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages)
     """Choose the threshold of the seeds without masks; returns a sentence about it."""
     if "seeds" not in stages:
         return ""
-    chosen = [row.threshold for row in scored if row.stage == records.MAPS["refined"] and row.rule == records.RULE]
+    chosen = [
+        row.threshold
+        for row in scored
+        if row.stage == records.MAPS["refined"] and row.rule == records.RULE
+    ]
     if chosen and chosen[0] is not None:
         labels.threshold = chosen[0]
         return f"{labels.threshold:.2f} by {records.RULE}, from {layout.SCORES}"
@@ -109,8 +117,14 @@ def _all_scores(labels: RunLabels, scored: list[StageScores], stages: Stages) ->
     """The scores from scores.json, and those of stages that it does not include."""
     rows = list(scored)
     for stage, title in records.LABELS.items():
-        if stage in stages and labels.catalog.has_masks and all(row.stage != title for row in scored):
-            counted = score_labels(labels.catalog.subset(stages[stage]), labels.run / records.FOLDERS[stage])
+        if (
+            stage in stages
+            and labels.catalog.has_masks
+            and all(row.stage != title for row in scored)
+        ):
+            counted = score_labels(
+                labels.catalog.subset(stages[stage]), labels.run / records.FOLDERS[stage]
+            )
             labels.problems |= counted.missing
             rows.append(records.stage_scores(title, counted.to_json()))
     order = [*records.MAPS.values(), *records.LABELS.values()]
@@ -128,15 +142,23 @@ def _notes(provenance: Provenance, labels: RunLabels, scored: list[StageScores])
     ]
     again = f"run `tagmask score --out {labels.run}` again."
     titles = {row.stage for row in scored}
-    scored_stages = [stage for stage in records.FOLDERS if records.LABELS.get(stage, records.MAPS["refined"]) in titles]
-    outdated = records.outdated_folders(labels.run, {stage: records.FOLDERS[stage] for stage in scored_stages})
+    scored_stages = [
+        stage
+        for stage in records.FOLDERS
+        if records.LABELS.get(stage, records.MAPS["refined"]) in titles
+    ]
+    outdated = records.outdated_folders(
+        labels.run, {stage: records.FOLDERS[stage] for stage in scored_stages}
+    )
     if outdated:
         notes.append(f"{layout.SCORES} is older than the files in {', '.join(outdated)}; {again}")
     if any(list(row.iou)[1:] != list(labels.catalog.classes) for row in scored):
         notes.append(f"{layout.SCORES} was made for other classes than those of the data; {again}")
     if labels.problems:
         first = next(iter(labels.problems.values()))
-        notes.append(f"{len(labels.problems)} images could not be used in full; the first reason: {first}")
+        notes.append(
+            f"{len(labels.problems)} images could not be used in full; the first reason: {first}"
+        )
     return notes
 
 
@@ -145,15 +167,21 @@ def _missing(run: Path, truth: bool, stages: Stages, scores: list[StageScores]) 
     missing = {}
     absent = ", ".join(TITLES[stage] for stage in records.FOLDERS if stage not in stages)
     if not stages:
-        missing["gallery"] = "There are no maps, pseudo labels or predictions of these images in the run yet."
+        missing["gallery"] = (
+            "There are no maps, pseudo labels or predictions of these images in the run yet."
+        )
     elif absent:
         missing["gallery"] = f"Not in the run yet: {absent}."
     if not truth and not scores:
-        missing["scores"] = "These data have no masks, so there are no scores, threshold curves and confusion matrices."
+        missing["scores"] = (
+            "These data have no masks, so there are no scores, threshold curves and confusion matrices."
+        )
         return missing
     if not any(row.threshold is not None for row in scores):
         state, command = ("scored", "score") if "seeds" in stages else ("made", "seeds")
-        missing["threshold"] = f"The seeds have not been {state}; run `tagmask {command} --out {run}`."
+        missing["threshold"] = (
+            f"The seeds have not been {state}; run `tagmask {command} --out {run}`."
+        )
     if absent:
         missing["scores"] = f"Not in the run yet, so without scores: {absent}."
     if not any(row.confusion is not None for row in scores):

@@ -43,7 +43,9 @@ class SeedScores:
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes  # without the background
         self.sweeps = {kind: Sweep(len(classes) + 1) for kind in KINDS}
-        self.tops: dict[str, Any] = dict.fromkeys(KINDS, 0)  # histograms of the top scores, for the rules
+        self.tops: dict[str, Any] = dict.fromkeys(
+            KINDS, 0
+        )  # histograms of the top scores, for the rules
         self.missing: dict[str, str] = {}  # name: why it was left out
         self.images = 0
 
@@ -88,12 +90,16 @@ class SeedScores:
         lines = [head, "-" * len(head)]
         for kind, title in KINDS.items():
             for rule, threshold in self._thresholds(kind).items():
-                lines.append(_row(title, f"{rule} {threshold:.2f}", self.curves[kind].at(threshold)))
+                lines.append(
+                    _row(title, f"{rule} {threshold:.2f}", self.curves[kind].at(threshold))
+                )
         best = self.curves["refined"].best
         if abs(best.miou_all - best.miou_present) > 5e-4:
             absent = f"with absent classes counted as 0, the refined maps' oracle mIoU is {100 * best.miou_all:.1f}."
             lines.append(absent)
-        return "\n".join([*lines, "oracle: tuned on the masks; the other thresholds are chosen without them."])
+        return "\n".join(
+            [*lines, "oracle: tuned on the masks; the other thresholds are chosen without them."]
+        )
 
     def summary(self, out: Path) -> str:
         """The table, what was left out, and where the files are."""
@@ -113,7 +119,10 @@ class SeedScores:
             rule: {"threshold": threshold, **_values(curve.at(threshold), self.classes)}
             for rule, threshold in self._thresholds(kind).items()
         }
-        values = {name: [_number(v) for v in getattr(curve, name)] for name in ("miou_present", "fp", "fn")}
+        values = {
+            name: [_number(v) for v in getattr(curve, name)]
+            for name in ("miou_present", "fp", "fn")
+        }
         return {"thresholds": thresholds, "curve": values}
 
 
@@ -122,17 +131,24 @@ class LabelScores:
 
     def __init__(self, classes: tuple[str, ...]) -> None:
         self.classes = classes  # without the background
-        self.counts = np.zeros((len(classes) + 1, len(classes) + 2), np.int64)  # (K, K+1), rows = truth, last = unsure
+        self.counts = np.zeros(
+            (len(classes) + 1, len(classes) + 2), np.int64
+        )  # (K, K+1), rows = truth, last = unsure
         self.missing: dict[str, str] = {}  # name: why it was left out
         self.images = 0
 
     def add(self, catalog: Catalog, folder: Path, i: int) -> None:
         name = catalog.name(i)
-        labels, truth = read_mask(label_file(folder, name), len(catalog.classes)), catalog.load_mask(i)
+        labels, truth = (
+            read_mask(label_file(folder, name), len(catalog.classes)),
+            catalog.load_mask(i),
+        )
         if truth is None:
             raise ImageError(f'"{name}" has no mask to compare with.')
         if labels.shape != truth.shape:
-            raise ImageError(f'the label of "{name}" is {labels.shape} and its mask {truth.shape}; make it again.')
+            raise ImageError(
+                f'the label of "{name}" is {labels.shape} and its mask {truth.shape}; make it again.'
+            )
         self.counts += confusion(labels, truth, len(self.counts))
 
     def merge(self, other: Self) -> None:
@@ -156,7 +172,10 @@ class LabelScores:
         values = {"images": self.images, **_values(self.scores, self.classes)}
         ious = values.pop("iou")
         values |= {"unsure": round(self.unsure, 6), "iou": ious}
-        return values | {"class_names": ["background", *self.classes], "confusion": self.counts.tolist()}
+        return values | {
+            "class_names": ["background", *self.classes],
+            "confusion": self.counts.tolist(),
+        }
 
 
 @dataclass
@@ -196,7 +215,11 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     labels = _count({kind: folders[kind] for kind in there}, catalog, settings.processes)
     seeds = _write_seeds(settings, labels.pop("seeds")) if "seeds" in labels else None
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
-    others = [title for kind, (title, _, _) in MADE.items() if folders[kind].is_dir() and kind not in there]
+    others = [
+        title
+        for kind, (title, _, _) in MADE.items()
+        if folders[kind].is_dir() and kind not in there
+    ]
     return RunScores(settings.out, seeds, labels, others)
 
 
@@ -207,7 +230,9 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
     check_masks(catalog)
     folder = settings.out / layout.SEEDS
     if not folder.is_dir():
-        raise TagmaskError(f"{folder} does not exist; run `tagmask seeds --out {settings.out}` first.")
+        raise TagmaskError(
+            f"{folder} does not exist; run `tagmask seeds --out {settings.out}` first."
+        )
     return _write_seeds(settings, _count({"seeds": folder}, catalog, settings.processes)["seeds"])
 
 
@@ -230,7 +255,9 @@ def score_labels(catalog: Catalog, folder: Path) -> LabelScores:
 
 def check_masks(catalog: Catalog) -> None:
     if not catalog.has_masks:
-        raise TagmaskError("these data have no masks to compare with; give --masks FOLDER, or other --data.")
+        raise TagmaskError(
+            "these data have no masks to compare with; give --masks FOLDER, or other --data."
+        )
 
 
 def list_missing(missing: dict[str, str]) -> list[str]:
@@ -244,14 +271,19 @@ Tally = TypeVar("Tally", SeedScores, LabelScores)
 
 def _count(folders: Mapping[str, Path], catalog: Catalog, processes: int | None) -> dict[str, Any]:
     """Tallies of folders over the whole catalog, in small pieces shared out over processes that start once for all."""
-    pieces = [range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)]
+    pieces = [
+        range(start, min(start + _PIECE, len(catalog))) for start in range(0, len(catalog), _PIECE)
+    ]
     kinds: dict[str, tuple[type[Any], Path]] = {
-        name: (SeedScores if name == "seeds" else LabelScores, folder) for name, folder in folders.items()
+        name: (SeedScores if name == "seeds" else LabelScores, folder)
+        for name, folder in folders.items()
     }
     totals = {name: kind(catalog.classes) for name, (kind, _) in kinds.items()}
     items = [(name, piece) for name in kinds for piece in pieces]
     with tqdm(total=len(catalog) * len(kinds), desc="score", unit="image") as bar:
-        results = each(partial(_count_item, kinds, catalog), items, count_processes(processes, len(catalog)))
+        results = each(
+            partial(_count_item, kinds, catalog), items, count_processes(processes, len(catalog))
+        )
         for (name, _), tally in zip(items, results, strict=True):
             totals[name].merge(tally)
             totals[name].missing |= tally.missing
@@ -264,7 +296,9 @@ def _count(folders: Mapping[str, Path], catalog: Catalog, processes: int | None)
     return totals
 
 
-def _count_item(kinds: Mapping[str, tuple[type[Any], Path]], catalog: Catalog, item: tuple[str, range]) -> Any:
+def _count_item(
+    kinds: Mapping[str, tuple[type[Any], Path]], catalog: Catalog, item: tuple[str, range]
+) -> Any:
     kind, folder = kinds[item[0]]
     return count_piece(kind, catalog, folder, item[1])
 
@@ -283,24 +317,33 @@ def count_piece(kind: type[Tally], catalog: Catalog, folder: Path, indices: Iter
 
 def _holds(folder: Path, file: Callable[[Path, str], Path], catalog: Catalog) -> bool:
     """Whether a folder has a file of any of the images."""
-    return folder.is_dir() and any(file(folder, catalog.name(i)).is_file() for i in range(len(catalog)))
+    return folder.is_dir() and any(
+        file(folder, catalog.name(i)).is_file() for i in range(len(catalog))
+    )
 
 
 def _add_scores(out: Path, scores: dict[str, Any]) -> None:
     """Put scores into the run's scores.json, beside those of other stages, with a hash of the files scored."""
     file = out / layout.SCORES
     before = read_json(file) if file.exists() else {}
-    noted = {kind: {**values, "files": record.files_of(out / MADE[kind][1])} for kind, values in scores.items()}
+    noted = {
+        kind: {**values, "files": record.files_of(out / MADE[kind][1])}
+        for kind, values in scores.items()
+    }
     write_json(file, {**(before if isinstance(before, dict) else {}), **noted})
 
 
 def _row(title: str, note: str, scores: Scores) -> str:
-    numbers = " ".join(f"{100 * value:6.1f}" for value in (scores.miou_present, scores.fp, scores.fn))
+    numbers = " ".join(
+        f"{100 * value:6.1f}" for value in (scores.miou_present, scores.fp, scores.fn)
+    )
     return f"{title:26} {note:>22} {numbers}"
 
 
 def _values(scores: Scores, classes: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = {n: _number(getattr(scores, n)) for n in ("miou_present", "miou_all", "fp", "fn")}
+    values: dict[str, Any] = {
+        n: _number(getattr(scores, n)) for n in ("miou_present", "miou_all", "fp", "fn")
+    }
     names = ("background", *classes)
     return {**values, "iou": dict(zip(names, map(_number, scores.class_iou), strict=True))}
 

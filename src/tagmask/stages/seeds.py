@@ -30,7 +30,15 @@ from tagmask.models.kinds import load_classifier
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import seed_file
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.maps import Maps, block_range, make_maps, photo_maps, predicted_classes, takes_tokens, token_maps
+from tagmask.stages.maps import (
+    Maps,
+    block_range,
+    make_maps,
+    photo_maps,
+    predicted_classes,
+    takes_tokens,
+    token_maps,
+)
 from tagmask.stages.pool import count_processes, each, launched_shard
 from tagmask.stages.timing import Probe, timed
 
@@ -55,17 +63,29 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
     done = Made("seeds", settings.out / layout.SEEDS)
     files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
     parts = {**made_from(settings), "layers": settings.layers or model.map_layers}
-    record.Record(done.folder, "**/*.npz").claim(parts, catalog, "maps", settings.restart, files.values())
+    record.Record(done.folder, "**/*.npz").claim(
+        parts, catalog, "maps", settings.restart, files.values()
+    )
     if shard[0] == 0:
         write_section(settings.out / layout.CONFIG, "seeds", settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
     work = _Work(model, numbers, catalog, settings)
-    windows = [indices[start : start + work.window] for start in range(0, len(indices), work.window)]
-    items = [(window, todo.intersection(window)) for window in windows if not todo.isdisjoint(window)]
-    with tqdm(total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0) as bar:
+    windows = [
+        indices[start : start + work.window] for start in range(0, len(indices), work.window)
+    ]
+    items = [
+        (window, todo.intersection(window)) for window in windows if not todo.isdisjoint(window)
+    ]
+    with tqdm(
+        total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0
+    ) as bar:
         processes = work.processes(len(indices))
-        results = each(work.write, items, processes) if processes > 1 else (work.write(item, bar) for item in items)
+        results = (
+            each(work.write, items, processes)
+            if processes > 1
+            else (work.write(item, bar) for item in items)
+        )
         for part in results:
             done.made += part.made
             done.skipped |= part.skipped
@@ -78,10 +98,16 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
 class _Work:
     """Maps of images by one classifier: sent to each process once."""
 
-    def __init__(self, model: Classifier, numbers: list[int], catalog: Catalog, settings: SeedSettings) -> None:
+    def __init__(
+        self, model: Classifier, numbers: list[int], catalog: Catalog, settings: SeedSettings
+    ) -> None:
         self.model, self.numbers, self.catalog, self.settings = model, numbers, catalog, settings
         keeps = takes_tokens(model, settings)
-        self.store = TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens) if keeps else None
+        self.store = (
+            TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens)
+            if keeps
+            else None
+        )
         self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
 
     def processes(self, images: int) -> int:
@@ -99,7 +125,9 @@ class _Work:
         done = Made("seeds", self.settings.out / layout.SEEDS)
         for i, maps in _all_maps(self, window, todo, done):
             file = seed_file(done.folder, self.catalog.name(i))
-            write_seeds(file, Maps(self.catalog.tags(i), maps.plain, maps.refined), self.settings.dtype)
+            write_seeds(
+                file, Maps(self.catalog.tags(i), maps.plain, maps.refined), self.settings.dtype
+            )
             done.made += i in todo
             if bar is not None:
                 bar.update(i in todo)
@@ -108,7 +136,13 @@ class _Work:
 
 def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterator[tuple[int, Maps]]:
     """The maps of all images that are to do, from kept tokens where the classifier was trained on them."""
-    model, numbers, catalog, settings, store = work.model, work.numbers, work.catalog, work.settings, work.store
+    model, numbers, catalog, settings, store = (
+        work.model,
+        work.numbers,
+        work.catalog,
+        work.settings,
+        work.store,
+    )
     if store is None:
         batch = settings.batch if method_for(model, settings.method).batched else 1
         for group in _groups(catalog, window, todo, done.skipped, batch):
@@ -131,7 +165,11 @@ def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
     for kind, values in (("plain", maps.plain), ("refined", maps.refined)):
-        arrays[kind] = np.rint(values * 255).astype(np.uint8) if dtype == "uint8" else values.astype(np.float16)
+        arrays[kind] = (
+            np.rint(values * 255).astype(np.uint8)
+            if dtype == "uint8"
+            else values.astype(np.float16)
+        )
     write_arrays(path, **arrays)
 
 
@@ -140,16 +178,22 @@ def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     seeds = read_arrays(path, ("classes", "size", "plain", "refined"), "tagmask seeds")
     whole = all(seeds[name].dtype.kind in "iu" for name in ("classes", "size"))
     if not whole or seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
-        raise TagmaskError(f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again.")
+        raise TagmaskError(
+            f"{path} is damaged (no classes or size); delete it and run `tagmask seeds` again."
+        )
     expected = (len(seeds["classes"]), *seeds["size"])
     if seeds["plain"].shape != expected or seeds["refined"].shape != expected:
-        raise TagmaskError(f"{path} is damaged (maps are not {expected}); delete it and run `tagmask seeds` again.")
+        raise TagmaskError(
+            f"{path} is damaged (maps are not {expected}); delete it and run `tagmask seeds` again."
+        )
     return seeds
 
 
 def check_seeds(seeds: Mapping[str, Any], catalog: Catalog) -> None:
     """Refuse maps of classes that the images do not have."""
-    wrong = [number for number in seeds["classes"].tolist() if not 0 <= number < len(catalog.classes)]
+    wrong = [
+        number for number in seeds["classes"].tolist() if not 0 <= number < len(catalog.classes)
+    ]
     if wrong:
         raise TagmaskError(
             f"the seeds are of class {wrong[0]}, but there are {len(catalog.classes)}; run `tagmask seeds` again."
@@ -227,7 +271,9 @@ def localize(
     """
     image, options = pixels(photo), MapSettings(**settings)
     check(options)
-    classes = match_classes(tags, model) if tags is not None else predicted_classes(model, image, options)
+    classes = (
+        match_classes(tags, model) if tags is not None else predicted_classes(model, image, options)
+    )
     maps = photo_maps(model, image, classes, options)
     values = maps.refined if affinity else maps.plain
     return {model.classes[c]: values[k] for k, c in enumerate(classes)}
@@ -239,7 +285,9 @@ def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
         return read_image(Path(photo))
     array = np.asarray(photo.convert("RGB")) if isinstance(photo, Pillow.Image) else photo
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
-        raise TagmaskError(f"the photo is {array.dtype} {array.shape}; give a path, a PIL image, or uint8 (H, W, 3).")
+        raise TagmaskError(
+            f"the photo is {array.dtype} {array.shape}; give a path, a PIL image, or uint8 (H, W, 3)."
+        )
     return array
 
 
@@ -248,7 +296,11 @@ def seed_photo(settings: PhotoSettings) -> str:
     check(settings)
     model = on_device(load_classifier(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
-    classes = match_classes(names, model) if names is not None else predicted_classes(model, image, settings)
+    classes = (
+        match_classes(names, model)
+        if names is not None
+        else predicted_classes(model, image, settings)
+    )
     with enough_memory(str(settings.photo), _SMALLER):
         maps = photo_maps(model, image, classes, settings)
     lines = [f"classes: {', '.join(model.classes[c] for c in classes)}"]
@@ -268,7 +320,9 @@ def seed_photo(settings: PhotoSettings) -> str:
         _show_affinity(settings.show_affinity, image, maps, model, settings)
         lines.append(f"affinity: {settings.show_affinity}")
     if len(lines) == 1:
-        lines.append("nothing was written; add --show out.png for a picture, or --out maps.npz for the maps.")
+        lines.append(
+            "nothing was written; add --show out.png for a picture, or --out maps.npz for the maps."
+        )
     return "\n".join(lines)
 
 
@@ -282,7 +336,9 @@ def patch_affinity(
     return sum_affinity(attention, model.class_tokens)[0].cpu().numpy(), grid
 
 
-def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings) -> None:
+def _show_affinity(
+    path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings
+) -> None:
     """What chosen source pixels attend to (red crosses), and the whole affinity matrix."""
     from tagmask.show.affinity import affinity_matrix, affinity_of_pixels, default_points
     from tagmask.show.sheet import save_picture, sheet
@@ -290,5 +346,11 @@ def _show_affinity(path: Path, image: Image, maps: Maps, model: Classifier, sett
     matrix, grid = patch_affinity(model, image, settings)
     sources = affinity_of_pixels(image, matrix, grid, default_points(maps.refined))
     save_picture(
-        path, sheet([[("affinity of source pixels", sources)], [("affinity matrix", affinity_matrix(matrix))]])
+        path,
+        sheet(
+            [
+                [("affinity of source pixels", sources)],
+                [("affinity matrix", affinity_matrix(matrix))],
+            ]
+        ),
     )

@@ -38,7 +38,12 @@ class HeadTrained:
 
     def summary(self) -> str:
         loss = f"cross entropy {self.metrics['loss']:.3f} per cell"
-        lines = [*self.notes, *list_skipped(self.broken), loss, f"segmenter: {self.folder / layout.MODEL}"]
+        lines = [
+            *self.notes,
+            *list_skipped(self.broken),
+            loss,
+            f"segmenter: {self.folder / layout.MODEL}",
+        ]
         return "\n".join(lines)
 
 
@@ -46,11 +51,17 @@ def made_from(settings: SegmentSettings) -> Parts:
     """What the segmenter is made from, besides the pseudo labels."""
     if settings.net == "deeplab":
         return record.made_from(settings, unused=_HEAD_ONLY)
-    parts = record.made_from(settings, {"classifier": settings.model or settings.out / layout.CLASSIFIER})
-    return {name: value for name, value in parts.items() if name in _OF_A_HEAD or name.startswith(INPUT)}
+    parts = record.made_from(
+        settings, {"classifier": settings.model or settings.out / layout.CLASSIFIER}
+    )
+    return {
+        name: value for name, value in parts.items() if name in _OF_A_HEAD or name.startswith(INPUT)
+    }
 
 
-def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -> Trained | HeadTrained:
+def train_segmenter(
+    settings: SegmentSettings, catalog: Catalog | None = None
+) -> Trained | HeadTrained:
     """Train a segmenter, or resume a training that was stopped."""
     check(settings)
     labels = settings.pseudo or settings.out / layout.PSEUDO
@@ -70,14 +81,18 @@ def train_segmenter(settings: SegmentSettings, catalog: Catalog | None = None) -
     return loop.train(training, (*whole.notes, *notes, *task.network.notes))
 
 
-def _train_head(settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]) -> HeadTrained:
+def _train_head(
+    settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]
+) -> HeadTrained:
     """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
     folder = settings.out / layout.SEGMENTER
     torch.manual_seed(settings.seed)
     classifier = on_device(load_classifier(settings.model or settings.out / layout.CLASSIFIER))
     model = HeadSegmenter(classifier, settings.head_blocks, settings.size)
     if catalog.classes != model.classes:
-        raise TagmaskError("the classifier has other classes than the images; train it on these images first.")
+        raise TagmaskError(
+            "the classifier has other classes than the images; train it on these images first."
+        )
     write_section(settings.out / layout.CONFIG, "segment", settings)
     store = TokenStore.features_of(on_device(model), settings.out, settings.tokens_limit)
     cells, broken = gather_cells(partial(store.get, catalog), catalog, labels, model, settings.seed)
@@ -109,7 +124,10 @@ def estimate(probe: Probe) -> float:
         step = timed(lambda: probe.head.logits_of(features).logsumexp(-1).sum().backward())
         return step * (settings.rounds + 1) + tokens / total_steps(settings, len(probe.catalog))
     part, size = settings.batch // settings.accumulate, settings.size
-    batch = {"images": torch.rand(part, 3, size, size), "labels": torch.zeros(part, size, size, dtype=torch.long)}
+    batch = {
+        "images": torch.rand(part, 3, size, size),
+        "labels": torch.zeros(part, size, size, dtype=torch.long),
+    }
     module = PixelLoss(build_segmenter(settings, probe.catalog.classes, fresh=True))
     return time_step(module, batch) * settings.accumulate
 

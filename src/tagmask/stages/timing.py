@@ -41,7 +41,11 @@ class Probe:
     def training(self) -> TrainSettings:
         """The classifier's training with random weights, of which nothing is kept."""
         settings: TrainSettings = dataclasses.replace(
-            self.run.for_stage("train"), pretrained=False, weights=None, out=self.run.out / ".probe", tokens_limit=0.0
+            self.run.for_stage("train"),
+            pretrained=False,
+            weights=None,
+            out=self.run.out / ".probe",
+            tokens_limit=0.0,
         )
         return settings
 
@@ -54,7 +58,9 @@ class Probe:
     def head(self) -> HeadSegmenter:
         """A head on that classifier."""
         segment: SegmentSettings = self.run.for_stage("segment")
-        return on_device(HeadSegmenter(copy.deepcopy(self.task.classifier), segment.head_blocks, segment.size))
+        return on_device(
+            HeadSegmenter(copy.deepcopy(self.task.classifier), segment.head_blocks, segment.size)
+        )
 
     @cached_property
     def head_tokens(self) -> Tokens:
@@ -79,7 +85,9 @@ def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
     device, images = next(module.parameters()).device, len(next(iter(batch.values())))
 
     def step(count: int) -> None:
-        losses = module(**{name: to_device(values[:count], device) for name, values in batch.items()})
+        losses = module(
+            **{name: to_device(values[:count], device) for name, values in batch.items()}
+        )
         losses["loss"].backward()
         float(losses["loss"].detach())  # waits for the GPU
         module.zero_grad()

@@ -49,7 +49,9 @@ def estimate(probe: Probe) -> float:
     if settings.fixed_views:  # the tokens of every photo are computed once
         once = timed(lambda: task.dataset[(0, 0)])
         if settings.head_first:  # and are seen once before the first step
-            once += timed(lambda: read_heads(task.classifier, settings.freeze, task.store, probe.catalog, [0]))
+            once += timed(
+                lambda: read_heads(task.classifier, settings.freeze, task.store, probe.catalog, [0])
+            )
         seconds += once * len(probe.catalog) / total_steps(settings, len(probe.catalog))
     return seconds
 

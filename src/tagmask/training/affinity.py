@@ -61,7 +61,9 @@ def build_net(settings: AffinitySettings) -> AffinityNet:
     )
 
 
-def train_affinity(catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path) -> Trained:
+def train_affinity(
+    catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path
+) -> Trained:
     """Train AffinityNet into the folder ``out``, or resume a training that was stopped.
 
     ``regions`` holds one PNG of labels per image, named as the image: 0 = surely background, c+1 = surely class c,
@@ -70,9 +72,18 @@ def train_affinity(catalog: Catalog, regions: Path, settings: AffinitySettings, 
     check(settings)
     training, sizes = _with_regions(catalog, regions)
     missing = len(catalog) - len(training)
-    notes = (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",) if missing else ()
+    notes = (
+        (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",)
+        if missing
+        else ()
+    )
     identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
-    loop = Loop(AffinityTask(training, regions, settings), settings, out, {**identity, f"{INPUT}regions": sizes})
+    loop = Loop(
+        AffinityTask(training, regions, settings),
+        settings,
+        out,
+        {**identity, f"{INPUT}regions": sizes},
+    )
     return loop.train(training, notes)
 
 
@@ -81,6 +92,8 @@ def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
     every = {i: file_size(label_file(regions, catalog.name(i))) for i in range(len(catalog))}
     sizes = {i: size for i, size in every.items() if size >= 0}
     if not sizes:
-        raise TagmaskError(f"{regions} holds no regions of these images, named <image>.png; make them first.")
+        raise TagmaskError(
+            f"{regions} holds no regions of these images, named <image>.png; make them first."
+        )
     joined = b"".join(size.to_bytes(8, "little") for size in sizes.values())
     return catalog.subset(list(sizes)), hashlib.sha256(joined).hexdigest()[:32]

@@ -50,7 +50,10 @@ def read_state(folder: Path) -> dict[str, Any] | None:
 
 
 def load_resume(
-    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, average: dict[str, Tensor] | None
+    folder: Path,
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: dict[str, Tensor] | None,
 ) -> None:
     """Put the tensors of the resume point back in place."""
     with safe_open(folder / RESUME, framework="pt") as file:
@@ -64,7 +67,9 @@ def load_resume(
         for name, value in _under("optimizer/", tensors).items():
             slot, parameter_name = name.split("/", 1)
             parameter = parameters[parameter_name]
-            place = value if slot == "step" else value.to(parameter.device)  # AdamW keeps its counter on the CPU
+            place = (
+                value if slot == "step" else value.to(parameter.device)
+            )  # AdamW keeps its counter on the CPU
             optimizer.state[parameter][slot] = place
     except (RuntimeError, KeyError, ValueError) as error:
         first = str(error).splitlines()[0]
@@ -75,7 +80,11 @@ def load_resume(
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 def _optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -44,7 +44,9 @@ class TwoViews(nn.Module):
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Images (B, 3, H, W) in [0, 1], targets (B, C) to the total loss and its parts."""
         view, normalize = self.view.draw(), self.classifier.normalize
-        return self.losses(self.classifier, view, normalize(images), normalize(view.apply(images)), targets)
+        return self.losses(
+            self.classifier, view, normalize(images), normalize(view.apply(images)), targets
+        )
 
     def losses(
         self, classifier: Classifier, view: View, first: Tensor, second: Tensor, targets: Tensor
@@ -55,12 +57,19 @@ class TwoViews(nn.Module):
         alpha, beta = (strength(weight, *how) for weight in (settings.alpha, settings.beta))
         passes = self._two_passes(classifier, first, second, bool(alpha or beta))
         (logits, attention), (other_logits, other_attention) = passes
-        classes = torch.stack([_class_loss(scores, targets) for scores in (logits, other_logits)]).sum()
+        classes = torch.stack(
+            [_class_loss(scores, targets) for scores in (logits, other_logits)]
+        ).sum()
         activation, affinity = logits.new_zeros(()), logits.new_zeros(())
         for original, transformed in zip(attention, other_attention, strict=True):
             restored = view.restore(transformed, grid, classifier.class_tokens)  # (B, T+n, T+n)
-            losses = consistency_losses(original, restored, settings.distance, classifier.class_tokens)
-            activation, affinity = activation + losses[0] / self.count, affinity + losses[1] / self.count
+            losses = consistency_losses(
+                original, restored, settings.distance, classifier.class_tokens
+            )
+            activation, affinity = (
+                activation + losses[0] / self.count,
+                affinity + losses[1] / self.count,
+            )
         loss = classes + alpha * activation + beta * affinity
         return {"loss": loss, "classes": classes, "activation": activation, "affinity": affinity}
 
@@ -74,7 +83,9 @@ class TwoViews(nn.Module):
         halves = [a.chunk(2) for a in attention]
         return [(part, [half[i] for half in halves]) for i, part in enumerate(logits.chunk(2))]
 
-    def _pass(self, classifier: Classifier, images: Tensor, attend: bool) -> tuple[Tensor, list[Tensor]]:
+    def _pass(
+        self, classifier: Classifier, images: Tensor, attend: bool
+    ) -> tuple[Tensor, list[Tensor]]:
         if not attend:
             return classifier.branches(images), []
         return classifier.attend_branches(images, self.blocks, self.settings.checkpoint_attention)
@@ -92,7 +103,9 @@ class TokenViews(TwoViews):
         frozen, depth = settings.freeze, len(classifier.blocks)
         chosen = [i - frozen for i in self.blocks if i >= frozen]
         if not chosen:
-            raise TagmaskError(f"--consistency-blocks are all frozen; choose among blocks {frozen} to {depth - 1}.")
+            raise TagmaskError(
+                f"--consistency-blocks are all frozen; choose among blocks {frozen} to {depth - 1}."
+            )
         self.blocks = range(chosen[0], chosen[-1] + 1)  # of the part that is trained
 
     def forward(self, tokens: list[Tensor], grids: Tensor, targets: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
@@ -110,7 +123,9 @@ class TokenViews(TwoViews):
 
 def _class_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum over the branches of logits (B, S, C)."""
-    return torch.stack([F.multilabel_soft_margin_loss(branch, targets) for branch in logits.unbind(1)]).sum()
+    return torch.stack(
+        [F.multilabel_soft_margin_loss(branch, targets) for branch in logits.unbind(1)]
+    ).sum()
 
 
 def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
@@ -137,14 +152,18 @@ class ClassifierTask(Task):
         view = parse_view(settings.view, self.classifier.patch_size)
         if settings.fixed_views:
             self.classifier.fixed_views = (self.size, settings.freeze)
-            self.store = TokenStore.of(self.classifier, settings.out, settings.tokens_limit, settings.tokens)
+            self.store = TokenStore.of(
+                self.classifier, settings.out, settings.tokens_limit, settings.tokens
+            )
             self.module = TokenViews(self.classifier, view, settings)
             self.dataset = TokenDataset(train, self.store)
         else:
             self.module = TwoViews(self.classifier, view, settings)
             crops = settings.crop_scale if settings.long_side is None else settings.long_side
             fill = self.classifier.mean.flatten().tolist()
-            self.dataset = TagDataset(train, self.size, crops, settings.seed, settings.augment is not None, fill)
+            self.dataset = TagDataset(
+                train, self.size, crops, settings.seed, settings.augment is not None, fill
+            )
         self.val, self.settings = val, settings
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
@@ -155,8 +174,14 @@ class ClassifierTask(Task):
         none = np.zeros((0, self.classifier.num_classes), np.float32)
         self.classifier.eval()
         with torch.inference_mode():
-            seen = self._see_tokens(share) if self.settings.fixed_views else self._see_images(share, accelerator)
-            logits, targets = (np.concatenate(parts) for parts in zip((none, none), *seen, strict=True))
+            seen = (
+                self._see_tokens(share)
+                if self.settings.fixed_views
+                else self._see_images(share, accelerator)
+            )
+            logits, targets = (
+                np.concatenate(parts) for parts in zip((none, none), *seen, strict=True)
+            )
         if accelerator.num_processes > 1:
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
         if not len(logits):  # none could be read
@@ -202,8 +227,12 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
     if settings.freeze:
         first = tuple(f"blocks.{i}." for i in range(settings.freeze))
         for name, parameter in classifier.vit.named_parameters():
-            early = name.startswith(first) or name.startswith(("patch_embed", "norm_pre", "pos_embed"))
-            is_logit = name == "cls_token" and not classifier.has_head  # equal for all classes until they are trained
+            early = name.startswith(first) or name.startswith(
+                ("patch_embed", "norm_pre", "pos_embed")
+            )
+            is_logit = (
+                name == "cls_token" and not classifier.has_head
+            )  # equal for all classes until they are trained
             fixed = "token" in name and not is_logit
             parameter.requires_grad_(not (early or fixed))
     return classifier

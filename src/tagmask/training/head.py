@@ -67,19 +67,30 @@ def soft_labels(mask: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor
 def person_labels(person: Mask, grid: tuple[int, int], classes: int) -> tuple[Tensor, Tensor]:
     """Soft labels (n, K) of the pixels that a person has labelled (others are 255), and which cells have them (n,)."""
     labels, share = soft_labels(person, grid, classes)
-    return labels, (share > 0) & (share >= min(TOUCHED, float(share.max()) / 2))  # of a small stroke its heart
+    return labels, (share > 0) & (
+        share >= min(TOUCHED, float(share.max()) / 2)
+    )  # of a small stroke its heart
 
 
 def _share(pixels: np.ndarray[Any, Any], grid: tuple[int, int]) -> Tensor:
     """The share of true pixels (H, W) in every cell of a grid (h, w)."""
-    return F.interpolate(torch.from_numpy(pixels.astype(np.float32))[None, None], grid, mode="area")[0, 0]
+    return F.interpolate(
+        torch.from_numpy(pixels.astype(np.float32))[None, None], grid, mode="area"
+    )[0, 0]
 
 
 def gather_cells(
-    tokens_of: Callable[[int], Tokens], catalog: Catalog, labels: Path, model: HeadSegmenter, seed: int
+    tokens_of: Callable[[int], Tokens],
+    catalog: Catalog,
+    labels: Path,
+    model: HeadSegmenter,
+    seed: int,
 ) -> tuple[Cells, dict[str, str]]:
     """Tokens and soft labels of every photo; photos that cannot be used are returned with the reason."""
-    parts, broken = list[tuple[Tensor, ...]](), dict[str, str]()  # features, labels, allowed, corrected
+    parts, broken = (
+        list[tuple[Tensor, ...]](),
+        dict[str, str](),
+    )  # features, labels, allowed, corrected
     most = max(16, int(MOST_BYTES / (2 * len(model.shift) * max(1, len(catalog)))))
     for i in tqdm(range(len(catalog)), desc="tokens", unit="image"):
         try:
@@ -91,21 +102,30 @@ def gather_cells(
             continue
         shares, known = soft_labels(mask, tokens.grid, model.num_classes)
         told, touched = person_labels(person, tokens.grid, model.num_classes)
-        shares, known = torch.where(touched[:, None], told, shares), torch.where(touched, 1.0, known)
+        shares, known = (
+            torch.where(touched[:, None], told, shares),
+            torch.where(touched, 1.0, known),
+        )
         cells = torch.nonzero(known >= UNKNOWN).flatten()
         if len(cells) > most:
-            order = torch.from_numpy(np.random.default_rng([seed, i]).permutation(len(cells))[:most])
+            order = torch.from_numpy(
+                np.random.default_rng([seed, i]).permutation(len(cells))[:most]
+            )
             cells = torch.cat([cells[order], torch.nonzero(touched).flatten()]).unique()
         tags = torch.zeros(model.num_classes, dtype=torch.bool)
         tags[[0, *(tag + 1 for tag in catalog.tags(i))]] = True
         features = tokens.values[0, cells].half().cpu()
         parts.append((features, shares[cells].half(), tags.expand(len(cells), -1), touched[cells]))
     if not parts:
-        raise TagmaskError(f"no photo can be learnt from; the first because: {next(iter(broken.values()), 'none')}")
+        raise TagmaskError(
+            f"no photo can be learnt from; the first because: {next(iter(broken.values()), 'none')}"
+        )
     return Cells(*map(torch.cat, zip(*parts, strict=True))), broken
 
 
-def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path) -> dict[str, float]:
+def train_head(
+    model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path
+) -> dict[str, float]:
     """Fit the head to the cells, with rounds of self-training; the log goes into ``folder``."""
     sample = cells.features[_draw(settings, -1, len(cells.features), 65_536)].float()
     model.shift.copy_(sample.mean(0))
@@ -121,7 +141,9 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
             bar.update()
             if step % settings.log_every == 0 or step == steps:
                 seconds = round(time.monotonic() - began, 2)
-                rows.append(json.dumps({"step": turn * steps + step, "loss": loss, "seconds": seconds}))
+                rows.append(
+                    json.dumps({"step": turn * steps + step, "loss": loss, "seconds": seconds})
+                )
                 bar.set_postfix_str(f"loss {loss:.4g}")
     bar.close()
     if not np.isfinite(loss):
@@ -131,16 +153,25 @@ def train_head(model: HeadSegmenter, cells: Cells, settings: SegmentSettings, fo
 
 
 def fit(
-    model: HeadSegmenter, cells: Cells, labels: Tensor, settings: SegmentSettings, steps: int, turn: int
+    model: HeadSegmenter,
+    cells: Cells,
+    labels: Tensor,
+    settings: SegmentSettings,
+    steps: int,
+    turn: int,
 ) -> Iterator[tuple[int, float]]:
     """One training of the head, from where it is; yields the step and its loss."""
-    optimizer = torch.optim.AdamW(model.linear.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.linear.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+    )
     features, odds = cells.features, cells.odds()
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * (1 - step / steps)
         chosen = _draw(settings, turn * steps + step, len(features), settings.cells, odds)
-        scores = model.logits_of(features[chosen].to(model.shift.device).float()).log_softmax(-1)  # (B, K)
+        scores = model.logits_of(features[chosen].to(model.shift.device).float()).log_softmax(
+            -1
+        )  # (B, K)
         loss = -(labels[chosen].to(scores) * scores).sum(-1).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -152,13 +183,19 @@ def fit(
 def answers(model: HeadSegmenter, cells: Cells) -> Tensor:
     """Soft labels (M, K) of the head itself, told the tags of each photo."""
     parts = []
-    for features, allowed in zip(cells.features.split(65_536), cells.allowed.split(65_536), strict=True):
+    for features, allowed in zip(
+        cells.features.split(65_536), cells.allowed.split(65_536), strict=True
+    ):
         logits = model.logits_of(features.to(model.shift.device).float())
-        parts.append(logits.masked_fill(~allowed.to(logits.device), -torch.inf).softmax(-1).half().cpu())
+        parts.append(
+            logits.masked_fill(~allowed.to(logits.device), -torch.inf).softmax(-1).half().cpu()
+        )
     return torch.cat(parts)
 
 
-def _draw(settings: SegmentSettings, step: int, total: int, count: int, odds: Odds | None = None) -> Tensor:
+def _draw(
+    settings: SegmentSettings, step: int, total: int, count: int, odds: Odds | None = None
+) -> Tensor:
     """Random cells of a step, a function of the seed, the step and the odds alone."""
     generator = np.random.default_rng([settings.seed, step + 1, 7])
     if odds is not None:

@@ -23,6 +23,8 @@ def quiet(worker: int) -> None:
     sys.excepthook = _print_unless_disconnected
 
 
-def _print_unless_disconnected(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _print_unless_disconnected(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
     if not issubclass(kind, OSError | EOFError):
         sys.__excepthook__(kind, error, trace)

@@ -47,7 +47,9 @@ class Task:
     metric = metric_title = ""  # the validation value of which more is better
     network: StoredNetwork  # what is saved
     module: nn.Module  # forward(**batch) -> {"loss": …, other parts to log}
-    dataset: Any  # of images, by (position, image index) -> sample; its "broken" entry lists bad images
+    dataset: (
+        Any  # of images, by (position, image index) -> sample; its "broken" entry lists bad images
+    )
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
         """Values of the network as it is; none where there is nothing to compare with."""
@@ -88,8 +90,15 @@ def total_steps(settings: LoopSettings, images: int) -> int:
 class Loop:
     """One training of ``task`` into ``folder``. A resume needs the same ``identity``."""
 
-    def __init__(self, task: Task, settings: LoopSettings, folder: Path, identity: Mapping[str, Any]) -> None:
-        self.task, self.settings, self.folder, self.identity = task, settings, folder, dict(identity)
+    def __init__(
+        self, task: Task, settings: LoopSettings, folder: Path, identity: Mapping[str, Any]
+    ) -> None:
+        self.task, self.settings, self.folder, self.identity = (
+            task,
+            settings,
+            folder,
+            dict(identity),
+        )
         self.accelerator = make_accelerator(settings, folder)
         _leave_cores_to_workers(settings.workers)
         self.total = total_steps(settings, len(task.dataset))
@@ -101,7 +110,11 @@ class Loop:
             )
         optimizer = build_optimizer(task.module, settings, task.new_layers)
         self.module, self.optimizer = self.accelerator.prepare(task.module, optimizer)
-        self.average = {n: v.detach().clone() for n, v in task.module.state_dict().items()} if settings.ema else None
+        self.average = (
+            {n: v.detach().clone() for n, v in task.module.state_dict().items()}
+            if settings.ema
+            else None
+        )
         self.step = 0
         self.best: dict[str, float] = {}
         self.broken: set[int] = set()
@@ -154,7 +167,13 @@ class Loop:
         every = max(1, round(settings.val_every * len(self.task.dataset) / settings.batch))
         recent: list[dict[str, float]] = []
         began = time.monotonic()
-        bar = tqdm(total=self.total, initial=self.step, desc=self.task.name, unit="step", disable=not self.is_main)
+        bar = tqdm(
+            total=self.total,
+            initial=self.step,
+            desc=self.task.name,
+            unit="step",
+            disable=not self.is_main,
+        )
         batches = iter(self._loader())
         for step in range(self.step, self.total):
             recent.append(self._one_step(step, batches))
@@ -163,10 +182,14 @@ class Loop:
             last = self.step == self.total
             if self.step % settings.log_every == 0 or last:
                 row = {name: float(np.mean([r[name] for r in recent])) for name in recent[0]}
-                bar.set_postfix_str(" ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "lr"))
+                bar.set_postfix_str(
+                    " ".join(f"{name} {value:.4g}" for name, value in row.items() if name != "lr")
+                )
                 self._log({**row, "seconds": round(time.monotonic() - began, 2)})
                 recent = []
-            validates, saves = (self.step % often == 0 or last for often in (every, settings.save_every))
+            validates, saves = (
+                self.step % often == 0 or last for often in (every, settings.save_every)
+            )
             if validates or saves:
                 check_finite(self.task.module.state_dict())
             if validates:
@@ -178,11 +201,26 @@ class Loop:
 
     def _loader(self) -> Any:
         settings, accelerator = self.settings, self.accelerator
-        steps, process = (self.step, self.total), (accelerator.process_index, accelerator.num_processes)
-        stream = Stream(len(self.task.dataset), settings.seed, settings.batch, *steps, settings.accumulate, *process)
-        collate = getattr(self.task.dataset, "collate", None)  # of kept tokens, which need no processes to load them
+        steps, process = (
+            (self.step, self.total),
+            (accelerator.process_index, accelerator.num_processes),
+        )
+        stream = Stream(
+            len(self.task.dataset),
+            settings.seed,
+            settings.batch,
+            *steps,
+            settings.accumulate,
+            *process,
+        )
+        collate = getattr(
+            self.task.dataset, "collate", None
+        )  # of kept tokens, which need no processes to load them
         return loader(
-            self.task.dataset, settings.workers if collate is None else 0, batch_sampler=stream, collate_fn=collate
+            self.task.dataset,
+            settings.workers if collate is None else 0,
+            batch_sampler=stream,
+            collate_fn=collate,
         )
 
     def _one_step(self, step: int, batches: Any) -> dict[str, float]:
@@ -193,9 +231,13 @@ class Loop:
         self.module.train()
         values: dict[str, float] = {}
         for part in range(settings.accumulate):
-            batch = {name: to_device(value, accelerator.device) for name, value in next(batches).items()}
+            batch = {
+                name: to_device(value, accelerator.device) for name, value in next(batches).items()
+            }
             self.broken.update(int(i) for i in batch.pop("broken") if i >= 0)
-            randomness = np.random.SeedSequence([settings.seed, step, part, accelerator.process_index])
+            randomness = np.random.SeedSequence(
+                [settings.seed, step, part, accelerator.process_index]
+            )
             torch.manual_seed(int(randomness.generate_state(1)[0]))
             last = part == settings.accumulate - 1  # only with it, processes exchange gradients
             with nullcontext() if last else accelerator.no_sync(self.module):
@@ -258,7 +300,12 @@ class Loop:
             return
         if last:
             self._averaged(lambda: self.task.network.save(self.folder))
-        state = {"step": self.step, "best": self.best, "broken": sorted(self.broken), "identity": self.identity}
+        state = {
+            "step": self.step,
+            "best": self.best,
+            "broken": sorted(self.broken),
+            "identity": self.identity,
+        }
         save_resume(self.folder, self.task.module, self.optimizer, self.average, state)
 
     def _log(self, row: Mapping[str, float]) -> None:
@@ -278,7 +325,10 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
     if not torch.distributed.is_initialized():
         AcceleratorState._reset_state()  # an earlier training in this process may have had another precision
     # without a GPU, accelerate joins the processes into one training only with cpu=True
-    options: dict[str, Any] = {"mixed_precision": settings.precision, "cpu": not torch.accelerator.is_available()}
+    options: dict[str, Any] = {
+        "mixed_precision": settings.precision,
+        "cpu": not torch.accelerator.is_available(),
+    }
     if not settings.tensorboard:
         return Accelerator(**options)
     try:

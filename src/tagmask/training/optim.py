@@ -17,7 +17,9 @@ def decay(step: int, steps: int, settings: LoopSettings) -> float:
     return float(rise * (1 - step / steps) ** settings.power)
 
 
-def build_optimizer(module: nn.Module, settings: LoopSettings, new_layers: Sequence[str] = ()) -> torch.optim.Optimizer:
+def build_optimizer(
+    module: nn.Module, settings: LoopSettings, new_layers: Sequence[str] = ()
+) -> torch.optim.Optimizer:
     """SGD or AdamW over the trainable parameters.
 
     Parameters whose name contains one of ``new_layers`` learn ``head_lr`` times faster. Biases, norms and
@@ -26,8 +28,12 @@ def build_optimizer(module: nn.Module, settings: LoopSettings, new_layers: Seque
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            lr = settings.lr * (settings.head_lr if any(part in name for part in new_layers) else 1.0)
-            plain = settings.optimizer == "adamw" and (parameter.ndim < 2 or "token" in name or "pos_embed" in name)
+            lr = settings.lr * (
+                settings.head_lr if any(part in name for part in new_layers) else 1.0
+            )
+            plain = settings.optimizer == "adamw" and (
+                parameter.ndim < 2 or "token" in name or "pos_embed" in name
+            )
             groups.setdefault((lr, 0.0 if plain else settings.weight_decay), []).append(parameter)
     described = [
         {"params": parameters, "lr": lr, "peak_lr": lr, "weight_decay": weight_decay}

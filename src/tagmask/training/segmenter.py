@@ -31,10 +31,17 @@ class PixelLoss(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Images (B, 3, H, W) in [0, 1], labels (B, H, W) with 255 = unsure; with several scales, their sum."""
         every = self.model.all_logits(self.model.normalize(images))
-        labelled = (labels != UNSURE).sum().clamp(min=1)  # a crop may have no labelled pixel: loss 0, not nan
+        labelled = (
+            (labels != UNSURE).sum().clamp(min=1)
+        )  # a crop may have no labelled pixel: loss 0, not nan
         size = (int(labels.shape[-2]), int(labels.shape[-1]))
         losses = [
-            F.cross_entropy(self.model.upsample(logits, size).float(), labels, ignore_index=UNSURE, reduction="sum")
+            F.cross_entropy(
+                self.model.upsample(logits, size).float(),
+                labels,
+                ignore_index=UNSURE,
+                reduction="sum",
+            )
             for logits in every
         ]
         return {"loss": torch.stack(losses).sum() / labelled}
@@ -43,17 +50,25 @@ class PixelLoss(nn.Module):
 class SegmenterTask(Task):
     """What the training loop needs to know about the segmenter."""
 
-    name, what, unusable = "segment", "segmenter", "could not be read or are unsure (255) everywhere"
+    name, what, unusable = (
+        "segment",
+        "segmenter",
+        "could not be read or are unsure (255) everywhere",
+    )
     new_layers = ("aspp",)
     metric, metric_title = "miou", "mIoU against held-out pseudo labels"
     network: DeepLabV2
 
-    def __init__(self, train: Catalog, val: Catalog, folder: Path, settings: SegmentSettings) -> None:
+    def __init__(
+        self, train: Catalog, val: Catalog, folder: Path, settings: SegmentSettings
+    ) -> None:
         self.network = build_segmenter(settings, train.classes)
         self.network.crop_size = settings.size
         self.module = PixelLoss(self.network)
         mean = self.network.mean.flatten().tolist()
-        self.dataset = PseudoDataset(train, folder, settings.size, settings.scales, mean, settings.seed)
+        self.dataset = PseudoDataset(
+            train, folder, settings.size, settings.scales, mean, settings.seed
+        )
         self.val, self.folder = val, folder
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
@@ -84,7 +99,9 @@ def predict_labels(model: DeepLabV2, image: np.ndarray[Any, Any]) -> np.ndarray[
     return logits[0].argmax(0).to(torch.uint8).cpu().numpy()
 
 
-def build_segmenter(settings: SegmentSettings, classes: Sequence[str], fresh: bool = False) -> DeepLabV2:
+def build_segmenter(
+    settings: SegmentSettings, classes: Sequence[str], fresh: bool = False
+) -> DeepLabV2:
     """The network to start from; ``fresh`` leaves its weights random."""
     torch.manual_seed(settings.seed)
     return DeepLabV2(

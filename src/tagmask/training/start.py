@@ -20,14 +20,22 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
 
 _PENALTY = 1e-3  # on the squared weights; the best of powers of ten with 120, 219 and 1,527 photos
-_BIAS_PENALTY = 1e-6  # on the squared biases: that of a tag on no photo, or on all, would grow without end
+_BIAS_PENALTY = (
+    1e-6  # on the squared biases: that of a tag on no photo, or on all, would grow without end
+)
 _ITERATIONS = 100  # of L-BFGS
 
 
 def fit_heads(classifier: Classifier, first: int, store: TokenStore, catalog: Catalog) -> None:
     """Set the linear heads of a classifier to the best fit of the tags, for the photos and their mirror images."""
-    inputs, readable = read_heads(classifier, first, store, catalog, tqdm(range(len(catalog)), "head", unit="image"))
-    targets = torch.from_numpy(catalog.targets(readable)).repeat_interleave(2, 0).to(classifier.mean.device)
+    inputs, readable = read_heads(
+        classifier, first, store, catalog, tqdm(range(len(catalog)), "head", unit="image")
+    )
+    targets = (
+        torch.from_numpy(catalog.targets(readable))
+        .repeat_interleave(2, 0)
+        .to(classifier.mean.device)
+    )
     for head, features in zip(_heads(classifier), inputs, strict=True):
         weight, bias = logistic_regression(features, targets)
         with torch.no_grad():
@@ -35,9 +43,13 @@ def fit_heads(classifier: Classifier, first: int, store: TokenStore, catalog: Ca
             head.bias.copy_(bias)
 
 
-def logistic_regression(features: Tensor, targets: Tensor, penalty: float = _PENALTY) -> tuple[Tensor, Tensor]:
+def logistic_regression(
+    features: Tensor, targets: Tensor, penalty: float = _PENALTY
+) -> tuple[Tensor, Tensor]:
     """Weight (C, D) and bias (C,) that minimise the class loss of features (N, D) plus ``penalty``·Σ weight²."""
-    weight = torch.zeros(targets.shape[1], features.shape[1], device=features.device, requires_grad=True)
+    weight = torch.zeros(
+        targets.shape[1], features.shape[1], device=features.device, requires_grad=True
+    )
     bias = torch.zeros(targets.shape[1], device=features.device, requires_grad=True)
     solver = torch.optim.LBFGS([weight, bias], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
 
