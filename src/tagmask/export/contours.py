@@ -1,7 +1,8 @@
 """Outlines of regions along pixel edges, so that a polygon covers exactly its region's pixels.
 
-Vertices are pixel corners: the pixel in row r and column c spans x from c to c+1 and y from r to r+1. COCO takes the
-union of polygons and has no holes, so a hole is joined to its outline by a slit of zero width.
+Vertices are pixel corners: the pixel in row r and column c spans x from c to c+1 and y from r to
+r+1. COCO takes the union of polygons and has no holes, so a hole is joined to its outline by a slit
+of zero width.
 """
 
 import numpy as np
@@ -12,93 +13,118 @@ from tagmask.export.items import Region
 
 Point = tuple[int, int]  # x, y
 Corners = npt.NDArray[np.int64]  # (n, 2): x, y
+_Edge = tuple[Point, Point]  # a corner, and the unit step that leaves it
 
 
 def outlines(region: Region) -> list[list[int]]:
-    """One polygon x, y, x, y, … per part of the region that is connected over pixel sides."""
-    pieces, _ = ndimage.label(region)
+    """Return a polygon x, y, x, y, … for each part of the region that is connected over sides."""
+    pieces, _ = ndimage.label(region)  # (H, W)
     polygons = []
     for number, (rows, columns) in enumerate(ndimage.find_objects(pieces), start=1):
-        corners = np.array(_with_holes(trace(pieces[rows, columns] == number)))
-        came, goes = _directions(corners)
-        turns = corners[(came != goes).any(axis=1)]  # the ends of a slit are turns, too
+        piece = pieces[rows, columns] == number
+        loops = trace(piece)
+        corners = np.array(_join_holes(loops))  # (n, 2)
+        before, after = _directions(corners)
+        # only corners where the outline turns are needed; the ends of a slit are turns, too
+        is_turn = (before != after).any(axis=1)  # (n,)
+        turns = corners[is_turn]
         turns += (columns.start, rows.start)
         polygons.append(turns.ravel().tolist())
     return polygons
 
 
 def centre_outlines(region: Region) -> list[list[tuple[float, float]]]:
-    """Outlines through the centres of the outermost pixels, for tools that fill a polygon with its edge.
+    """Return outlines through the centres of the outermost pixels.
 
-    Each corner moves half a pixel inwards from both of its edges; right of an edge (dx, dy) is (-dy, dx).
+    They are for tools that fill a polygon with its edge. Each corner moves half a pixel inwards
+    from both of its edges; right of an edge (dx, dy) is (-dy, dx).
     """
     moved = []
     for polygon in outlines(region):
         corners = np.array(polygon).reshape(-1, 2)
-        came, goes = _directions(corners)
-        inwards = (came + goes)[:, ::-1] * (-0.5, 0.5)
-        moved.append([(x, y) for x, y in (corners + inwards).tolist()])
+        before, after = _directions(corners)
+        inwards = (before + after)[:, ::-1] * (-0.5, 0.5)  # (n, 2)
+        centres = corners + inwards
+        moved.append([(x, y) for x, y in centres.tolist()])
     return moved
 
 
 def _directions(corners: Corners) -> tuple[Corners, Corners]:
-    """How a closed outline comes to each corner and how it goes on: -1, 0 or 1 along x and y."""
-    came = np.sign(corners - np.roll(corners, 1, axis=0))
-    return came, np.roll(came, -1, axis=0)
+    """Return the direction before and after each corner of a closed outline.
+
+    Both are (n, 2) with -1, 0 or 1 along x and y.
+    """
+    before = np.sign(corners - np.roll(corners, 1, axis=0))
+    after = np.roll(before, -1, axis=0)
+    return before, after
 
 
 def trace(piece: Region) -> list[list[Point]]:
-    """The closed outlines of a piece, corner by corner: clockwise on the screen, but counter-clockwise around holes."""
+    """Return the closed outlines of a piece, corner by corner.
+
+    They run clockwise on the screen, but counter-clockwise around holes.
+    """
     edges = _edges(piece)
-    ahead = dict.fromkeys(edges)  # in order, without those that have been passed
-    known, loops = set(edges), []
+    known = set(edges)
+    # a dictionary keeps the order of the edges; those that have been passed are deleted
+    ahead = dict.fromkeys(edges)
+    loops = []
     while ahead:
-        edge, loop = next(iter(ahead)), []
+        edge = next(iter(ahead))
+        loop = []
         while edge in ahead:
             del ahead[edge]
             (x, y), (dx, dy) = edge
             loop.append((x, y))
-            turns = (
-                (-dy, dx),
-                (dx, dy),
-                (dy, -dx),
-            )  # right first: of two pixels that touch at a corner, stay with one
-            edge = next(turned for turn in turns if (turned := ((x + dx, y + dy), turn)) in known)
+            end = (x + dx, y + dy)
+            # right first: of two pixels that touch at a corner, stay with one
+            for turn in ((-dy, dx), (dx, dy), (dy, -dx)):
+                edge = (end, turn)
+                if edge in known:
+                    break
         loops.append(loop)
     return loops
 
 
-def _edges(piece: Region) -> list[tuple[Point, Point]]:
-    """The sides of pixels on the outline: a corner, and the unit step that leaves it with the piece on its right."""
+def _edges(piece: Region) -> list[_Edge]:
+    """Return the sides of pixels on the outline, each with the piece on its right."""
     framed = np.pad(piece, 1)
-    edges: list[tuple[Point, Point]] = []
     height, width = piece.shape
-    corners, steps = (
-        ((0, 0), (1, 0), (1, 1), (0, 1)),
-        ((1, 0), (0, 1), (-1, 0), (0, -1)),
-    )  # of a pixel, clockwise
-    for (x, y), (dx, dy) in zip(corners, steps, strict=True):
-        beside = framed[
-            1 - dx : 1 - dx + height, 1 + dy : 1 + dy + width
-        ]  # each pixel's neighbour left of the step
-        edges += [
-            ((column + x, row + y), (dx, dy))
-            for row, column in np.argwhere(piece & ~beside).tolist()
-        ]
+    # of a pixel, clockwise on the screen: the corner where a side begins, and the step along it
+    sides = (
+        ((0, 0), (1, 0)),
+        ((1, 0), (0, 1)),
+        ((1, 1), (-1, 0)),
+        ((0, 1), (0, -1)),
+    )
+    edges: list[_Edge] = []
+    for (x, y), (dx, dy) in sides:
+        # a side is on the outline if the pixel's neighbour left of the step is outside
+        top = 1 - dx
+        left = 1 + dy
+        neighbour = framed[top : top + height, left : left + width]
+        for row, column in np.argwhere(piece & ~neighbour).tolist():
+            corner = (column + x, row + y)
+            edges.append((corner, (dx, dy)))
     return edges
 
 
-def _with_holes(loops: list[list[Point]]) -> list[Point]:
-    """All outlines of a piece as one: each hole, from left to right, gets a slit to the left of its first corner."""
+def _join_holes(loops: list[list[Point]]) -> list[Point]:
+    """Return all outlines of a piece as one.
+
+    Each hole, from left to right, gets a slit to the left of its first corner.
+    """
     outer, *holes = sorted(loops, key=min)
-    merged, corners = list(outer), set(outer)
+    merged = list(outer)
+    corners = set(outer)
     for hole in holes:
         first = hole.index(min(hole))
         x, y = hole[first]
+        # the slit ends at the outline or at a hole that has been joined
         while (x, y) not in corners:
-            x -= 1  # ends at the outline or at a hole that has been joined
-        at = merged.index((x, y))
+            x -= 1
+        end = merged.index((x, y))
         around = [*hole[first:], *hole[:first], hole[first]]
-        merged[at : at + 1] = [(x, y), *around, (x, y)]
+        merged[end : end + 1] = [(x, y), *around, (x, y)]
         corners.update(hole)
     return merged

@@ -1,4 +1,8 @@
-"""Plain class numbers, for readers that turn a palette into colours: 8-bit grey PNGs and the names of the numbers."""
+"""Plain class numbers, for readers that turn a palette into colours.
+
+out/masks/NAME.png      class numbers, 8-bit grey
+    classes.json        {"0": "background", …, "255": "unsure"}
+"""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,7 +14,19 @@ from tagmask.labels import UNSURE
 
 
 def write_indices(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
-    """Write ``out/masks/NAME.png``, mode L, and ``out/classes.json``, {"0": "background", …, "255": "unsure"}."""
+    """Write the masks as grey PNGs, and the names of the numbers.
+
+    Args:
+        items: images with their masks, uint8 (H, W).
+        classes: names of the labels 1, 2, …
+        out: the folder.
+
+    Returns:
+        Counts and notes about what was written.
+
+    Raises:
+        ImageError: a mask is no uint8 (H, W) or has a label without a class.
+    """
     done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
         write_png(out / "masks" / f"{item.name}.png", item.mask)
@@ -19,7 +35,9 @@ def write_indices(items: Iterable[Labelled], classes: Sequence[str], out: Path) 
 
 
 def class_names(classes: Sequence[str]) -> dict[str, str]:
-    """What the numbers in a mask mean."""
-    return {str(label): name for label, name in enumerate(("background", *classes))} | {
-        str(UNSURE): "unsure"
-    }
+    """Return what the numbers in a mask mean, background and unsure pixels included."""
+    names = {"0": "background"}
+    for label, name in enumerate(classes, start=1):
+        names[str(label)] = name
+    names[str(UNSURE)] = "unsure"
+    return names

@@ -1,4 +1,4 @@
-"""What every export format starts from: named masks, and the regions in them."""
+"""The parts that every export format starts from: named masks, and the regions in them."""
 
 import io
 import shutil
@@ -36,49 +36,64 @@ class Labelled:
 
     @property
     def file(self) -> str:
-        """The image's file name, with folders, as other tools list it."""
-        return self.name + (self.image.suffix if self.image is not None else ".jpg")
+        """Return the image's file name, with folders, as other tools list it."""
+        suffix = ".jpg" if self.image is None else self.image.suffix
+        return self.name + suffix
 
 
 @dataclass
 class Exported:
-    """What was written."""
+    """Counts and notes about what was written."""
 
     path: Path
-    holds_unsure: bool = False  # whether the format can hold unsure pixels
+    holds_unsure: bool = False  # True if the format can hold unsure pixels
     images: int = 0
     unsure: int = 0  # images with unsure pixels
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
+        """Return the notes and the number of masks, one sentence per line."""
         lines = [*self.notes]
         if self.unsure and not self.holds_unsure:
             lines.append(
-                f"{self.unsure} images have unsure pixels (255); the format cannot hold them, so they are background."
+                f"{self.unsure} images have unsure pixels (255); the format cannot hold them, "
+                "so they are background."
             )
-        return "\n".join([*lines, f"{self.images} masks in {self.path}"])
+        lines.append(f"{self.images} masks in {self.path}")
+        return "\n".join(lines)
 
     def checked(self, items: Iterable[Labelled], classes: Sequence[str]) -> Iterator[Labelled]:
-        """The items, counted; ImageError for an array that is no mask or has labels without a class."""
+        """Yield the items and count them.
+
+        Args:
+            items: images with their masks.
+            classes: names of the labels 1, 2, …
+
+        Raises:
+            ImageError: a mask is no uint8 (H, W) or has a label without a class.
+        """
         for item in items:
             mask = item.mask
             if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
                 raise ImageError(
-                    f'the mask of "{item.name}" is {mask.dtype} of shape {mask.shape}; give uint8 labels (H, W).'
+                    f'the mask of "{item.name}" is {mask.dtype} of shape {mask.shape}; '
+                    "give uint8 labels (H, W)."
                 )
-            highest = int(mask[mask != UNSURE].max(initial=0))
+            is_unsure = mask == UNSURE  # (H, W)
+            highest = int(mask[~is_unsure].max(initial=0))
             if highest > len(classes):
                 raise ImageError(
-                    f'the mask of "{item.name}" holds the label {highest}, but there are only {len(classes)} classes; '
-                    "give the classes it was made for."
+                    f'the mask of "{item.name}" holds the label {highest}, but there are only '
+                    f"{len(classes)} classes; give the classes it was made for."
                 )
             self.images += 1
-            self.unsure += bool((mask == UNSURE).any())
+            if is_unsure.any():
+                self.unsure += 1
             yield item
 
 
 def unlistable_name(name: str) -> str:
-    """Why a list of names, one per line, cannot hold this name; empty if it can."""
+    """Say why a list of names, one per line, cannot hold this name; empty if it can."""
     if name.splitlines() != [name] or name.strip() != name or name[0] == "#":
         return "the format's list of names, one per line, cannot hold this one; rename the image."
     return ""
@@ -90,17 +105,26 @@ def from_folder(
     damaged: dict[str, str],
     unusable: Callable[[str], str] = lambda _: "",
 ) -> Iterator[Labelled]:
-    """The images of a catalog that have a mask, ``folder/NAME.png``, in order.
+    """Yield the images of a catalog that have a mask, in order.
 
-    Masks that cannot be read or named are left out and reported in ``damaged`` (name: why). ``unusable`` says why a
-    format cannot hold a name.
+    Args:
+        catalog: the images with their tags.
+        folder: masks, ``folder/NAME.png``.
+        damaged: gets a sentence, by name, for each mask that cannot be read or named; these are
+            left out.
+        unusable: says why a format cannot hold a name, empty if it can. By default every name can
+            be held.
+
+    Raises:
+        TagmaskError: no mask can be used.
     """
     count = 0
     for item in catalog:
         file = folder / f"{item.name}.png"
         if not file.is_file():
             continue
-        if fault := unusable(item.name):
+        fault = unusable(item.name)
+        if fault:
             damaged[item.name] = fault
             continue
         try:
@@ -110,14 +134,18 @@ def from_folder(
             damaged[item.name] = (
                 "its file name is not UTF-8, as other tools need it; rename the image and its mask."
             )
+            continue
         except ImageError as error:
             damaged[item.name] = str(error)
-        else:
-            count += 1
-            tags = tuple(catalog.classes[tag] for tag in item.tags)
-            yield Labelled(
-                item.name, mask, item.image, partial(catalog.load_image, item.index), tags
-            )
+            continue
+        count += 1
+        yield Labelled(
+            item.name,
+            mask,
+            image=item.image,
+            picture=partial(catalog.load_image, item.index),
+            tags=tuple(catalog.classes[tag] for tag in item.tags),
+        )
     if not count:
         raise TagmaskError(
             f"{folder} holds no mask of these images; make some with `tagmask predict` first."
@@ -125,7 +153,15 @@ def from_folder(
 
 
 def put_image(item: Labelled, place: Path) -> Path:
-    """Copy an image to ``place`` with its suffix; one that has no file, or that few tools can read, becomes a PNG."""
+    """Copy an image; one that has no file, or that few tools can read, becomes a PNG.
+
+    Args:
+        item: the image.
+        place: where to put it, without the suffix.
+
+    Returns:
+        The path of the copy, with its suffix.
+    """
     if item.image is not None and item.image.suffix.lower() in _COPIED:
         path = place.with_name(place.name + item.image.suffix)
         with replacing(path) as temporary:
@@ -137,6 +173,7 @@ def put_image(item: Labelled, place: Path) -> Path:
 
 
 def picture_of(item: Labelled) -> Picture:
+    """Return the pixels of an image, uint8 (H, W, 3); TagmaskError if it has none."""
     if item.picture is not None:
         return item.picture()
     if item.image is None:
@@ -145,15 +182,26 @@ def picture_of(item: Labelled) -> Picture:
 
 
 def regions(mask: Mask, pieces: bool) -> Iterator[tuple[int, Region]]:
-    """Label and area of each class in a mask, or with ``pieces`` of each part that is connected over pixel sides."""
-    for label in np.unique(mask[(mask != 0) & (mask != UNSURE)]).tolist():
+    """Yield label and area of each class in a mask, without background and unsure pixels.
+
+    Args:
+        mask: uint8 labels (H, W).
+        pieces: yield each part of a class that is connected over pixel sides by itself.
+    """
+    is_class = (mask != 0) & (mask != UNSURE)  # (H, W)
+    labels = np.unique(mask[is_class]).tolist()
+    for label in labels:
         whole = mask == label  # (H, W)
-        numbers, count = ndimage.label(whole) if pieces else (whole, 1)
-        yield from ((label, numbers == number) for number in range(1, count + 1))
+        if not pieces:
+            yield label, whole
+            continue
+        numbers, count = ndimage.label(whole)  # (H, W), 0 outside
+        for number in range(1, count + 1):
+            yield label, numbers == number
 
 
 def png(image: Image.Image) -> bytes:
-    """The content of a PNG file."""
+    """Return the content of a PNG file."""
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return buffer.getvalue()

@@ -1,12 +1,13 @@
 """Label Studio: tasks with brush masks as predictions, for people to correct.
 
-A brush mask is an RGBA picture, run-length packed (https://thi.ng/rle-pack, https://labelstud.io/tags/brushlabels). All
-numbers are written bit by bit, highest bit first:
+A brush mask is an RGBA picture, run-length packed (https://thi.ng/rle-pack,
+https://labelstud.io/tags/brushlabels). All numbers are written bit by bit, highest bit first:
 
     32 bits  number of words: 4 · height · width
      5 bits  bits per word, less 1: 7
     4×4 bits sizes of the four classes of run lengths in bits, less 1: 2, 3, 7, 15
-    then for each run: 1 (equal words follow), 2 bits class, 3/4/8/16 bits length less 1, 8 bits the word
+    then for each run: 1 (equal words follow), 2 bits class, 3/4/8/16 bits length less 1,
+    8 bits the word
 """
 
 import json
@@ -26,7 +27,10 @@ from tagmask.labels import voc_palette
 
 _SIZES = np.array([3, 4, 8, 16])  # bits of a run's length
 _LONGEST = 1 << 16
-_FROM_NAME, _TO_NAME = "tag", "image"  # of the controls in the labelling interface
+
+# names of the controls in the labelling interface
+_FROM_NAME = "tag"
+_TO_NAME = "image"
 _HEAD = f"""<View>
   <Image name="{_TO_NAME}" value="${_TO_NAME}" zoom="true"/>
   <BrushLabels name="{_FROM_NAME}" toName="{_TO_NAME}">"""
@@ -42,21 +46,36 @@ def write_label_studio(
 ) -> Exported:
     """Write tasks to import, and next to them (``.xml``) the labelling interface that fits them.
 
-    ``image_url`` is where Label Studio finds an image; {file} stands for its path with folders, quoted as in URLs.
-    Each class of an image is one brush region, or with ``pieces`` each connected part of it. Unsure pixels belong to
-    no region.
+    Unsure pixels belong to no brush region.
+
+    Args:
+        items: images with their masks, uint8 (H, W).
+        classes: names of the labels 1, 2, …
+        path: the JSON file with the tasks.
+        image_url: where Label Studio finds an image; {file} stands for its path with folders,
+            quoted as in URLs. By default its own local files.
+        pieces: make each connected part of a class a brush region. By default each class of an
+            image is one region.
+
+    Returns:
+        Counts and notes about what was written.
+
+    Raises:
+        ImageError: a mask is no uint8 (H, W) or has a label without a class.
     """
     done = Exported(path)
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        for number, item in enumerate(done.checked(items, classes)):
-            file.write(",\n" if number else "[\n")
-            brushes = [
-                brush(region, classes[label - 1], f"{identity}")
-                for identity, (label, region) in enumerate(regions(item.mask, pieces), start=1)
-            ]
+        for item in done.checked(items, classes):
+            file.write("[\n" if done.images == 1 else ",\n")
+            url = image_url.replace("{file}", quote(item.file))
             task = {
-                "data": {_TO_NAME: image_url.replace("{file}", quote(item.file))},
-                "predictions": [{"model_version": "tagmask", "result": brushes}],
+                "data": {_TO_NAME: url},
+                "predictions": [
+                    {
+                        "model_version": "tagmask",
+                        "result": _brushes(item, classes, pieces),
+                    }
+                ],
             }
             json.dump(task, file, ensure_ascii=False)
         file.write("\n]\n" if done.images else "[]\n")
@@ -66,8 +85,23 @@ def write_label_studio(
     return done
 
 
+def _brushes(item: Labelled, classes: Sequence[str], pieces: bool) -> list[dict[str, Any]]:
+    """Return a result for each class or piece of a mask, numbered from 1."""
+    results = []
+    for number, (label, region) in enumerate(regions(item.mask, pieces), start=1):
+        name = classes[label - 1]
+        results.append(brush(region, name, str(number)))
+    return results
+
+
 def brush(region: Region, name: str, identity: str) -> dict[str, Any]:
-    """One result of a Label Studio prediction."""
+    """Return one result of a Label Studio prediction.
+
+    Args:
+        region: the pixels, bool (H, W).
+        name: the class.
+        identity: the result's id, unique in its prediction.
+    """
     height, width = region.shape
     return {
         "id": identity,
@@ -77,76 +111,119 @@ def brush(region: Region, name: str, identity: str) -> dict[str, Any]:
         "original_width": width,
         "original_height": height,
         "image_rotation": 0,
-        "value": {"format": "rle", "rle": pack(region), "brushlabels": [name]},
+        "value": {
+            "format": "rle",
+            "rle": pack(region),
+            "brushlabels": [name],
+        },
     }
 
 
 def pack(region: Region) -> list[int]:
-    """A region (H, W) as the bytes of a packed RGBA picture, 255 in all channels inside and 0 outside."""
-    flat = region.ravel()
-    starts = np.concatenate([[0], np.flatnonzero(flat[1:] != flat[:-1]) + 1])
-    words = np.where(flat[starts], 255, 0)
-    lengths = 4 * np.diff(starts, append=flat.size)
-    pieces = -(-lengths // _LONGEST)  # a run too long for 16 bits is written in pieces
-    words = np.repeat(words, pieces)
-    left = np.full(len(words), _LONGEST)
-    left[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _LONGEST
-    more = left - 1
-    kind = np.searchsorted(1 << _SIZES[:3], more, side="right")
-    tokens = (
-        ((4 | kind) << (_SIZES[kind] + 8)) | more << 8 | words
-    )  # 4: the flag before the two bits of the class
-    header = f"{4 * flat.size:032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in _SIZES.tolist())
-    bits = header + "".join(
-        f"{token:b}" for token in tokens.tolist()
-    )  # a token begins with its flag, a 1
+    """Return a region (H, W) as the bytes of a packed RGBA picture.
+
+    The picture is 255 in all channels inside and 0 outside.
+    """
+    words, lengths = _runs(region)
+    less_one = lengths - 1
+    kinds = np.searchsorted(1 << _SIZES[:3], less_one, side="right")
+    # 4 is the flag before the two bits of the class
+    heads = (4 | kinds) << (_SIZES[kinds] + 8)
+    tokens = heads | less_one << 8 | words
+
+    bits = f"{4 * region.size:032b}{7:05b}"
+    for size in _SIZES.tolist():
+        bits += f"{size - 1:04b}"
+    # a token begins with its flag, a 1, so that no leading zeros are lost
+    bits += "".join(f"{token:b}" for token in tokens.tolist())
     bits += "0" * (-len(bits) % 8)
     return list(int(bits, 2).to_bytes(len(bits) // 8, "big"))
 
 
-def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
-    """The region (H, W) of a packed picture, as Label Studio or ``pack`` writes it; ValueError if it is malformed."""
-    bits = np.unpackbits(np.array(packed, np.uint8))
-    place = 0
+def _runs(region: Region) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return word and length of each run of equal words in the RGBA picture, row by row."""
+    flat = region.ravel()
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    starts = np.concatenate([[0], changes])
+    words = np.where(flat[starts], 255, 0)
+    lengths = 4 * np.diff(starts, append=flat.size)
+    # a run too long for 16 bits is written in pieces, all but the last as long as possible
+    pieces = -(-lengths // _LONGEST)
+    words = np.repeat(words, pieces)
+    piece_lengths = np.full(len(words), _LONGEST)
+    last = np.cumsum(pieces) - 1
+    piece_lengths[last] = lengths - (pieces - 1) * _LONGEST
+    return words, piece_lengths
 
-    def take(count: int) -> npt.NDArray[np.uint8]:
-        nonlocal place
-        place += count
-        if place > len(bits):
+
+class _BitReader:
+    """Reads the bits of a packed picture from first to last."""
+
+    def __init__(self, packed: Sequence[int]) -> None:
+        self._bits = np.unpackbits(np.array(packed, np.uint8))
+        self._position = 0
+
+    def take(self, count: int) -> npt.NDArray[np.uint8]:
+        """Return the next bits, each 0 or 1; ValueError if there are fewer."""
+        start = self._position
+        self._position += count
+        if self._position > len(self._bits):
             raise ValueError("the run lengths of a brush end too early")
-        return bits[place - count : place]
+        return self._bits[start : self._position]
 
-    def number(count: int) -> int:
-        return int("".join(map(str, take(count).tolist())), 2)
+    def number(self, count: int) -> int:
+        """Return the number that the next ``count`` bits write."""
+        digits = map(str, self.take(count).tolist())
+        return int("".join(digits), 2)
 
-    total, word = number(32), number(5) + 1
-    sizes = [number(4) + 1 for _ in range(4)]
-    if word != 8 or total != 4 * shape[0] * shape[1]:
+
+def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
+    """Return the region (H, W) of a packed picture, as Label Studio or ``pack`` writes it.
+
+    Args:
+        packed: bytes, 0 … 255.
+        shape: (H, W) of the picture.
+
+    Raises:
+        ValueError: the bytes are malformed or of a picture of another size.
+    """
+    reader = _BitReader(packed)
+    height, width = shape
+    total = reader.number(32)
+    word_size = reader.number(5) + 1
+    sizes = [reader.number(4) + 1 for _ in range(4)]
+    if word_size != 8 or total != 4 * height * width:
         raise ValueError("the run lengths of a brush are not those of a picture of this size")
-    words, filled = np.zeros(total, np.uint8), 0
+    words = np.zeros(total, np.uint8)
+    filled = 0
     while filled < total:
-        repeated = number(1)
-        length = number(sizes[number(2)]) + 1
-        if filled + length > total:
+        is_repeated = reader.number(1)
+        kind = reader.number(2)
+        length = reader.number(sizes[kind]) + 1
+        end = filled + length
+        if end > total:
             raise ValueError("the run lengths of a brush are too long")
-        words[filled : filled + length] = np.packbits(take(8 if repeated else 8 * length))
-        filled += length
-    alpha: Region = words.reshape(*shape, 4)[..., 3] > 127
-    return alpha
+        run = reader.take(8 if is_repeated else 8 * length)
+        words[filled:end] = np.packbits(run)
+        filled = end
+    picture = words.reshape(height, width, 4)
+    inside: Region = picture[..., 3] > 127  # alpha
+    return inside
 
 
 def is_interface(path: Path) -> bool:
-    """Whether a file is a labelling interface that was written here."""
+    """Return True if a file is a labelling interface that was written here."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(len(_HEAD)) == _HEAD.encode()
     return False
 
 
 def labelling_interface(classes: Sequence[str]) -> str:
-    """The XML to paste under "Labeling Interface" of a project."""
+    """Return the XML to paste under "Labeling Interface" of a project."""
     colours = voc_palette().tolist()
     lines = [_HEAD]
     for label, name in enumerate(classes, start=1):
-        colour = "#{:02x}{:02x}{:02x}".format(*colours[label])
+        red, green, blue = colours[label]
+        colour = f"#{red:02x}{green:02x}{blue:02x}"
         lines.append(f'    <Label value={quoteattr(name)} background="{colour}"/>')
     return "\n".join([*lines, "  </BrushLabels>", "</View>", ""])

@@ -3,8 +3,8 @@
 input   image          (N, 3, H, W) float32 in [0, 1], RGB, of any size
 output  probabilities  (N, K, H, W) float32, background first
 
-Normalisation, upsampling and softmax are inside. The names of the classes are in the file's metadata under
-``classes``, a JSON list without the background.
+Normalisation, upsampling and softmax are inside. The names of the classes are in the file's
+metadata under ``classes``, a JSON list without the background.
 """
 
 import copy
@@ -26,14 +26,16 @@ from tagmask.models.kinds import Segmenter
 
 TOLERANCE = 1e-4  # of a probability
 _OPSET = 17
-_SIZES = (
-    (97, 129),
-    (80, 66),
-)  # heights and widths for the check: odd, even, and not the traced one
+
+# heights and widths for the check: odd, even, and not the traced one
+_SIZES = ((97, 129), (80, 66))
 
 
 class WholeNetwork(nn.Module):
-    """From an image to probabilities. A head on tokens sees every image as a square of its size in whole patches."""
+    """A network from an image to probabilities.
+
+    A head on tokens sees every image as a square of its size in whole patches.
+    """
 
     def __init__(self, model: Segmenter) -> None:
         super().__init__()
@@ -41,66 +43,90 @@ class WholeNetwork(nn.Module):
         self.side = 0
         if isinstance(model, HeadSegmenter):
             self.model = copy.deepcopy(model)
-            self.side = max(1, round(model.size / model.stride)) * model.stride
-            self.model.classifier.vit.set_input_size(
-                (self.side, self.side)
-            )  # ONNX cannot resample positions
+            patches = max(1, round(model.size / model.stride))
+            self.side = patches * model.stride
+            # ONNX cannot resample positions
+            self.model.classifier.vit.set_input_size((self.side, self.side))
 
     def forward(self, image: Tensor) -> Tensor:
-        """(N, 3, H, W) in [0, 1] to (N, K, H, W)."""
+        """Return the probabilities (N, K, H, W) of images (N, 3, H, W) in [0, 1]."""
         size = (image.shape[2], image.shape[3])
         if isinstance(self.model, HeadSegmenter):
-            square = F.interpolate(
-                image, (self.side, self.side), mode="bilinear", align_corners=False
-            )
+            square = _resize(image, (self.side, self.side))  # (N, 3, side, side)
             cells = self.model(self.model.normalize(square))  # (N, K, h, w)
-            return F.interpolate(cells, size, mode="bilinear", align_corners=False).softmax(1)
-        return self.model.upsample(self.model(self.model.normalize(image)), size).softmax(1)
+            return _resize(cells, size).softmax(1)
+        cells = self.model(self.model.normalize(image))  # (N, K, h, w)
+        return self.model.upsample(cells, size).softmax(1)
+
+
+def _resize(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(maps, size, mode="bilinear", align_corners=False)
 
 
 def write_onnx(model: Segmenter, path: Path) -> None:
-    """Write ``model`` to ``path``; the file appears only if it computes the same as the model."""
-    onnx, runtime = _package("onnx"), _package("onnxruntime")
+    """Write a network; the file appears only if it computes the same as the network.
+
+    Args:
+        model: the network; it is moved to the CPU and set to evaluation.
+        path: the ONNX file.
+
+    Raises:
+        TagmaskError: a package is missing, or the file computes something else.
+    """
+    onnx = _package("onnx")
+    runtime = _package("onnxruntime")
     network = WholeNetwork(model.cpu().eval()).eval()
     with replacing(path) as partial:
         _export(network, partial)
         file = onnx.load(partial)
         onnx.checker.check_model(file)
-        onnx.helper.set_model_props(
-            file, {"classes": json.dumps(model.classes), "made_by": "tagmask"}
-        )
+        properties = {
+            "classes": json.dumps(model.classes),
+            "made_by": "tagmask",
+        }
+        onnx.helper.set_model_props(file, properties)
         onnx.save(file, partial)
         difference = largest_difference(network, runtime, partial)
         if not difference <= TOLERANCE:
             raise TagmaskError(
-                f"as ONNX, {model.backbone} differs from the network by {difference:.2g}, more than {TOLERANCE}; "
-                "it cannot be exported: train another --backbone, for example resnet50."
+                f"as ONNX, {model.backbone} differs from the network by {difference:.2g}, more "
+                f"than {TOLERANCE}; it cannot be exported: train another --backbone, for example "
+                "resnet50."
             )
 
 
 def largest_difference(network: WholeNetwork, runtime: Any, path: Path) -> float:
-    """The largest difference between the probabilities of network and file on random images of several sizes."""
+    """Compare the probabilities of network and file on random images of several sizes.
+
+    Args:
+        network: the network that was exported.
+        runtime: the module onnxruntime.
+        path: the ONNX file.
+
+    Returns:
+        The largest absolute difference, 0 … 1; infinity if the shapes differ.
+    """
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     random = torch.Generator().manual_seed(0)
-    worst = 0.0
-    for size in _SIZES:
-        image = torch.rand(2, 3, *size, generator=random)
+    largest = 0.0
+    for height, width in _SIZES:
+        image = torch.rand(2, 3, height, width, generator=random)
         with torch.inference_mode():
-            expected = network(image)
+            expected = network(image)  # (2, K, H, W)
         (actual,) = session.run(None, {"image": image.numpy()})
         if actual.shape != tuple(expected.shape):
             return float("inf")
-        worst = max(worst, float((torch.from_numpy(actual) - expected).abs().max()))
-    return worst
+        differences = (torch.from_numpy(actual) - expected).abs()
+        largest = max(largest, float(differences.max()))
+    return largest
 
 
 def _export(network: WholeNetwork, path: Path) -> None:
-    """By tracing: torch's newer exporter needs another package and has no advantage here."""
+    """Write the file by tracing: torch's newer exporter needs another package without advantage."""
     free = {0: "images", 2: "height", 3: "width"}
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter(
-            "ignore"
-        )  # about its age, and about shapes that are checked afterwards
+        # the warnings are about its age, and about shapes that are checked afterwards
+        warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         torch.onnx.export(
             network,

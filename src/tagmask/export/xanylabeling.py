@@ -1,7 +1,8 @@
-"""X-AnyLabeling: NAME.json for each image, with a polygon for each connected piece and the image's tags.
+"""X-AnyLabeling: NAME.json for each image, with a polygon per connected piece and the image's tags.
 
-Put the files beside the images, or open their folder as the output directory. Polygons run through the centres of the
-outermost pixels, because X-AnyLabeling fills them with their edge; a hole is joined to the outline by a slit.
+Put the files beside the images, or open their folder as the output directory. Polygons run through
+the centres of the outermost pixels, because X-AnyLabeling fills them with their edge; a hole is
+joined to the outline by a slit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,24 +15,38 @@ from tagmask.files import write_json
 
 
 def write_xanylabeling(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
-    """Write ``out/NAME.json``; unsure pixels belong to no polygon."""
+    """Write ``out/NAME.json``; unsure pixels belong to no polygon.
+
+    Args:
+        items: images with their masks, uint8 (H, W), and tags.
+        classes: names of the labels 1, 2, …
+        out: the folder.
+
+    Returns:
+        Counts and notes about what was written.
+
+    Raises:
+        ImageError: a mask is no uint8 (H, W) or has a label without a class.
+    """
     done = Exported(out)
     for item in done.checked(items, classes):
-        shapes = [
-            _shape(classes[label - 1], corners)
-            for label, region in regions(item.mask, pieces=False)
-            for corners in centre_outlines(region)
-        ]
+        shapes = []
+        for label, region in regions(item.mask, pieces=False):
+            for corners in centre_outlines(region):
+                shapes.append(_shape(classes[label - 1], corners))
         height, width = item.mask.shape
-        size = {"imageHeight": height, "imageWidth": width}
-        file = {
+        document = {
+            "version": "4.2.1",
+            "flags": {},
+            "checked": False,
+            "shapes": shapes,
             "imagePath": Path(item.file).name,
             "imageData": None,
-            **size,
+            "imageHeight": height,
+            "imageWidth": width,
             "tags": list(item.tags),
         }
-        head = {"version": "4.2.1", "flags": {}, "checked": False, "shapes": shapes}
-        write_json(out / f"{item.name}.json", head | file)
+        write_json(out / f"{item.name}.json", document)
     return done
 
 

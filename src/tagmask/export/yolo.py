@@ -3,9 +3,10 @@
 out/data.yaml                   folders and names of the classes
     images/train/NAME.jpg       copies of the images; images/val likewise
     masks/train/NAME.png        ultralytics: class numbers, 0 for background, 255 ignored
-    labels/train/NAME.txt       yolo-seg: class and polygon of one connected piece per line, from 0 to 1
+    labels/train/NAME.txt       yolo-seg: class and polygon of one connected piece per line, 0 to 1
 
-A polygon runs through the centres of its outermost pixels, because Ultralytics fills it with its edge.
+A polygon runs through the centres of its outermost pixels, because Ultralytics fills it with its
+edge.
 """
 
 import json
@@ -20,7 +21,19 @@ from tagmask.labels import Mask
 
 
 def write_ultralytics(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
-    """Write a data set for ``yolo semantic train``."""
+    """Write a data set for ``yolo semantic train``.
+
+    Args:
+        items: images with their masks, uint8 (H, W), and part (train or val).
+        classes: names of the labels 1, 2, …
+        out: the folder.
+
+    Returns:
+        Counts and notes about what was written.
+
+    Raises:
+        ImageError: a mask is no uint8 (H, W) or has a label without a class.
+    """
     done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
         put_image(item, out / "images" / item.part / item.name)
@@ -30,17 +43,33 @@ def write_ultralytics(items: Iterable[Labelled], classes: Sequence[str], out: Pa
 
 
 def write_yolo_seg(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
-    """Write a data set for ``yolo segment train``."""
+    """Write a data set for ``yolo segment train``.
+
+    Args:
+        items: images with their masks, uint8 (H, W), and part (train or val).
+        classes: names of the labels 1, 2, …
+        out: the folder.
+
+    Returns:
+        Counts and notes about what was written.
+
+    Raises:
+        ImageError: a mask is no uint8 (H, W) or has a label without a class.
+    """
     done = Exported(out)
     for item in done.checked(items, classes):
         put_image(item, out / "images" / item.part / item.name)
-        write_text(out / "labels" / item.part / f"{item.name}.txt", polygon_lines(item.mask))
+        label_file = out / "labels" / item.part / f"{item.name}.txt"
+        write_text(label_file, polygon_lines(item.mask))
     _write_yaml(out, classes)
     return done
 
 
 def polygon_lines(mask: Mask) -> str:
-    """Class, counted from 0, and corners x y x y …, as shares of width and height, of each connected piece."""
+    """Return a line for each connected piece of a mask (H, W).
+
+    It holds the class, counted from 0, and the corners x y x y … as shares of width and height.
+    """
     height, width = mask.shape
     lines = []
     for label, region in regions(mask, pieces=False):
@@ -51,22 +80,32 @@ def polygon_lines(mask: Mask) -> str:
 
 
 def unusable_name(name: str) -> str:
-    """Why Ultralytics would not find the labels of an image of this name; empty if it does."""
-    if "images" in name.split("/")[:-1]:
-        return 'Ultralytics looks for labels beside the last folder called "images"; rename that folder.'
+    """Say why Ultralytics would not find the labels of an image of this name; empty if it does."""
+    folders = name.split("/")[:-1]
+    if "images" in folders:
+        return (
+            'Ultralytics looks for labels beside the last folder called "images"; '
+            "rename that folder."
+        )
     return ""
 
 
 def _write_yaml(out: Path, names: Sequence[str], more: str = "") -> None:
-    """Without ``path``, Ultralytics looks in the folder of the file, so that the folder can be moved."""
-    val = "val" if (out / "images" / "val").is_dir() else "train"
-    lines = [f"  {number}: {yaml_text(name)}\n" for number, name in enumerate(names)]
-    write_text(
-        out / "data.yaml", f"train: images/train\nval: images/{val}\n{more}names:\n{''.join(lines)}"
-    )
+    """Write data.yaml without ``path``.
+
+    Ultralytics then looks in the folder of the file, so that the folder can be moved.
+    """
+    has_val = (out / "images" / "val").is_dir()
+    val = "val" if has_val else "train"
+    text = f"train: images/train\nval: images/{val}\n{more}names:\n"
+    for number, name in enumerate(names):
+        text += f"  {number}: {yaml_text(name)}\n"
+    write_text(out / "data.yaml", text)
 
 
 def yaml_text(text: str) -> str:
-    """A text in double quotes; characters that cannot be printed are escaped as YAML does it."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in quoted)
+    """Put a text in double quotes, and escape characters that cannot be printed as YAML does it."""
+    quoted = ""
+    for mark in json.dumps(text, ensure_ascii=False):
+        quoted += mark if mark.isprintable() else f"\\U{ord(mark):08x}"
+    return quoted
