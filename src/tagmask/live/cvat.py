@@ -2,7 +2,8 @@
 
 cvat-cli task auto-annotate ID --function-module tagmask.live.cvat -p model=str:run/5_segmenter
 
-CVAT tells the name of a frame, not its tags; ``-p tags=str:FILE`` names a file with the tags of the frames.
+CVAT tells the name of a frame, not its tags; ``-p tags=str:FILE`` names a file with the tags of the
+frames.
 """
 
 from collections.abc import Sequence
@@ -21,42 +22,61 @@ from tagmask.stages.predict import predict
 
 
 class Function:
-    """What cvat-cli asks for: the labels, and the masks of a frame."""
+    """The object that cvat-cli asks for: the labels, and the masks of a frame."""
 
     def __init__(self, model: Any, tags: dict[str, Sequence[str]]) -> None:
+        """Describe the labels to CVAT.
+
+        Args:
+            model: a segmentation network on its device.
+            tags: the tags of frames, by file name; frames without are predicted without tags.
+        """
         import cvat_sdk.auto_annotation as cvataa
 
-        self._model, self._tags = model, tags
-        labels = [
-            cvataa.label_spec(name, number, type="mask")
-            for number, name in enumerate(model.classes)
-        ]
+        self._model = model
+        self._tags = tags
+        labels = []
+        for number, name in enumerate(model.classes):
+            labels.append(cvataa.label_spec(name, number, type="mask"))
         self.spec = cvataa.DetectionFunctionSpec(labels=labels)
 
     def detect(self, context: Any, image: Any) -> list[Any]:
-        """A mask, or polygons if the user wants them, for each class in a frame."""
+        """Return a mask, or polygons if the user wants them, for each class in a frame.
+
+        Args:
+            context: CVAT's DetectionFunctionContext, which names the frame.
+            image: the frame as a Pillow image.
+        """
         import cvat_sdk.auto_annotation as cvataa
         from cvat_sdk.masks import encode_mask
 
-        known = [
-            tag for tag in self._tags.get(context.frame_name, ()) if tag in self._model.classes
-        ]
-        mask = predict(self._model, np.array(image.convert("RGB")), known or None)
-        if getattr(context, "conv_mask_to_poly", False):
-            return [
-                cvataa.polygon(label - 1, polygon)
-                for label, region in regions(mask, pieces=False)
-                for polygon in outlines(region)
-            ]
-        return [
-            cvataa.mask(label - 1, encode_mask(region))
-            for label, region in regions(mask, pieces=False)
-        ]
+        frame_tags = self._tags.get(context.frame_name, ())
+        known = [tag for tag in frame_tags if tag in self._model.classes]
+        pixels = np.array(image.convert("RGB"))  # (H, W, 3)
+        mask = predict(self._model, pixels, known or None)
+        wants_polygons = getattr(context, "conv_mask_to_poly", False)
+        shapes = []
+        for label, region in regions(mask, pieces=False):
+            number = label - 1
+            if wants_polygons:
+                shapes += [cvataa.polygon(number, polygon) for polygon in outlines(region)]
+            else:
+                shapes.append(cvataa.mask(number, encode_mask(region)))
+        return shapes
 
 
 def create(model: str, tags: str = "") -> Function:
-    """The function for the segmenter in the folder ``model``; ``tags`` is a file as for ``--tags``."""
+    """Return the function for a segmentation network; cvat-cli calls this with its ``-p`` options.
+
+    Args:
+        model: the network's folder.
+        tags: a file with the tags of the frames, as for ``--tags``; without, no tags are used.
+
+    Raises:
+        TagmaskError: the file with the tags has mistakes, or the folder holds no such network.
+    """
     mistakes = Mistakes(Path(tags))
     rows = read_table(Path(tags), mistakes).rows if tags else []
     mistakes.raise_if_any()
-    return Function(on_device(load_segmenter(Path(model))), {row.file: row.tags for row in rows})
+    network = on_device(load_segmenter(Path(model)))
+    return Function(network, {row.file: row.tags for row in rows})
