@@ -14,20 +14,24 @@ from tagmask.show.sheet import INK, MARGIN, WHITE, Picture, check_picture, font_
 
 Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
 
-GREY = np.array(
-    [0.299, 0.587, 0.114]
-)  # weights of red, green and blue in brightness (ITU-R BT.601)
+# weights of red, green and blue in brightness (ITU-R BT.601)
+GREY = np.array([0.299, 0.587, 0.114])
 HATCH = 6  # pixels from one stripe of the unsure area to the next
 TEXT = 14  # pixels of the names in a legend
+_INDENT = round(1.5 * TEXT)  # from a swatch to its name, and from a name to the next swatch
+_LINE_HEIGHT = round(1.7 * TEXT)
 
-# From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4 … 95): it reads the
-# same in greyscale and to readers who cannot tell red from green.
+# From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4
+# … 95): it reads the same in greyscale and to readers who cannot tell red from green.
 _HEAT = "090b28 34115f 6c1574 a3246d d04158 ef6a3e fa9b29 fcca3f fbf4a2"
 HEAT = np.array([list(bytes.fromhex(colour)) for colour in _HEAT.split()], np.float64)  # (9, 3)
 
 
 def heat_colours(values: Map) -> Picture:
-    """The colour of each value in [0, 1]: (H, W) -> (H, W, 3), straight lines between the nine stops of HEAT."""
+    """Return the colour of each value in [0, 1]: (H, W) -> (H, W, 3).
+
+    Colours lie on straight lines between the nine stops of HEAT.
+    """
     position = check_map(values) * (len(HEAT) - 1)  # (H, W)
     stops = np.arange(len(HEAT))
     channels = [np.interp(position, stops, HEAT[:, channel]) for channel in range(3)]
@@ -35,79 +39,148 @@ def heat_colours(values: Map) -> Picture:
 
 
 def heat_overlay(image: Picture, map: Map, strength: float = 0.55) -> Picture:
-    """(1 − strength) · the image in grey + strength · the heat colours of the map: (H, W, 3)."""
+    """Lay the heat colours of a map over its image in grey.
+
+    Args:
+        image: uint8 (H, W, 3).
+        map: (H, W) in [0, 1], or uint8 for 0 … 255.
+        strength: share of the heat colours, 0 (only the image) … 1 (only the colours).
+
+    Returns:
+        The picture, uint8 (H, W, 3).
+
+    Raises:
+        TagmaskError: an argument has another form, size or range.
+    """
     picture = check_picture(image)
     check_strength(strength)
     check_same_size(picture, map, "map")
-    grey = picture @ GREY  # (H, W); a coloured object would tint the scale
-    return _to_uint8((1 - strength) * grey[..., None] + strength * heat_colours(map))
+    # the image is grey because a coloured object would tint the scale
+    grey = (picture @ GREY)[..., None]  # (H, W, 1)
+    return _to_uint8((1 - strength) * grey + strength * heat_colours(map))
 
 
 def label_map(mask: Mask) -> Picture:
-    """The colours of a mask alone: (H, W) -> (H, W, 3), those of PASCAL VOC; 255 is hatched in two greys."""
+    """Return the colours of a mask alone: (H, W) -> (H, W, 3).
+
+    They are those of PASCAL VOC; 255 is hatched in two greys.
+    """
     labels = check_mask(mask)
     colours = voc_palette()[labels]  # (H, W, 3)
     y, x = np.indices(labels.shape)
-    stripe = np.where((x + y) % HATCH < HATCH // 2, 215, 105).astype(np.uint8)  # (H, W)
+    is_light = (x + y) % HATCH < HATCH // 2
+    stripes = np.where(is_light, 215, 105).astype(np.uint8)  # (H, W)
     unsure = labels == UNSURE
-    colours[unsure] = stripe[unsure, None]
+    colours[unsure] = stripes[unsure, None]
     return colours
 
 
 def mask_overlay(image: Picture, mask: Mask, strength: float = 0.5) -> Picture:
-    """Class colours over the image, which shows through; the background is left as it is.
+    """Lay class colours over an image, which shows through; the background is left as it is.
 
-    image (H, W, 3), mask (H, W) -> (H, W, 3). A region's outermost pixels are white (one pixel wide, wider on
-    pictures of 600 pixels and more); 255 is hatched and has no outline.
+    A region's outermost pixels are white (one pixel wide, wider on pictures of 600 pixels and
+    more); 255 is hatched and has no outline.
+
+    Args:
+        image: uint8 (H, W, 3).
+        mask: uint8 labels (H, W).
+        strength: share of the class colours, 0 (only the image) … 1 (only the colours).
+
+    Returns:
+        The picture, uint8 (H, W, 3).
+
+    Raises:
+        TagmaskError: an argument has another form, size or range.
     """
     picture = check_picture(image)
     check_strength(strength)
     check_same_size(picture, mask, "mask")
     colours = label_map(mask)  # (H, W, 3)
     opacity = np.where(mask > 0, strength, 0.0)  # (H, W)
-    edge = outline(mask, width=max(1, round(max(mask.shape) / 400)))
-    colours[edge], opacity[edge] = WHITE, 1
-    return _to_uint8((1 - opacity)[..., None] * picture + opacity[..., None] * colours)
+    width = max(1, round(max(mask.shape) / 400))
+    edge = outline(mask, width)
+    colours[edge] = WHITE
+    opacity[edge] = 1
+    share = opacity[..., None]  # (H, W, 1)
+    return _to_uint8((1 - share) * picture + share * colours)
 
 
 def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
-    """(H, W): class pixels that touch, over a side, another label; the picture's border is no edge."""
-    edge, size = np.zeros(mask.shape, np.bool_), 2 * width + 1
+    """Find class pixels near another label; the picture's border is no edge.
+
+    Args:
+        mask: uint8 labels (H, W).
+        width: pixels, along rows and columns, within which the other label lies.
+
+    Returns:
+        True on the outlines, (H, W).
+    """
+    edge = np.zeros(mask.shape, np.bool_)
+    size = 2 * width + 1
     for axis in (0, 1):
         highest = ndimage.maximum_filter1d(mask, size, axis, mode="nearest")
-        edge |= highest != ndimage.minimum_filter1d(mask, size, axis, mode="nearest")
+        lowest = ndimage.minimum_filter1d(mask, size, axis, mode="nearest")
+        edge |= highest != lowest
     edge &= (mask != 0) & (mask != UNSURE)
     return edge
 
 
 def legend(names: Mapping[int, str], width: int) -> Picture:
-    """A white strip (height, width, 3) of swatches with the names of labels, in as many lines as needed."""
+    """Draw swatches with the names of labels, in as many lines as needed.
+
+    Args:
+        names: name of each label, at least one.
+        width: pixels, at least 112.
+
+    Returns:
+        A white strip, uint8 (height, width, 3).
+
+    Raises:
+        TagmaskError: there is no name, or the strip is too narrow.
+    """
     if not names or width < 8 * TEXT:
         raise TagmaskError(
-            f"a legend of {len(names)} names, {width} pixels wide cannot be drawn; give at least one name and a width "
-            f"of {8 * TEXT} pixels."
+            f"a legend of {len(names)} names, {width} pixels wide cannot be drawn; give at least "
+            f"one name and a width of {8 * TEXT} pixels."
         )
     spots: list[tuple[str, int, int]] = []  # shortened name, left, line
-    left, line, indent, line_height = MARGIN, 0, round(1.5 * TEXT), round(1.7 * TEXT)
+    left = MARGIN
+    line = 0
     for name in names.values():
-        text = shorten(name, width - 2 * MARGIN - indent, TEXT)
-        needed = round(indent + font_for(text, TEXT).getlength(text))
+        text = shorten(name, width - 2 * MARGIN - _INDENT, TEXT)
+        needed = round(_INDENT + font_for(text, TEXT).getlength(text))
         if left > MARGIN and left + needed > width - MARGIN:
-            left, line = MARGIN, line + 1
+            left = MARGIN
+            line += 1
         spots.append((text, left, line))
-        left += needed + indent
-    strip = Image.new("RGB", (width, line_height * (line + 1) + MARGIN // 2), (WHITE, WHITE, WHITE))
-    pen = ImageDraw.Draw(strip)
+        left += needed + _INDENT
+    height = _LINE_HEIGHT * (line + 1) + MARGIN // 2
+    strip = Image.new("RGB", (width, height), (WHITE, WHITE, WHITE))
     for label, (text, x, row) in zip(names, spots, strict=True):
-        y = line_height * row
-        strip.paste(Image.fromarray(label_map(np.full((TEXT, TEXT), label, np.uint8))), (x, y))
-        pen.rectangle((x, y, x + TEXT - 1, y + TEXT - 1), outline=INK)
-        pen.text((x + indent, y + TEXT / 2), text, fill=INK, font=font_for(text, TEXT), anchor="lm")
+        _draw_entry(strip, label, text, x, _LINE_HEIGHT * row)
     return np.asarray(strip)
 
 
+def _draw_entry(strip: Image.Image, label: int, text: str, x: int, y: int) -> None:
+    """Draw a swatch whose upper left corner is at (x, y), and the name beside it."""
+    pen = ImageDraw.Draw(strip)
+    swatch = label_map(np.full((TEXT, TEXT), label, np.uint8))
+    strip.paste(Image.fromarray(swatch), (x, y))
+    pen.rectangle((x, y, x + TEXT - 1, y + TEXT - 1), outline=INK)
+    middle = (x + _INDENT, y + TEXT / 2)
+    pen.text(middle, text, fill=INK, font=font_for(text, TEXT), anchor="lm")
+
+
 def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:
-    """The values as float64 in [0, 1]."""
+    """Return the values as float64 in [0, 1].
+
+    Args:
+        values: floats in [0, 1], or uint8 for 0 … 255, of any shape.
+        name: what the error message calls them.
+
+    Raises:
+        TagmaskError: they have another type or range.
+    """
     array: npt.NDArray[Any] = np.asarray(values)
     if array.dtype == np.uint8:
         return array / 255
@@ -123,7 +196,7 @@ def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:
 
 
 def check_mask(mask: npt.NDArray[Any]) -> Mask:
-    """The mask itself, if it is uint8 (H, W)."""
+    """Return the mask itself, if it is uint8 (H, W)."""
     array: npt.NDArray[Any] = np.asarray(mask)
     if array.ndim != 2 or array.dtype != np.uint8:
         raise TagmaskError(
@@ -133,15 +206,27 @@ def check_mask(mask: npt.NDArray[Any]) -> Mask:
 
 
 def check_same_size(image: Picture, values: npt.NDArray[Any], name: str) -> None:
-    """Refuse a map or mask of another size than the image: stretching it silently would hide a shift."""
-    if np.shape(values) != image.shape[:2]:
+    """Refuse a map or mask of another size than the image: stretching it would hide a shift.
+
+    Args:
+        image: (H, W, 3).
+        values: the map or mask, (H, W).
+        name: what the error message calls it.
+
+    Raises:
+        TagmaskError: the sizes differ.
+    """
+    shape = np.shape(values)
+    size = image.shape[:2]
+    if shape != size:
         raise TagmaskError(
-            f"the {name} has shape {np.shape(values)} and the image {image.shape[:2]} (height, width); "
+            f"the {name} has shape {shape} and the image {size} (height, width); "
             f"resize the {name} to the image first."
         )
 
 
 def check_strength(strength: float) -> None:
+    """Refuse a strength outside 0 … 1."""
     if not 0 <= strength <= 1:
         raise TagmaskError(
             f"strength is {strength}; give 0 (only the image) … 1 (only the colours)."

@@ -16,43 +16,62 @@ from tagmask.pipeline.layout import label_file
 from tagmask.show.overlay import check_map, check_mask, check_same_size, heat_overlay, mask_overlay
 from tagmask.show.sheet import Picture, check_picture, resize, save_picture, sheet, shown_size
 
-Maps = (
-    npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
-)  # (k, H, W) in [0, 1]; uint8 v means v/255
+# (k, H, W) in [0, 1]; uint8 v means v/255
+Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
 
 PER_ROW = 5  # classes side by side
 
 
 def seed_sheet(image: Picture, class_names: Sequence[str], plain: Maps, refined: Maps) -> Picture:
-    """One sheet (H', W', 3): the image, each class's map without affinity, below it the one with affinity.
+    """Draw a sheet: the image, each class's map without affinity, below it the one with affinity.
 
-    image: (H, W, 3). class_names: (k,). plain, refined: maps without and with affinity, (k, H, W) in [0, 1].
+    Args:
+        image: uint8 (H, W, 3).
+        class_names: k names, at least one.
+        plain: maps without affinity, (k, H, W) in [0, 1].
+        refined: maps with affinity, (k, H, W) in [0, 1].
+
+    Returns:
+        The sheet, uint8 (H', W', 3).
+
+    Raises:
+        TagmaskError: there is no class, or an argument has another form or size.
     """
     picture = check_picture(image)
     if not class_names:
         raise TagmaskError("there is no class to show; give at least one name with its map.")
-    kinds, expected = {"": plain, " + affinity": refined}, (len(class_names), *picture.shape[:2])
+    height, width, _ = picture.shape
+    expected = (len(class_names), height, width)
+    kinds = {"": plain, " + affinity": refined}
     for kind, maps in kinds.items():
         if np.shape(maps) != expected:
             raise TagmaskError(
-                f"the maps{kind} have shape {np.shape(maps)}; for {len(class_names)} class name(s) and this image give "
-                f"{expected}: one map per name, resized to the image."
+                f"the maps{kind} have shape {np.shape(maps)}; for {len(class_names)} class name(s) "
+                f"and this image give {expected}: one map per name, resized to the image."
             )
         check_map(maps, f"maps{kind}")
-    small = resize(picture, shown_size(*picture.shape[:2]))
-    corner, blank = ("image", small), ("", np.full_like(small, 255))
+    small = resize(picture, shown_size(height, width))
+    blank = np.full_like(small, 255)
     rows: list[list[tuple[str, Picture]]] = []
     for start in range(0, len(class_names), PER_ROW):
+        end = start + PER_ROW
         for kind, maps in kinds.items():
-            names = class_names[start : start + PER_ROW]
-            heats = [shown_heat(picture, map) for map in maps[start : start + PER_ROW]]
-            cells = [(name + kind, heat) for name, heat in zip(names, heats, strict=True)]
-            rows.append([corner if not rows else blank, *cells])
+            row = [("", blank) if rows else ("image", small)]
+            for name, map in zip(class_names[start:end], maps[start:end], strict=True):
+                row.append((name + kind, shown_heat(picture, map)))
+            rows.append(row)
     return sheet(rows)
 
 
 def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> None:
-    """Write the first ``count`` images that have confident regions, each beside them; nothing if there are none."""
+    """Write a sheet of images beside their confident regions; nothing if there are none.
+
+    Args:
+        catalog: the images with their tags.
+        folder: the regions, in the layout of pseudo labels.
+        path: the PNG file.
+        count: how many images to show, the first that can be read.
+    """
     cells: list[tuple[str, Picture]] = []
     for i in range(len(catalog)):
         try:
@@ -60,16 +79,30 @@ def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> 
             labels = read_mask(label_file(folder, catalog.name(i)), len(catalog.classes))
         except TagmaskError:
             continue
-        names = ", ".join(catalog.classes[c] for c in catalog.tags(i))
-        cells += [(names, image), ("confident", mask_overlay(image, labels))]
+        names = ", ".join(catalog.classes[tag] for tag in catalog.tags(i))
+        cells.append((names, image))
+        cells.append(("confident", mask_overlay(image, labels)))
         if len(cells) == 2 * count:
             break
     if cells:
-        save_picture(path, sheet([cells[start : start + 4] for start in range(0, len(cells), 4)]))
+        rows = [cells[start : start + 4] for start in range(0, len(cells), 4)]
+        save_picture(path, sheet(rows))
 
 
 def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
-    """(k, H, W) -> (H, W): the label of the highest map where it exceeds the threshold, else 0."""
+    """Return the label of the highest map where it exceeds the threshold, else 0.
+
+    Args:
+        maps: (k, H, W) in [0, 1].
+        labels: the label of each map, k numbers.
+        threshold: 0 … 1.
+
+    Returns:
+        The labels, uint8 (H, W).
+
+    Raises:
+        TagmaskError: the threshold or the maps have another range.
+    """
     if not 0 <= threshold <= 1:
         raise TagmaskError(
             f"the threshold is {threshold}; give a value in 0 … 1, as the maps have."
@@ -82,21 +115,56 @@ def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
 def shown_heat(
     image: Picture, map: npt.NDArray[Any], size: tuple[int, int] | None = None
 ) -> Picture:
-    """The heat overlay at ``size`` = (height, width), by default that of pictures on a sheet."""
+    """Lay a map over its image at the size at which it is shown.
+
+    Args:
+        image: uint8 (H, W, 3).
+        map: (H, W) in [0, 1], or uint8 for 0 … 255.
+        size: (height, width) of the result; by default that of pictures on a sheet.
+
+    Returns:
+        The picture, uint8 (height, width, 3).
+
+    Raises:
+        TagmaskError: the map has another form, size or range.
+    """
     check_same_size(image, map, "map")
     size = size or shown_size(*image.shape[:2])
-    return heat_overlay(resize(image, size), resize_map(check_map(map), size))
+    values = resize_map(check_map(map), size)
+    return heat_overlay(resize(image, size), values)
 
 
 def shown_mask(image: Picture, mask: Mask, size: tuple[int, int] | None = None) -> Picture:
-    """The mask overlay at ``size`` = (height, width), by default that of pictures on a sheet; outlines stay thin."""
+    """Lay a mask over its image at the size at which it is shown, so that outlines stay thin.
+
+    Args:
+        image: uint8 (H, W, 3).
+        mask: uint8 labels (H, W).
+        size: (height, width) of the result; by default that of pictures on a sheet.
+
+    Returns:
+        The picture, uint8 (height, width, 3).
+
+    Raises:
+        TagmaskError: the mask has another form or size.
+    """
     check_same_size(image, mask, "mask")
     size = size or shown_size(*image.shape[:2])
-    enlarged = Image.fromarray(check_mask(mask)).resize(size[::-1], Image.Resampling.NEAREST)
-    return mask_overlay(resize(image, size), np.asarray(enlarged))
+    labels = Image.fromarray(check_mask(mask))
+    resized = labels.resize(size[::-1], Image.Resampling.NEAREST)
+    return mask_overlay(resize(image, size), np.asarray(resized))
 
 
 def resize_map(map: npt.NDArray[np.float64], size: tuple[int, int]) -> npt.NDArray[np.float64]:
-    """(h, w) in [0, 1] -> size = (H, W), bilinear, borders aligned with borders."""
-    resized = Image.fromarray(map.astype(np.float32)).resize(size[::-1], Image.Resampling.BILINEAR)
+    """Resize a map bilinearly, borders aligned with borders.
+
+    Args:
+        map: (h, w) in [0, 1].
+        size: (H, W) of the result.
+
+    Returns:
+        The map, (H, W) in [0, 1].
+    """
+    values = Image.fromarray(map.astype(np.float32))
+    resized = values.resize(size[::-1], Image.Resampling.BILINEAR)
     return np.clip(np.asarray(resized, np.float64), 0, 1)
