@@ -304,7 +304,8 @@ def _scale_row(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         top = row.max()
     if top <= low:
         return np.zeros_like(row)
-    return np.clip((row - low) / (top - low), 0, 1)
+    scaled: npt.NDArray[np.float64] = np.clip((row - low) / (top - low), 0, 1)
+    return scaled
 
 
 def _best_point(score: npt.NDArray[np.float64]) -> Point:
