@@ -1,7 +1,7 @@
 """Backgrounds of the built-in scenes: textures of band-limited noise, most with a horizon and a sky.
 
-Lengths are given for a long side of 96 pixels and multiplied by `unit` = size / 96, so that a larger picture shows
-the same scene in finer detail.
+Lengths are given for a long side of 96 pixels and multiplied by `unit` = size / 96, so that a larger
+picture shows the same scene in finer detail.
 """
 
 from collections.abc import Callable
@@ -18,41 +18,84 @@ SKY: Colour = (150, 190, 225)
 
 @lru_cache(maxsize=128)
 def noise_table(wave_y: float, wave_x: float, side: int) -> Field:
-    """Tileable noise (side, side) with these wavelengths in pixels: mean 0, deviation 1, always the same."""
-    fy = np.fft.fftfreq(side)[:, None] * wave_y
-    fx = np.fft.rfftfreq(side)[None, :] * wave_x
-    octaves = np.log2(np.hypot(fy, fx) + 1e-9)  # 0 at the requested wavelength
-    band = np.exp(
-        -np.where(octaves > 0, 1.2, 0.35) * octaves**2
-    )  # more coarse than fine detail, as in nature
-    white = np.random.default_rng([side, round(8 * wave_y), round(8 * wave_x)]).standard_normal(
-        (side, side)
-    )
-    field = np.fft.irfft2(np.fft.rfft2(white) * band, s=(side, side))
+    """Return tileable noise, always the same for the same arguments.
+
+    Args:
+        wave_y: wavelength along the rows, in pixels.
+        wave_x: wavelength along the columns, in pixels.
+        side: height and width of the table, in pixels.
+
+    Returns:
+        The noise (side, side), mean 0, deviation 1, within ±2.5.
+    """
+    frequency_y = np.fft.fftfreq(side)[:, None] * wave_y
+    frequency_x = np.fft.rfftfreq(side)[None, :] * wave_x
+    octaves = np.log2(np.hypot(frequency_y, frequency_x) + 1e-9)  # 0 at the requested wavelength
+    # more coarse than fine detail, as in nature
+    falloff = np.where(octaves > 0, 1.2, 0.35)
+    band = np.exp(-falloff * octaves**2)  # (side, side / 2 + 1)
+    rng = np.random.default_rng([side, round(8 * wave_y), round(8 * wave_x)])
+    white = rng.standard_normal((side, side))
+    spectrum = np.fft.rfft2(white) * band
+    field = np.fft.irfft2(spectrum, s=(side, side))
     field /= field.std()
     return np.clip(field, -2.5, 2.5).astype(np.float32)
 
 
 class Brush:
-    """What a texture needs: the random stream, the size of the picture, the unit of length."""
+    """The tools of a texture: the random stream, the size of the picture, the unit of length."""
 
     def __init__(self, rng: np.random.Generator, height: int, width: int, unit: float) -> None:
-        self.rng, self.height, self.width, self.unit = rng, height, width, unit
+        """Prepare coordinates for a picture.
+
+        Args:
+            rng: the random stream of the scene; the order of the calls determines the picture.
+            height: pixels of the picture.
+            width: pixels of the picture.
+            unit: size of the picture over 96 pixels.
+        """
+        self.rng = rng
+        self.height = height
+        self.width = width
+        self.unit = unit
         self.rows = np.arange(height, dtype=np.float32)[:, None]  # (H, 1)
         self.columns = np.arange(width, dtype=np.float32)[None, :]  # (1, W)
-        self._side = 1 << max(8, (2 * max(height, width) - 1).bit_length())
+        longest = 2 * max(height, width)
+        # a power of two, for the Fourier transform
+        self._side = 1 << max(8, (longest - 1).bit_length())
 
     def noise(self, wave_y: float, wave_x: float | None = None) -> Field:
-        """A window (H, W) at a random place of the noise with these wavelengths."""
-        wave_x = wave_y if wave_x is None else wave_x
+        """Return a window at a random position of the noise with these wavelengths.
+
+        Args:
+            wave_y: wavelength along the rows, in units.
+            wave_x: wavelength along the columns, in units; by default the same.
+
+        Returns:
+            The noise (H, W), mean 0, deviation 1.
+        """
+        if wave_x is None:
+            wave_x = wave_y
         table = noise_table(wave_y * self.unit, wave_x * self.unit, self._side)
-        top, left = self.rng.integers(0, self._side - max(self.height, self.width), size=2)
+        highest = self._side - max(self.height, self.width)
+        top, left = self.rng.integers(0, highest, size=2)
         return table[top : top + self.height, left : left + self.width]
 
     def mix(self, amount: Field, dark: Colour, light: Colour) -> Field:
-        """Colours (H, W, 3) between two tones, both shifted a little at random."""
+        """Return colours between two tones, both shifted a little at random.
+
+        Args:
+            amount: share of the light tone (H, W); values outside 0..1 are clipped.
+            dark: colour where the amount is 0.
+            light: colour where the amount is 1.
+
+        Returns:
+            The colours (H, W, 3).
+        """
         shift = self.rng.uniform(-12, 12, size=3).astype(np.float32)
-        return blend(_rgb(dark) + shift, _rgb(light) + shift, np.clip(amount, 0, 1))
+        back = _rgb(dark) + shift
+        front = _rgb(light) + shift
+        return blend(back, front, np.clip(amount, 0, 1))
 
 
 def _rgb(colour: Colour) -> Field:
@@ -60,99 +103,181 @@ def _rgb(colour: Colour) -> Field:
 
 
 def blend(back: Field, front: Field, amount: Field) -> Field:
-    """Colours (H, W, 3): `back` where `amount` (H, W) is 0, `front` where it is 1."""
+    """Return colours (H, W, 3) between two pictures or colours.
+
+    Args:
+        back: colours where the amount is 0, (H, W, 3) or (3,).
+        front: colours where the amount is 1, (H, W, 3) or (3,).
+        amount: share of the front, (H, W).
+    """
     result: Field = back + amount[..., None] * (front - back)
     return result
 
 
-def _forest(b: Brush) -> Field:
-    leaves = 0.40 + 0.24 * b.noise(4, 6)
-    soil = b.mix(leaves, (44, 32, 20), (146, 104, 56))
-    moss = b.mix(leaves, (30, 42, 22), (98, 116, 52))
-    return blend(soil, moss, np.clip(0.5 + 0.6 * b.noise(22), 0, 1))
+def _meadow(brush: Brush) -> Field:
+    blades = 0.17 * brush.noise(5, 2)
+    patches = 0.16 * brush.noise(24)
+    return brush.mix(
+        0.5 + blades + patches,
+        dark=(58, 96, 38),
+        light=(158, 182, 84),
+    )
 
 
-def _road(b: Brush) -> Field:
-    asphalt = b.mix(0.5 + 0.16 * b.noise(2) + 0.13 * b.noise(28), (68, 70, 78), (140, 140, 146))
-    slope, start = b.rng.uniform(-0.5, 0.5), b.rng.uniform(0.5, 0.95) * b.height
-    across = np.abs(b.rows - start - slope * (b.columns - b.width / 2)) / b.unit  # (H, W)
-    along = np.mod(b.columns / b.unit + b.rng.uniform(0, 24), 24) < 15
-    line = np.clip(2.2 - across, 0, 1) * along * np.float32(0.8)
+def _road(brush: Brush) -> Field:
+    stones = 0.16 * brush.noise(2)
+    wear = 0.13 * brush.noise(28)
+    asphalt = brush.mix(
+        0.5 + stones + wear,
+        dark=(68, 70, 78),
+        light=(140, 140, 146),
+    )
+    # a dashed line that runs across the picture, a little aslant
+    slope = brush.rng.uniform(-0.5, 0.5)
+    start = brush.rng.uniform(0.5, 0.95) * brush.height
+    rise = slope * (brush.columns - brush.width / 2)
+    distance = np.abs(brush.rows - start - rise) / brush.unit  # (H, W)
+    along = brush.columns / brush.unit + brush.rng.uniform(0, 24)
+    is_dash = np.mod(along, 24) < 15  # (1, W)
+    line = np.clip(2.2 - distance, 0, 1) * is_dash * np.float32(0.8)
     return blend(asphalt, _rgb((226, 222, 205)), line)
 
 
-def _bricks(b: Brush) -> Field:
-    high, wide = 8.0 * b.unit * b.rng.uniform(0.85, 1.2), 18.0 * b.unit * b.rng.uniform(0.85, 1.2)
-    down = (b.rows + b.rng.uniform(0, high)) / high  # (H, 1), in bricks
-    across = (b.columns + b.rng.uniform(0, wide)) / wide + 0.5 * (np.floor(down) % 2)  # (H, W)
-    tones = b.rng.normal(0, 0.2, size=(16, 16)).astype(np.float32)
-    tone = tones[np.floor(down).astype(np.intp) % 16, np.floor(across).astype(np.intp) % 16]
-    wall = b.mix(0.5 + tone + 0.12 * b.noise(2.5), (118, 54, 42), (196, 116, 88))
-    mortar = ((down % 1 < 0.16) | (across % 1 < 0.07)) * np.float32(0.85)
-    return blend(wall, _rgb((198, 188, 172)), mortar)
-
-
-def _wood(b: Brush) -> Field:
-    plank = 17.0 * b.unit * b.rng.uniform(0.8, 1.3)
-    flat = b.rng.random() < 0.5
-    across = (b.rows if flat else b.columns) / plank + b.rng.uniform(0, 1)
-    grain = b.noise(2.5, 30) if flat else b.noise(30, 2.5)
-    tones = b.rng.normal(0, 0.13, size=16).astype(np.float32)
-    tone = tones[np.floor(across).astype(np.intp) % 16]
-    boards = b.mix(0.5 + tone + 0.15 * grain, (104, 66, 36), (198, 148, 96))
-    seam = 1 - np.float32(0.55) * (across % 1 < 0.07)  # (H, 1) or (1, W)
-    return boards * seam[..., None]
-
-
-def _carpet(b: Brush) -> Field:
-    step = np.float32(2 * np.pi / (16 * b.unit * b.rng.uniform(0.8, 1.2)))
-    weave = np.sin(step * b.columns + b.rng.uniform(0, 6)) * np.sin(
-        step * b.rows + b.rng.uniform(0, 6)
+def _water(brush: Brush) -> Field:
+    ripples = 0.18 * brush.noise(3, 12)
+    waves = 0.16 * brush.noise(9, 34)
+    return brush.mix(
+        0.45 + ripples + waves,
+        dark=(20, 72, 116),
+        light=(128, 184, 204),
     )
-    amount = 0.5 + 0.22 * np.tanh(4 * weave) + 0.08 * b.noise(2) + 0.10 * b.noise(26)
-    return b.mix(amount.astype(np.float32), (84, 36, 62), (166, 92, 106))
 
 
-def _sky(b: Brush) -> Field:
-    clouds = 0.30 + 0.75 * (b.rows / b.height) + 0.20 * b.noise(10, 30)
-    return b.mix(clouds, (104, 158, 212), (226, 234, 240))
+def _forest(brush: Brush) -> Field:
+    leaves = 0.40 + 0.24 * brush.noise(4, 6)
+    soil = brush.mix(leaves, dark=(44, 32, 20), light=(146, 104, 56))
+    moss = brush.mix(leaves, dark=(30, 42, 22), light=(98, 116, 52))
+    share = 0.5 + 0.6 * brush.noise(22)
+    return blend(soil, moss, np.clip(share, 0, 1))
+
+
+def _bricks(brush: Brush) -> Field:
+    brick_height = 8.0 * brush.unit * brush.rng.uniform(0.85, 1.2)
+    brick_width = 18.0 * brush.unit * brush.rng.uniform(0.85, 1.2)
+    # position in bricks; every second row is shifted by half a brick
+    down = (brush.rows + brush.rng.uniform(0, brick_height)) / brick_height  # (H, 1)
+    across = (brush.columns + brush.rng.uniform(0, brick_width)) / brick_width  # (1, W)
+    row = np.floor(down)
+    across = across + 0.5 * (row % 2)  # (H, W)
+    column = np.floor(across)
+    tones = brush.rng.normal(0, 0.2, size=(16, 16)).astype(np.float32)
+    tone = tones[row.astype(np.intp) % 16, column.astype(np.intp) % 16]  # (H, W)
+    grit = 0.12 * brush.noise(2.5)
+    wall = brush.mix(
+        0.5 + tone + grit,
+        dark=(118, 54, 42),
+        light=(196, 116, 88),
+    )
+    is_mortar = (down % 1 < 0.16) | (across % 1 < 0.07)
+    return blend(wall, _rgb((198, 188, 172)), is_mortar * np.float32(0.85))
+
+
+def _snow(brush: Brush) -> Field:
+    drifts = 0.18 * brush.noise(12, 30)
+    grains = 0.06 * brush.noise(2)
+    return brush.mix(
+        0.62 + drifts + grains,
+        dark=(168, 184, 210),
+        light=(244, 248, 252),
+    )
+
+
+def _wood(brush: Brush) -> Field:
+    plank = 17.0 * brush.unit * brush.rng.uniform(0.8, 1.3)
+    is_horizontal = brush.rng.random() < 0.5
+    position = brush.rows if is_horizontal else brush.columns
+    across = position / plank + brush.rng.uniform(0, 1)  # (H, 1) or (1, W), in planks
+    grain = brush.noise(2.5, 30) if is_horizontal else brush.noise(30, 2.5)
+    tones = brush.rng.normal(0, 0.13, size=16).astype(np.float32)
+    number = np.floor(across).astype(np.intp)
+    boards = brush.mix(
+        0.5 + tones[number % 16] + 0.15 * grain,
+        dark=(104, 66, 36),
+        light=(198, 148, 96),
+    )
+    is_seam = across % 1 < 0.07
+    brightness = 1 - np.float32(0.55) * is_seam
+    return boards * brightness[..., None]
+
+
+def _sand(brush: Brush) -> Field:
+    grains = 0.10 * brush.noise(2)
+    ripples = 0.20 * brush.noise(8, 26)
+    return brush.mix(
+        0.5 + grains + ripples,
+        dark=(172, 138, 90),
+        light=(238, 212, 164),
+    )
+
+
+def _carpet(brush: Brush) -> Field:
+    period = 16 * brush.unit * brush.rng.uniform(0.8, 1.2)
+    step = np.float32(2 * np.pi / period)
+    warp = np.sin(step * brush.columns + brush.rng.uniform(0, 6))  # (1, W)
+    weft = np.sin(step * brush.rows + brush.rng.uniform(0, 6))  # (H, 1)
+    weave = 0.22 * np.tanh(4 * (warp * weft))
+    threads = 0.08 * brush.noise(2)
+    wear = 0.10 * brush.noise(26)
+    amount: Field = 0.5 + weave + threads + wear
+    return brush.mix(amount.astype(np.float32), dark=(84, 36, 62), light=(166, 92, 106))
+
+
+def _sky(brush: Brush) -> Field:
+    haze = 0.75 * (brush.rows / brush.height)
+    clouds = 0.20 * brush.noise(10, 30)
+    return brush.mix(
+        0.30 + haze + clouds,
+        dark=(104, 158, 212),
+        light=(226, 234, 240),
+    )
 
 
 GROUNDS: dict[str, Callable[[Brush], Field]] = {
-    "meadow": lambda b: b.mix(
-        0.5 + 0.17 * b.noise(5, 2) + 0.16 * b.noise(24), (58, 96, 38), (158, 182, 84)
-    ),
+    "meadow": _meadow,
     "road": _road,
-    "water": lambda b: b.mix(
-        0.45 + 0.18 * b.noise(3, 12) + 0.16 * b.noise(9, 34), (20, 72, 116), (128, 184, 204)
-    ),
+    "water": _water,
     "forest": _forest,
     "bricks": _bricks,
-    "snow": lambda b: b.mix(
-        0.62 + 0.18 * b.noise(12, 30) + 0.06 * b.noise(2), (168, 184, 210), (244, 248, 252)
-    ),
+    "snow": _snow,
     "wood": _wood,
-    "sand": lambda b: b.mix(
-        0.5 + 0.10 * b.noise(2) + 0.20 * b.noise(8, 26), (172, 138, 90), (238, 212, 164)
-    ),
+    "sand": _sand,
     "carpet": _carpet,
 }
 OUTDOORS = frozenset({"meadow", "road", "water", "forest", "snow", "sand"})
 
 
 def paint_ground(kind: str, brush: Brush) -> tuple[Field, list[Field]]:
-    """The background (H, W, 3) in 0..255 and its mean colours: the ground's and, if any, the sky's."""
-    rng, unit = brush.rng, brush.unit
+    """Paint a background.
+
+    Args:
+        kind: a name in GROUNDS.
+        brush: the size of the picture and its random stream.
+
+    Returns:
+        The background (H, W, 3) in 0..255, and its mean colours (3,): the ground's and, if there is
+        one, the sky's.
+    """
     ground = GROUNDS[kind](brush)
     means: list[Field] = [ground.mean(axis=(0, 1))]
-    if kind in OUTDOORS and rng.random() < 0.6:
-        roughness = 0.1 if kind == "water" else 0.9
-        level = rng.uniform(0.15, 0.42) * brush.height / unit
-        depth = (
-            brush.rows / unit - level - roughness * brush.noise(30)[:1]
-        )  # (H, W), below the horizon
-        far: Field = np.exp(np.abs(depth) / np.float32(-14))  # 1 at the horizon
-        sky = _sky(brush)
-        means.append(sky.mean(axis=(0, 1)))
-        ground = blend(sky, blend(ground, _rgb(SKY), np.float32(0.25) * far), np.clip(depth, 0, 1))
-    return ground, means
+    has_sky = kind in OUTDOORS and brush.rng.random() < 0.6
+    if not has_sky:
+        return ground, means
+    roughness = 0.1 if kind == "water" else 0.9
+    level = brush.rng.uniform(0.15, 0.42) * brush.height / brush.unit
+    horizon = roughness * brush.noise(30)[:1]  # (1, W)
+    depth = brush.rows / brush.unit - level - horizon  # (H, W), below the horizon
+    far: Field = np.exp(np.abs(depth) / np.float32(-14))  # (H, W), 1 at the horizon
+    sky = _sky(brush)
+    means.append(sky.mean(axis=(0, 1)))
+    hazy = blend(ground, _rgb(SKY), np.float32(0.25) * far)
+    return blend(sky, hazy, np.clip(depth, 0, 1)), means

@@ -1,7 +1,7 @@
-"""The objects of the built-in scenes: one family of bodies for all classes, and a part that reveals the class.
+"""The objects of the built-in scenes: one family of bodies, and a part that reveals the class.
 
-In an object's coordinates x points right, y points down, and the body is about two units long. The shape of a body
-says nothing about the class; the class part is 10 to 25 % of the object.
+In an object's coordinates x points right, y points down, and the body is about two units long. The
+shape of a body says nothing about the class; the class part is 10 to 25 % of the object.
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,27 @@ BODY_COLOURS: tuple[Colour, ...] = (
     (146, 200, 150),  # mint
 )
 
-INK, WHITE, CREAM, GREY = (30, 28, 34), (246, 244, 238), (240, 224, 180), (168, 178, 190)
-RED, ORANGE, YELLOW, PINK = (214, 40, 40), (246, 140, 30), (255, 222, 96), (255, 116, 156)
-GREEN, LIME, BLUE, MAGENTA = (24, 172, 84), (206, 228, 30), (34, 74, 224), (206, 30, 150)
-CYAN, NAVY, TURQUOISE, WOOD = (70, 232, 240), (28, 44, 104), (36, 190, 196), (110, 72, 40)
+# colours of the class parts
+INK = (30, 28, 34)
+WHITE = (246, 244, 238)
+CREAM = (240, 224, 180)
+GREY = (168, 178, 190)
+RED = (214, 40, 40)
+ORANGE = (246, 140, 30)
+YELLOW = (255, 222, 96)
+PINK = (255, 116, 156)
+GREEN = (24, 172, 84)
+LIME = (206, 228, 30)
+BLUE = (34, 74, 224)
+MAGENTA = (206, 30, 150)
+CYAN = (70, 232, 240)
+NAVY = (28, 44, 104)
+TURQUOISE = (36, 190, 196)
+WOOD = (110, 72, 40)
+GLASS = (188, 226, 244)
+BRONZE = (178, 96, 30)
+GLOW = (255, 246, 200)
+BULB = (255, 255, 236)
 
 
 @dataclass(frozen=True)
@@ -43,9 +60,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Stamp:
-    """Shapes of a class part, placed at `angle` degrees (0 right, 90 down) as seen from the middle of the body."""
+    """Shapes of a class part, placed at an angle as seen from the middle of the body."""
 
-    angle: float
+    angle: float  # degrees: 0 right, 90 down
     reach: float  # 0 = middle of the body, 1 = on its outline
     scale: float  # of the shapes, for a body of unit area
     shapes: tuple[Shape, ...]
@@ -53,29 +70,67 @@ class Stamp:
 
 
 def disc(
-    x: float, y: float, rx: float, ry: float = 0, start: float = 0, stop: float = 360
+    x: float,
+    y: float,
+    rx: float,
+    ry: float = 0,
+    start: float = 0,
+    stop: float = 360,
 ) -> Points:
-    """An ellipse (a circle without `ry`), or its sector between two angles in degrees."""
+    """Return an ellipse, or its sector between two angles.
+
+    Args:
+        x: of the middle.
+        y: of the middle.
+        rx: radius along x.
+        ry: radius along y; 0 makes a circle.
+        start: first angle in degrees, 0 right, 90 down.
+        stop: last angle in degrees; 360 after ``start`` makes a whole ellipse.
+
+    Returns:
+        25 points on the rim (25, 2), and the middle if it is a sector.
+    """
     angles = np.radians(np.linspace(start, stop, 25))
-    rim = np.stack([x + rx * np.cos(angles), y + (ry or rx) * np.sin(angles)], axis=1)
-    return rim if stop - start >= 360 else np.vstack([rim, [[x, y]]])
+    rim_x = x + rx * np.cos(angles)
+    rim_y = y + (ry or rx) * np.sin(angles)
+    rim = np.stack([rim_x, rim_y], axis=1)
+    if stop - start >= 360:
+        return rim
+    return np.vstack([rim, [[x, y]]])
 
 
 def box(left: float, top: float, right: float, bottom: float) -> Points:
-    """An upright rectangle."""
-    return np.array([[left, top], [right, top], [right, bottom], [left, bottom]], dtype=np.float64)
+    """Return an upright rectangle (4, 2).
+
+    Args:
+        left: smallest x.
+        top: smallest y.
+        right: largest x.
+        bottom: largest y.
+    """
+    return polygon((left, top), (right, top), (right, bottom), (left, bottom))
 
 
 def polygon(*points: tuple[float, float]) -> Points:
-    """The polygon through these points."""
+    """Return the polygon through these points (n, 2)."""
     return np.array(points, dtype=np.float64)
 
 
+def _mirrored(points: Points) -> Points:
+    """Return the polygon with left and right exchanged."""
+    return points * (-1, 1)
+
+
+_COW_HORN = polygon(
+    (-0.55, -0.5),
+    (-1.05, -0.75),
+    (-1.0, -1.25),
+    (-0.75, -0.95),
+    (-0.25, -0.7),
+)
 _COW_HEAD = (
-    Shape(
-        polygon((-0.55, -0.5), (-1.05, -0.75), (-1.0, -1.25), (-0.75, -0.95), (-0.25, -0.7)), CREAM
-    ),
-    Shape(polygon((0.55, -0.5), (1.05, -0.75), (1.0, -1.25), (0.75, -0.95), (0.25, -0.7)), CREAM),
+    Shape(_COW_HORN, CREAM),
+    Shape(_mirrored(_COW_HORN), CREAM),
     Shape(disc(0, 0, 0.78, 0.9), WHITE),
     Shape(disc(0.36, -0.28, 0.4, 0.46), INK),
     Shape(disc(-0.32, -0.2, 0.15), INK),
@@ -84,11 +139,16 @@ _COW_HEAD = (
     Shape(disc(-0.28, 0.55, 0.12), INK),
     Shape(disc(0.28, 0.55, 0.12), INK),
 )
-_CAR_WHEEL = (Shape(disc(0, 0, 1), INK), Shape(disc(0, 0, 0.52), GREY), Shape(disc(0, 0, 0.2), INK))
+_CAR_WHEEL = (
+    Shape(disc(0, 0, 1), INK),
+    Shape(disc(0, 0, 0.52), GREY),
+    Shape(disc(0, 0, 0.2), INK),
+)
+_CAR_PANE = polygon((-1.2, 0.38), (-0.75, -0.42), (-0.1, -0.42), (-0.1, 0.38))
 _CAR_WINDOW = (
     Shape(polygon((-1.5, 0.55), (-0.9, -0.6), (0.9, -0.6), (1.5, 0.55)), INK),
-    Shape(polygon((-1.2, 0.38), (-0.75, -0.42), (-0.1, -0.42), (-0.1, 0.38)), (188, 226, 244)),
-    Shape(polygon((1.2, 0.38), (0.75, -0.42), (0.1, -0.42), (0.1, 0.38)), (188, 226, 244)),
+    Shape(_CAR_PANE, GLASS),
+    Shape(_mirrored(_CAR_PANE), GLASS),
 )
 _BOAT_SAIL = (
     Shape(box(-0.09, -2.0, 0.09, 0.4), WOOD),
@@ -114,20 +174,27 @@ _ROBOT_HEAD = (
     Shape(disc(0.36, -0.2, 0.25), CYAN),
     Shape(box(-0.5, 0.34, 0.5, 0.52), INK),
 )
+_BIRD_BEAK = polygon(
+    (0.3, -0.55),
+    (1.3, -0.35),
+    (1.9, 0.25),
+    (1.75, 0.45),
+    (0.3, 0.5),
+)
 _BIRD_HEAD = (
-    Shape(polygon((0.3, -0.55), (1.3, -0.35), (1.9, 0.25), (1.75, 0.45), (0.3, 0.5)), LIME),
+    Shape(_BIRD_BEAK, LIME),
     Shape(polygon((1.42, -0.25), (1.9, 0.25), (1.75, 0.45), (1.4, 0.47)), INK),
     Shape(disc(0, 0, 0.8), MAGENTA),
     Shape(disc(0.16, -0.14, 0.34), WHITE),
     Shape(disc(0.2, -0.14, 0.18), INK),
 )
-_CLOCK_TICKS = tuple(
-    Shape(disc(x, y, 0.1), INK) for x, y in ((0.58, 0), (0, 0.58), (-0.58, 0), (0, -0.58))
-)
 _CLOCK_DIAL = (
     Shape(disc(0, 0, 1), BLUE),
     Shape(disc(0, 0, 0.76), WHITE),
-    *_CLOCK_TICKS,
+    Shape(disc(0.58, 0, 0.1), INK),
+    Shape(disc(0, 0.58, 0.1), INK),
+    Shape(disc(-0.58, 0, 0.1), INK),
+    Shape(disc(0, -0.58, 0.1), INK),
     Shape(polygon((-0.07, 0.1), (-0.07, -0.62), (0.07, -0.62), (0.07, 0.1)), INK),
     Shape(polygon((-0.1, -0.08), (0.46, 0.16), (0.4, 0.3), (-0.1, 0.08)), RED),
 )
@@ -135,80 +202,122 @@ _CRAB_CLAW = (
     Shape(disc(0, 0, 1, 0.85, -55, 265), ORANGE),
     Shape(disc(0, 0.15, 0.45, 0.4, -50, 230), RED),
 )
-_CRAB_EYE = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.1, 0.1, 0.5), INK))
+_CRAB_EYE = (
+    Shape(disc(0, 0, 1), WHITE),
+    Shape(disc(0.1, 0.1, 0.5), INK),
+)
 _LAMP_SHADE = (
-    Shape(disc(0, 0.5, 0.34, 0.3), (255, 255, 236)),
+    Shape(disc(0, 0.5, 0.34, 0.3), BULB),
     Shape(polygon((-0.45, -0.9), (0.45, -0.9), (1.1, 0.45), (-1.1, 0.45)), YELLOW),
-    Shape(polygon((-0.2, -0.9), (0.2, -0.9), (0.45, 0.45), (-0.45, 0.45)), (255, 246, 200)),
-    Shape(polygon((-1.03, 0.28), (1.03, 0.28), (1.1, 0.45), (-1.1, 0.45)), (178, 96, 30)),
-    Shape(polygon((-0.45, -0.9), (0.45, -0.9), (0.52, -0.74), (-0.52, -0.74)), (178, 96, 30)),
+    Shape(polygon((-0.2, -0.9), (0.2, -0.9), (0.45, 0.45), (-0.45, 0.45)), GLOW),
+    Shape(polygon((-1.03, 0.28), (1.03, 0.28), (1.1, 0.45), (-1.1, 0.45)), BRONZE),
+    Shape(polygon((-0.45, -0.9), (0.45, -0.9), (0.52, -0.74), (-0.52, -0.74)), BRONZE),
 )
-_FISH_RIMS = [(0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55), (-0.8, 0.0), (-0.95, 0.55), (-1.1, 1.1)]
-_FISH_FAN = tuple(
-    Shape(polygon(_FISH_RIMS[0], _FISH_RIMS[i], _FISH_RIMS[i + 1]), TURQUOISE if i % 2 else NAVY)
-    for i in range(1, 5)
+_FISH_FAN = (
+    Shape(polygon((0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55)), TURQUOISE),
+    Shape(polygon((0.1, 0.0), (-0.95, -0.55), (-0.8, 0.0)), NAVY),
+    Shape(polygon((0.1, 0.0), (-0.8, 0.0), (-0.95, 0.55)), TURQUOISE),
+    Shape(polygon((0.1, 0.0), (-0.95, 0.55), (-1.1, 1.1)), NAVY),
 )
-_FISH_EYE = (Shape(disc(0, 0, 1), WHITE), Shape(disc(0.15, 0, 0.55), INK))
+_FISH_EYE = (
+    Shape(disc(0, 0, 1), WHITE),
+    Shape(disc(0.15, 0, 0.55), INK),
+)
 
-_CLASSES: dict[str, tuple[tuple[Stamp, ...], str]] = {  # class: its part, its favourite background
-    "cow": ((Stamp(-25, 0.95, 0.295, _COW_HEAD),), "meadow"),
+# the part of an object that reveals its class
+_PARTS: dict[str, tuple[Stamp, ...]] = {
+    "cow": (Stamp(angle=-25, reach=0.95, scale=0.295, shapes=_COW_HEAD),),
     "car": (
-        (
-            Stamp(138, 0.92, 0.165, _CAR_WHEEL),
-            Stamp(42, 0.92, 0.165, _CAR_WHEEL),
-            Stamp(-90, 0.5, 0.165, _CAR_WINDOW),
-        ),
-        "road",
+        Stamp(angle=138, reach=0.92, scale=0.165, shapes=_CAR_WHEEL),
+        Stamp(angle=42, reach=0.92, scale=0.165, shapes=_CAR_WHEEL),
+        Stamp(angle=-90, reach=0.5, scale=0.165, shapes=_CAR_WINDOW),
     ),
-    "boat": ((Stamp(-90, 0.95, 0.36, _BOAT_SAIL, behind=True),), "water"),
-    "mushroom": ((Stamp(-90, 0.9, 0.35, _MUSHROOM_CAP),), "forest"),
-    "robot": ((Stamp(-90, 0.95, 0.25, _ROBOT_HEAD),), "bricks"),
-    "bird": ((Stamp(-35, 0.92, 0.285, _BIRD_HEAD),), "snow"),
-    "clock": ((Stamp(-60, 0.3, 0.25, _CLOCK_DIAL),), "wood"),
+    "boat": (Stamp(angle=-90, reach=0.95, scale=0.36, shapes=_BOAT_SAIL, behind=True),),
+    "mushroom": (Stamp(angle=-90, reach=0.9, scale=0.35, shapes=_MUSHROOM_CAP),),
+    "robot": (Stamp(angle=-90, reach=0.95, scale=0.25, shapes=_ROBOT_HEAD),),
+    "bird": (Stamp(angle=-35, reach=0.92, scale=0.285, shapes=_BIRD_HEAD),),
+    "clock": (Stamp(angle=-60, reach=0.3, scale=0.25, shapes=_CLOCK_DIAL),),
     "crab": (
-        (
-            Stamp(-150, 1.06, 0.19, _CRAB_CLAW),
-            Stamp(-30, 1.06, 0.19, _CRAB_CLAW),
-            Stamp(-108, 0.95, 0.09, _CRAB_EYE),
-            Stamp(-72, 0.95, 0.09, _CRAB_EYE),
-        ),
-        "sand",
+        Stamp(angle=-150, reach=1.06, scale=0.19, shapes=_CRAB_CLAW),
+        Stamp(angle=-30, reach=1.06, scale=0.19, shapes=_CRAB_CLAW),
+        Stamp(angle=-108, reach=0.95, scale=0.09, shapes=_CRAB_EYE),
+        Stamp(angle=-72, reach=0.95, scale=0.09, shapes=_CRAB_EYE),
     ),
-    "lamp": ((Stamp(-90, 1.05, 0.31, _LAMP_SHADE),), "carpet"),
-    "fish": ((Stamp(180, 0.95, 0.36, _FISH_FAN), Stamp(-20, 0.62, 0.1, _FISH_EYE)), "water"),
+    "lamp": (Stamp(angle=-90, reach=1.05, scale=0.31, shapes=_LAMP_SHADE),),
+    "fish": (
+        Stamp(angle=180, reach=0.95, scale=0.36, shapes=_FISH_FAN),
+        Stamp(angle=-20, reach=0.62, scale=0.1, shapes=_FISH_EYE),
+    ),
 }
-CLASSES: tuple[str, ...] = tuple(_CLASSES)
-FAVOURITES = {name: ground for name, (_, ground) in _CLASSES.items()}
+CLASSES: tuple[str, ...] = tuple(_PARTS)
+
+# the background that often goes with a class
+FAVOURITES = {
+    "cow": "meadow",
+    "car": "road",
+    "boat": "water",
+    "mushroom": "forest",
+    "robot": "bricks",
+    "bird": "snow",
+    "clock": "wood",
+    "crab": "sand",
+    "lamp": "carpet",
+    "fish": "water",
+}
 
 
 def body(rng: np.random.Generator) -> Points:
-    """A silhouette between ellipse and box, tapered, bent and dented at random, for any class."""
+    """Return a silhouette between ellipse and box, tapered, bent and dented, for any class."""
     angles = np.linspace(0, 2 * np.pi, 48, endpoint=False)
-    c, s = np.cos(angles), np.sin(angles)
-    aspect, square, taper, bend = rng.uniform((0.55, 1.9, -0.25, -0.15), (0.9, 4.5, 0.25, 0.15))
-    radius = (np.abs(c) ** square + np.abs(s) ** square) ** (-1 / square)
-    radius *= 1 + rng.uniform(0, 0.05) * np.cos(rng.integers(3, 6) * angles + rng.uniform(0, 6))
-    x, y = radius * c, radius * s
-    return np.stack([x * (1 + taper * y), aspect * y + bend * (x**2 - 0.5)], axis=1)
+    cosine = np.cos(angles)
+    sine = np.sin(angles)
+    lowest = (0.55, 1.9, -0.25, -0.15)
+    highest = (0.9, 4.5, 0.25, 0.15)
+    aspect, square, taper, bend = rng.uniform(lowest, highest)
+    # a superellipse: square = 2 is a circle, larger values come nearer to a box
+    radius = (np.abs(cosine) ** square + np.abs(sine) ** square) ** (-1 / square)  # (48,)
+    depth = rng.uniform(0, 0.05)
+    dents = rng.integers(3, 6)
+    phase = rng.uniform(0, 6)
+    radius *= 1 + depth * np.cos(dents * angles + phase)
+    x = radius * cosine
+    y = radius * sine
+    tapered = x * (1 + taper * y)
+    bent = aspect * y + bend * (x**2 - 0.5)
+    return np.stack([tapered, bent], axis=1)
 
 
 def area(points: Points) -> float:
-    """The area of a polygon (shoelace)."""
-    x, y = points[:, 0], points[:, 1]
-    return float(abs(x[:-1] @ y[1:] - y[:-1] @ x[1:] + x[-1] * y[0] - y[-1] * x[0]) / 2)
+    """Return the area of a polygon (n, 2) by the shoelace formula."""
+    x = points[:, 0]
+    y = points[:, 1]
+    forwards = x[:-1] @ y[1:]
+    backwards = y[:-1] @ x[1:]
+    twice = forwards - backwards + x[-1] * y[0] - y[-1] * x[0]
+    return float(abs(twice) / 2)
 
 
 def build(label: int, rng: np.random.Generator) -> list[Shape]:
-    """One object of class `label` in object coordinates, from back to front."""
+    """Return one object in object coordinates, from back to front.
+
+    Args:
+        label: index into CLASSES.
+        rng: random stream for the body and the position of the class part.
+    """
     outline = body(rng)
     unit = np.sqrt(area(outline)) * rng.uniform(0.92, 1.08)
     angles = np.arctan2(outline[:, 1], outline[:, 0])
     shapes = [Shape(outline)]
-    for stamp in _CLASSES[CLASSES[label]][0]:
-        ray = np.radians(stamp.angle + rng.uniform(-6, 6))
-        rim = outline[np.abs(np.angle(np.exp(1j * (angles - ray)))).argmin()]
-        placed = [
-            Shape(rim * stamp.reach + unit * stamp.scale * s.points, s.colour) for s in stamp.shapes
-        ]
-        shapes = placed + shapes if stamp.behind else shapes + placed
+    for stamp in _PARTS[CLASSES[label]]:
+        direction = np.radians(stamp.angle + rng.uniform(-6, 6))
+        # the complex number takes differences of angles to -π … π
+        gaps = np.angle(np.exp(1j * (angles - direction)))
+        rim = outline[np.abs(gaps).argmin()]  # (2,)
+        origin = rim * stamp.reach
+        scale = unit * stamp.scale
+        placed = [Shape(origin + scale * shape.points, shape.colour) for shape in stamp.shapes]
+        if stamp.behind:
+            shapes = placed + shapes
+        else:
+            shapes = shapes + placed
     return shapes
