@@ -78,7 +78,8 @@ def trace(piece: Region) -> list[list[Point]]:
             loop.append((x, y))
             end = (x + dx, y + dy)
             # right first: of two pixels that touch at a corner, stay with one
-            for turn in ((-dy, dx), (dx, dy), (dy, -dx)):
+            turns = ((-dy, dx), (dx, dy), (dy, -dx))
+            for turn in turns:
                 edge = (end, turn)
                 if edge in known:
                     break
@@ -125,6 +126,7 @@ def _join_holes(loops: list[list[Point]]) -> list[Point]:
             x -= 1
         end = merged.index((x, y))
         around = [*hole[first:], *hole[:first], hole[first]]
-        merged[end : end + 1] = [(x, y), *around, (x, y)]
+        detour = [(x, y), *around, (x, y)]
+        merged[end : end + 1] = detour
         corners.update(hole)
     return merged

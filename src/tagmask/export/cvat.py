@@ -53,7 +53,8 @@ def write_cvat(
     with replacing(path) as partial, zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "labelmap.txt", label_map(classes).encode())
         for item in done.checked(items, classes):
-            labels = np.where(item.mask == UNSURE, 0, item.mask).astype(np.uint8)  # (H, W)
+            labels = item.mask.copy()  # (H, W)
+            labels[labels == UNSURE] = 0
             objects, complete = number_objects(item.mask, pieces)
             if not complete:
                 crowded.append(item.name)

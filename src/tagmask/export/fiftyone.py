@@ -15,7 +15,11 @@ from tagmask.export.items import Exported, Labelled, put_image
 from tagmask.files import write_json
 
 
-def write_fiftyone(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_fiftyone(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write images, masks and heat maps; docs/exchange.md shows how FiftyOne loads them.
 
     Args:

@@ -22,7 +22,11 @@ from tagmask.files import write_json, write_text
 _FOLDERS = {"train": "train", "val": "validation"}
 
 
-def write_huggingface(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_huggingface(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write a data set for ``datasets.load_dataset("imagefolder", data_dir=out)``.
 
     Args:

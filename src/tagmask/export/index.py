@@ -13,7 +13,11 @@ from tagmask.files import write_json
 from tagmask.labels import UNSURE
 
 
-def write_indices(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_indices(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write the masks as grey PNGs, and the names of the numbers.
 
     Args:

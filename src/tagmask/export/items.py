@@ -94,7 +94,8 @@ class Exported:
 
 def unlistable_name(name: str) -> str:
     """Say why a list of names, one per line, cannot hold this name; empty if it can."""
-    if name.splitlines() != [name] or name.strip() != name or name[0] == "#":
+    is_one_line = name.splitlines() == [name]
+    if not is_one_line or name.strip() != name or name[0] == "#":
         return "the format's list of names, one per line, cannot hold this one; rename the image."
     return ""
 

@@ -85,7 +85,11 @@ def write_label_studio(
     return done
 
 
-def _brushes(item: Labelled, classes: Sequence[str], pieces: bool) -> list[dict[str, Any]]:
+def _brushes(
+    item: Labelled,
+    classes: Sequence[str],
+    pieces: bool,
+) -> list[dict[str, Any]]:
     """Return a result for each class or piece of a mask, numbered from 1."""
     results = []
     for number, (label, region) in enumerate(regions(item.mask, pieces), start=1):

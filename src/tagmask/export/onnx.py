@@ -95,7 +95,11 @@ def write_onnx(model: Segmenter, path: Path) -> None:
             )
 
 
-def largest_difference(network: WholeNetwork, runtime: Any, path: Path) -> float:
+def largest_difference(
+    network: WholeNetwork,
+    runtime: Any,
+    path: Path,
+) -> float:
     """Compare the probabilities of network and file on random images of several sizes.
 
     Args:

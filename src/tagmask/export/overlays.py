@@ -8,7 +8,11 @@ from tagmask.export.items import Exported, Labelled, picture_of
 from tagmask.show.overlay import mask_overlay
 
 
-def write_overlays(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_overlays(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write ``out/NAME.png``, class colours over the image; unsure pixels are hatched.
 
     Args:

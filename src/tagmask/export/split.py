@@ -7,7 +7,11 @@ from collections.abc import Collection, Mapping
 from tagmask.errors import first_of
 
 
-def split_by_tag(tags: Mapping[str, Collection[str]], fraction: float, seed: int) -> set[str]:
+def split_by_tag(
+    tags: Mapping[str, Collection[str]],
+    fraction: float,
+    seed: int,
+) -> set[str]:
     """Choose the images for validation.
 
     The rarest tag chooses first: of its images, in an order drawn by ``seed``, ``fraction`` go to
@@ -61,7 +65,11 @@ def _shuffled(names: Collection[str], seed: int) -> list[str]:
     return sorted(names, key=digest)
 
 
-def tell_split(tags: Mapping[str, Collection[str]], val: Collection[str], seed: int) -> list[str]:
+def tell_split(
+    tags: Mapping[str, Collection[str]],
+    val: Collection[str],
+    seed: int,
+) -> list[str]:
     """Write a sentence on the sizes of the parts, and one on tags that are missing in val.
 
     Args:
@@ -77,9 +85,11 @@ def tell_split(tags: Mapping[str, Collection[str]], val: Collection[str], seed: 
         f"{in_train} images for train and {len(val)} for val, "
         f"divided by tag with --split-seed {seed}."
     ]
-    all_tags = set().union(*tags.values())
-    val_tags = set().union(*(tags[name] for name in val))
-    absent = sorted(all_tags - val_tags)
+    absent = set().union(*tags.values())
+    for name in val:
+        absent.difference_update(tags[name])
     if absent and val:
-        notes.append(f"no image of val carries the tags {first_of(absent)}; there are too few.")
+        notes.append(
+            f"no image of val carries the tags {first_of(sorted(absent))}; there are too few."
+        )
     return notes

@@ -78,7 +78,11 @@ def _one_per_line(names: Iterable[str]) -> str:
     return "".join(f"{name}\n" for name in names)
 
 
-def write_voc_submission(items: Iterable[Labelled], classes: Sequence[str], path: Path) -> Exported:
+def write_voc_submission(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    path: Path,
+) -> Exported:
     """Write the archive for the VOC 2012 server, competition 6: any training data are allowed.
 
     The server accepts no unsure pixels and only VOC's own 20 classes in their order.

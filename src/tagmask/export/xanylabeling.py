@@ -14,7 +14,11 @@ from tagmask.export.items import Exported, Labelled, regions
 from tagmask.files import write_json
 
 
-def write_xanylabeling(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_xanylabeling(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write ``out/NAME.json``; unsure pixels belong to no polygon.
 
     Args:

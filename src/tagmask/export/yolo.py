@@ -20,7 +20,11 @@ from tagmask.files import write_text
 from tagmask.labels import Mask
 
 
-def write_ultralytics(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_ultralytics(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write a data set for ``yolo semantic train``.
 
     Args:
@@ -42,7 +46,11 @@ def write_ultralytics(items: Iterable[Labelled], classes: Sequence[str], out: Pa
     return done
 
 
-def write_yolo_seg(items: Iterable[Labelled], classes: Sequence[str], out: Path) -> Exported:
+def write_yolo_seg(
+    items: Iterable[Labelled],
+    classes: Sequence[str],
+    out: Path,
+) -> Exported:
     """Write a data set for ``yolo segment train``.
 
     Args:
@@ -74,8 +82,11 @@ def polygon_lines(mask: Mask) -> str:
     lines = []
     for label, region in regions(mask, pieces=False):
         for corners in centre_outlines(region):
-            numbers = " ".join(f"{x / width:.6f} {y / height:.6f}" for x, y in corners)
-            lines.append(f"{label - 1} {numbers}\n")
+            numbers = [str(label - 1)]
+            for x, y in corners:
+                numbers.append(f"{x / width:.6f}")
+                numbers.append(f"{y / height:.6f}")
+            lines.append(" ".join(numbers) + "\n")
     return "".join(lines)
 
 

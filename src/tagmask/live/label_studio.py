@@ -145,7 +145,12 @@ def controls_of(interface: str) -> Controls:
 class _Server(ThreadingHTTPServer):
     """A server with its backend, and the Authorization that requests must carry; empty for none."""
 
-    def __init__(self, settings: ServeSettings, backend: Backend, authorization: bytes) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        backend: Backend,
+        authorization: bytes,
+    ) -> None:
         self.backend = backend
         self.authorization = authorization
         super().__init__((settings.host, settings.port), _Handler)

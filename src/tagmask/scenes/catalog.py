@@ -13,6 +13,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,8 +80,9 @@ class Layout:
         votes = [_quarters(owners == number) for number in front_first]  # (K + 1, H, W)
         labels = [thing.label + 1 for thing in reversed(self.things)]
         labels.append(0)
-        winner: NDArray[np.uint8] = np.array(labels, dtype=np.uint8)[np.argmax(votes, axis=0)]
-        return winner
+        winner = np.argmax(votes, axis=0)  # (H, W)
+        mask: NDArray[np.uint8] = np.array(labels, dtype=np.uint8)[winner]
+        return mask
 
     @property
     def tags(self) -> tuple[int, ...]:
@@ -97,14 +99,17 @@ def _owners(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def _quarters(inside: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Count the quarters of each pixel that are inside: (2H, 2W) -> (H, W), 0..4."""
     ones = inside.view(np.uint8)
-    upper = ones[0::2, 0::2] + ones[0::2, 1::2]
-    lower = ones[1::2, 0::2] + ones[1::2, 1::2]
-    total: NDArray[np.uint8] = upper + lower
+    halves = ones[0::2] + ones[1::2]  # (H, 2W)
+    total: NDArray[np.uint8] = halves[:, 0::2] + halves[:, 1::2]
     return total
 
 
 def _place(
-    shapes: list[Shape], label: int, rng: np.random.Generator, height: int, width: int
+    shapes: list[Shape],
+    label: int,
+    rng: np.random.Generator,
+    height: int,
+    width: int,
 ) -> tuple[Thing, list[Shape]]:
     """Turn, scale and move an object to a random position, mostly inside the frame.
 
@@ -115,7 +120,8 @@ def _place(
     cosine = math.cos(turn)
     sine = math.sin(turn)
     rotation = np.array([[flip * cosine, flip * sine], [-sine, cosine]])
-    turned = np.vstack([shape.points for shape in shapes]) @ rotation  # (n, 2)
+    points = np.vstack([shape.points for shape in shapes])  # (n, 2)
+    turned = points @ rotation
     low = turned.min(axis=0)
     high = turned.max(axis=0)
 
@@ -127,7 +133,8 @@ def _place(
     # up to a twentieth of the object may leave the frame
     room = centre - 0.9 * half
     middle = centre + rng.uniform(-1, 1, size=2) * np.maximum(room, 0)
-    moved = (turned - (low + high) / 2) * scale + middle
+    turned_middle = (low + high) / 2
+    moved = (turned - turned_middle) * scale + middle
 
     placed = []
     start = 0
@@ -145,11 +152,16 @@ def _place(
     return thing, placed
 
 
-def _draw(canvas: Image.Image, shapes: list[Shape], thing: Thing, index: int) -> None:
+def _draw(
+    canvas: Image.Image,
+    shapes: list[Shape],
+    thing: Thing,
+    index: int,
+) -> None:
     """Draw object `index` onto the canvas, in its codes."""
     pen = ImageDraw.Draw(canvas)
     body_code = index * CODES + 1
-    codes = {colour: body_code + 1 + i for i, colour in enumerate(thing.colours)}
+    codes = {colour: code for code, colour in enumerate(thing.colours, start=body_code + 1)}
     for shape in shapes:
         fill = body_code if shape.colour is None else codes[shape.colour]
         # Pillow's (0, 0) is a pixel's centre
@@ -159,8 +171,10 @@ def _draw(canvas: Image.Image, shapes: list[Shape], thing: Thing, index: int) ->
 
 def _counts(canvas: Image.Image, things: int) -> NDArray[np.int64]:
     """Count the quarters of pixels per object (K, 2): of the whole object, of its class part."""
-    histogram = np.array(canvas.histogram()[1 : 1 + things * CODES])
-    per_object = histogram.reshape(things, CODES)
+    histogram = canvas.histogram()
+    # code 0 is the background
+    codes = np.array(histogram[1 : 1 + things * CODES])
+    per_object = codes.reshape(things, CODES)
     whole = per_object.sum(axis=1)
     class_part = per_object[:, 1:].sum(axis=1)
     return np.stack([whole, class_part], axis=1)
@@ -196,12 +210,14 @@ def lay_out(index: int, *, seed: int = 0, size: int = 96) -> Layout:
     things: list[Thing] = []
     alone = np.zeros((0, 2), dtype=np.int64)  # each object's counts before later ones cover it
     for _ in range(6 * wanted):
-        thing, shapes = _place(build(label, rng), label, rng, height, width)
+        shapes = build(label, rng)
+        thing, placed = _place(shapes, label, rng, height, width)
         trial = canvas.copy()
-        _draw(trial, shapes, thing, len(things))
+        _draw(trial, placed, thing, len(things))
         counts = _counts(trial, len(things) + 1)  # (K + 1, 2)
-        are_uncovered = (counts[:-1] >= MIN_SHOWN * alone).all()
-        if not are_uncovered or counts[:, 0].min() < least:
+        are_shown = (counts[:-1] >= MIN_SHOWN * alone).all()
+        smallest = counts[:, 0].min()
+        if not are_shown or smallest < least:
             continue
         canvas = trial
         alone = np.vstack([alone, counts[-1:]])
@@ -222,7 +238,9 @@ def _choose_ground(label: int, rng: np.random.Generator) -> str:
 
 
 def _body_colours(
-    labels: list[int], around: list[Field], rng: np.random.Generator
+    labels: list[int],
+    around: list[Field],
+    rng: np.random.Generator,
 ) -> list[NDArray[np.float64]]:
     """Choose a colour per object from one palette, unlike the background and the other objects.
 
@@ -238,10 +256,12 @@ def _body_colours(
             order.insert(0, favourite)
         shift = rng.uniform(-12, 12, size=3)
         palette = np.array(BODY_COLOURS, dtype=np.float64)[order] + shift  # (12, 3)
-        distances = np.linalg.norm(palette[:, None] - np.array(taken), axis=2)
+        differences = palette[:, None] - np.array(taken)  # (12, taken, 3)
+        distances = np.linalg.norm(differences, axis=2)
         gaps = distances.min(axis=1)  # (12,), to the nearest colour that is taken
         far = np.flatnonzero(gaps > 70)
-        colour = palette[far[0] if len(far) else gaps.argmax()]
+        best = far[0] if len(far) else gaps.argmax()
+        colour = palette[best]
         chosen.append(colour)
         taken.append(colour)
     return chosen
@@ -257,8 +277,10 @@ def _pattern(brush: Brush, x: Field, y: Field) -> Field:
     turn = brush.rng.uniform(0, math.pi)
     count = brush.rng.uniform(6, 11)
     if kind >= 2:
+        height = y.shape[0]
+        width = x.shape[1]
         mottling = 0.07 * brush.noise(6) if kind == 2 else 0.05 * brush.noise(2.5)
-        return mottling[: y.shape[0], : x.shape[1]]
+        return mottling[:height, :width]
     step_x = count * math.cos(turn)
     step_y = count * math.sin(turn)
     wave: Field = np.sin(step_x * x + step_y * y + phase)
@@ -268,7 +290,11 @@ def _pattern(brush: Brush, x: Field, y: Field) -> Field:
     return np.float32(0.12) * wave
 
 
-def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator) -> Field:
+def _flat_colours(
+    layout: Layout,
+    around: list[Field],
+    rng: np.random.Generator,
+) -> Field:
     """Return the objects in plain colours (H, W, 3), black outside."""
     labels = [thing.label for thing in layout.things]
     bodies = _body_colours(labels, around, rng)
@@ -279,10 +305,12 @@ def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator)
         palette[body_code] = colour
         # the class part takes on a little of the body's colour, and noise
         tinted = 0.86 * np.array(thing.colours) + 0.14 * colour
-        palette[first : first + len(thing.colours)] = tinted + rng.uniform(-10, 10, size=3)
+        noise = rng.uniform(-10, 10, size=3)
+        palette[first : first + len(thing.colours)] = tinted + noise
     flat = layout.canvas.copy()
-    flat.putpalette(np.clip(palette, 0, 255).astype(np.uint8).tobytes())
-    colours = np.asarray(flat.convert("RGB").reduce(2), dtype=np.float32)  # (H, W, 3)
+    flat.putpalette(_to_uint8(palette).tobytes())
+    reduced = flat.convert("RGB").reduce(2)
+    colours = np.asarray(reduced, dtype=np.float32)  # (H, W, 3)
     # at edges black is mixed in; dividing by the covered share undoes it
     weights = np.array([0, 4, 2, 4 / 3, 1], dtype=np.float32)
     covered = _quarters(np.asarray(layout.canvas) > 0)  # (H, W)
@@ -290,7 +318,12 @@ def _flat_colours(layout: Layout, around: list[Field], rng: np.random.Generator)
 
 
 def _add(
-    picture: Field, flat: Field, layout: Layout, index: int, brush: Brush, sun: tuple[float, float]
+    picture: Field,
+    flat: Field,
+    layout: Layout,
+    index: int,
+    brush: Brush,
+    sun: tuple[float, float],
 ) -> None:
     """Add object `index` to the picture, in place: its shadow, then the lit and textured object."""
     thing = layout.things[index]
@@ -302,7 +335,8 @@ def _add(
     bottom = int(middle_y + margin) + 1
     right = int(middle_x + margin) + 1
     window = np.s_[top:bottom, left:right]
-    codes = np.asarray(layout.canvas)[2 * top : 2 * bottom, 2 * left : 2 * right]
+    canvas = np.asarray(layout.canvas)
+    codes = canvas[2 * top : 2 * bottom, 2 * left : 2 * right]  # (2h, 2w)
     cover = _quarters(_owners(codes) == index + 1)  # (h, w), 0..4
     body = _quarters(codes == index * CODES + 1)  # (h, w), 0..4
 
@@ -310,15 +344,21 @@ def _add(
     x = (brush.columns[:, left:right] - middle_x) / thing.reach  # (1, w)
     y = (brush.rows[top:bottom] - middle_y) / thing.reach  # (h, 1)
     facing = x * sun_x + y * sun_y  # (h, w), 1 at the lit end
-    outer = np.clip(x * x + y * y - 0.25, 0, 1)
+    squared_distance = x * x + y * y
+    outer = np.clip(squared_distance - 0.25, 0, 1)
     shade = 0.98 + 0.26 * facing - 0.16 * outer
-    shade += _pattern(brush, x, y) * (np.float32(0.25) * body)
+    pattern = _pattern(brush, x, y)
+    shade += pattern * (np.float32(0.25) * body)
     light = np.float32(0.25) * cover * shade
     picture[window] *= 1 - shadow * np.float32(0.5 / 252)
     picture[window] += flat[window] * light[..., None]
 
 
-def _shadow(cover: NDArray[np.uint8], sun: tuple[float, float], unit: float) -> Field:
+def _shadow(
+    cover: NDArray[np.uint8],
+    sun: tuple[float, float],
+    unit: float,
+) -> Field:
     """Return the blurred shadow (h, w), 0..252, of what covers 0..4 quarters of each pixel."""
     sharp = Image.fromarray(cover * np.uint8(63))
     blurred = sharp.filter(ImageFilter.BoxBlur(2.2 * unit))
@@ -328,7 +368,11 @@ def _shadow(cover: NDArray[np.uint8], sun: tuple[float, float], unit: float) -> 
     return np.asarray(shifted, dtype=np.float32)
 
 
-def paint(layout: Layout, rng: np.random.Generator, unit: float) -> NDArray[np.uint8]:
+def paint(
+    layout: Layout,
+    rng: np.random.Generator,
+    unit: float,
+) -> NDArray[np.uint8]:
     """Paint the picture of a layout.
 
     Args:
@@ -356,13 +400,19 @@ def paint(layout: Layout, rng: np.random.Generator, unit: float) -> NDArray[np.u
     slope_y = sun_y * (brush.rows / height - 0.5)
     light = 1 + 0.16 * (slope_x + slope_y)  # (H, W)
     picture *= (light * rng.uniform(0.9, 1.08))[..., None]
-    sharp = Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
+    sharp = Image.fromarray(_to_uint8(picture))
     radius = rng.uniform(0.3, 0.6) * unit
     soft = np.asarray(sharp.filter(ImageFilter.GaussianBlur(radius)))
     # grain is two pixels wide at any size
-    grain = np.stack([brush.noise(2 / unit) for _ in range(3)], axis=-1)  # (H, W, 3)
+    channels = [brush.noise(2 / unit) for _ in range(3)]
+    grain = np.stack(channels, axis=-1)  # (H, W, 3)
     noisy: Field = soft + rng.uniform(2, 5) * grain
-    return np.clip(noisy, 0, 255).astype(np.uint8)
+    return _to_uint8(noisy)
+
+
+def _to_uint8(values: NDArray[np.floating[Any]]) -> NDArray[np.uint8]:
+    clipped: NDArray[np.uint8] = np.clip(values, 0, 255).astype(np.uint8)
+    return clipped
 
 
 def draw_scene(index: int, *, seed: int = 0, size: int = 96) -> Scene:
@@ -377,10 +427,16 @@ def draw_scene(index: int, *, seed: int = 0, size: int = 96) -> Scene:
         TagmaskError: an argument is too small.
     """
     layout = lay_out(index, seed=seed, size=size)
-    return Scene(_paint_scene(layout, index, seed, size), layout.mask, layout.tags)
+    image = _paint_scene(layout, index, seed, size)
+    return Scene(image, layout.mask, layout.tags)
 
 
-def _paint_scene(layout: Layout, index: int, seed: int, size: int) -> NDArray[np.uint8]:
+def _paint_scene(
+    layout: Layout,
+    index: int,
+    seed: int,
+    size: int,
+) -> NDArray[np.uint8]:
     rng = np.random.default_rng([seed, index, 1])
     return paint(layout, rng, size / 96)
 
@@ -441,4 +497,5 @@ class Scenes(Catalog):
 
     def load_mask(self, i: int) -> NDArray[np.uint8]:
         """Return the mask of item `i` (H, W)."""
-        return lay_out(self.row(i), seed=self.seed, size=self.size).mask
+        layout = lay_out(self.row(i), seed=self.seed, size=self.size)
+        return layout.mask

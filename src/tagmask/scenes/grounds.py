@@ -1,7 +1,7 @@
-"""Backgrounds of the built-in scenes: textures of band-limited noise, most with a horizon and a sky.
+"""Backgrounds of the built-in scenes: textures of band-limited noise, most with a sky.
 
-Lengths are given for a long side of 96 pixels and multiplied by `unit` = size / 96, so that a larger
-picture shows the same scene in finer detail.
+Lengths are given for a long side of 96 pixels and multiplied by `unit` = size / 96, so that a
+larger picture shows the same scene in finer detail.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,8 @@ def noise_table(wave_y: float, wave_x: float, side: int) -> Field:
     # more coarse than fine detail, as in nature
     falloff = np.where(octaves > 0, 1.2, 0.35)
     band = np.exp(-falloff * octaves**2)  # (side, side / 2 + 1)
-    rng = np.random.default_rng([side, round(8 * wave_y), round(8 * wave_x)])
+    seed = [side, round(8 * wave_y), round(8 * wave_x)]
+    rng = np.random.default_rng(seed)
     white = rng.standard_normal((side, side))
     spectrum = np.fft.rfft2(white) * band
     field = np.fft.irfft2(spectrum, s=(side, side))
@@ -45,7 +46,13 @@ def noise_table(wave_y: float, wave_x: float, side: int) -> Field:
 class Brush:
     """The tools of a texture: the random stream, the size of the picture, the unit of length."""
 
-    def __init__(self, rng: np.random.Generator, height: int, width: int, unit: float) -> None:
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        height: int,
+        width: int,
+        unit: float,
+    ) -> None:
         """Prepare coordinates for a picture.
 
         Args:
@@ -79,7 +86,9 @@ class Brush:
         table = noise_table(wave_y * self.unit, wave_x * self.unit, self._side)
         highest = self._side - max(self.height, self.width)
         top, left = self.rng.integers(0, highest, size=2)
-        return table[top : top + self.height, left : left + self.width]
+        bottom = top + self.height
+        right = left + self.width
+        return table[top:bottom, left:right]
 
     def mix(self, amount: Field, dark: Colour, light: Colour) -> Field:
         """Return colours between two tones, both shifted a little at random.
@@ -125,6 +134,7 @@ def _meadow(brush: Brush) -> Field:
 
 
 def _road(brush: Brush) -> Field:
+    rng = brush.rng
     stones = 0.16 * brush.noise(2)
     wear = 0.13 * brush.noise(28)
     asphalt = brush.mix(
@@ -133,13 +143,14 @@ def _road(brush: Brush) -> Field:
         light=(140, 140, 146),
     )
     # a dashed line that runs across the picture, a little aslant
-    slope = brush.rng.uniform(-0.5, 0.5)
-    start = brush.rng.uniform(0.5, 0.95) * brush.height
+    slope = rng.uniform(-0.5, 0.5)
+    start = rng.uniform(0.5, 0.95) * brush.height
     rise = slope * (brush.columns - brush.width / 2)
     distance = np.abs(brush.rows - start - rise) / brush.unit  # (H, W)
-    along = brush.columns / brush.unit + brush.rng.uniform(0, 24)
+    along = brush.columns / brush.unit + rng.uniform(0, 24)
     is_dash = np.mod(along, 24) < 15  # (1, W)
-    line = np.clip(2.2 - distance, 0, 1) * is_dash * np.float32(0.8)
+    across = np.clip(2.2 - distance, 0, 1)  # (H, W), 1 in the middle of the line
+    line = across * is_dash * np.float32(0.8)
     return blend(asphalt, _rgb((226, 222, 205)), line)
 
 
@@ -162,16 +173,19 @@ def _forest(brush: Brush) -> Field:
 
 
 def _bricks(brush: Brush) -> Field:
-    brick_height = 8.0 * brush.unit * brush.rng.uniform(0.85, 1.2)
-    brick_width = 18.0 * brush.unit * brush.rng.uniform(0.85, 1.2)
+    rng = brush.rng
+    brick_height = 8.0 * brush.unit * rng.uniform(0.85, 1.2)
+    brick_width = 18.0 * brush.unit * rng.uniform(0.85, 1.2)
     # position in bricks; every second row is shifted by half a brick
-    down = (brush.rows + brush.rng.uniform(0, brick_height)) / brick_height  # (H, 1)
-    across = (brush.columns + brush.rng.uniform(0, brick_width)) / brick_width  # (1, W)
+    down = (brush.rows + rng.uniform(0, brick_height)) / brick_height  # (H, 1)
+    across = (brush.columns + rng.uniform(0, brick_width)) / brick_width  # (1, W)
     row = np.floor(down)
     across = across + 0.5 * (row % 2)  # (H, W)
     column = np.floor(across)
-    tones = brush.rng.normal(0, 0.2, size=(16, 16)).astype(np.float32)
-    tone = tones[row.astype(np.intp) % 16, column.astype(np.intp) % 16]  # (H, W)
+    tones = rng.normal(0, 0.2, size=(16, 16)).astype(np.float32)
+    row_number = row.astype(np.intp)  # (H, 1)
+    column_number = column.astype(np.intp)  # (H, W)
+    tone = tones[row_number % 16, column_number % 16]  # (H, W)
     grit = 0.12 * brush.noise(2.5)
     wall = brush.mix(
         0.5 + tone + grit,
@@ -179,7 +193,8 @@ def _bricks(brush: Brush) -> Field:
         light=(196, 116, 88),
     )
     is_mortar = (down % 1 < 0.16) | (across % 1 < 0.07)
-    return blend(wall, _rgb((198, 188, 172)), is_mortar * np.float32(0.85))
+    mortar = is_mortar * np.float32(0.85)
+    return blend(wall, _rgb((198, 188, 172)), mortar)
 
 
 def _snow(brush: Brush) -> Field:
@@ -193,12 +208,13 @@ def _snow(brush: Brush) -> Field:
 
 
 def _wood(brush: Brush) -> Field:
-    plank = 17.0 * brush.unit * brush.rng.uniform(0.8, 1.3)
-    is_horizontal = brush.rng.random() < 0.5
+    rng = brush.rng
+    plank = 17.0 * brush.unit * rng.uniform(0.8, 1.3)
+    is_horizontal = rng.random() < 0.5
     position = brush.rows if is_horizontal else brush.columns
-    across = position / plank + brush.rng.uniform(0, 1)  # (H, 1) or (1, W), in planks
+    across = position / plank + rng.uniform(0, 1)  # (H, 1) or (1, W), in planks
     grain = brush.noise(2.5, 30) if is_horizontal else brush.noise(30, 2.5)
-    tones = brush.rng.normal(0, 0.13, size=16).astype(np.float32)
+    tones = rng.normal(0, 0.13, size=16).astype(np.float32)
     number = np.floor(across).astype(np.intp)
     boards = brush.mix(
         0.5 + tones[number % 16] + 0.15 * grain,
@@ -221,15 +237,20 @@ def _sand(brush: Brush) -> Field:
 
 
 def _carpet(brush: Brush) -> Field:
-    period = 16 * brush.unit * brush.rng.uniform(0.8, 1.2)
+    rng = brush.rng
+    period = 16 * brush.unit * rng.uniform(0.8, 1.2)
     step = np.float32(2 * np.pi / period)
-    warp = np.sin(step * brush.columns + brush.rng.uniform(0, 6))  # (1, W)
-    weft = np.sin(step * brush.rows + brush.rng.uniform(0, 6))  # (H, 1)
+    warp = np.sin(step * brush.columns + rng.uniform(0, 6))  # (1, W)
+    weft = np.sin(step * brush.rows + rng.uniform(0, 6))  # (H, 1)
     weave = 0.22 * np.tanh(4 * (warp * weft))
     threads = 0.08 * brush.noise(2)
     wear = 0.10 * brush.noise(26)
     amount: Field = 0.5 + weave + threads + wear
-    return brush.mix(amount.astype(np.float32), dark=(84, 36, 62), light=(166, 92, 106))
+    return brush.mix(
+        amount.astype(np.float32),
+        dark=(84, 36, 62),
+        light=(166, 92, 106),
+    )
 
 
 def _sky(brush: Brush) -> Field:
@@ -267,13 +288,14 @@ def paint_ground(kind: str, brush: Brush) -> tuple[Field, list[Field]]:
         The background (H, W, 3) in 0..255, and its mean colours (3,): the ground's and, if there is
         one, the sky's.
     """
+    rng = brush.rng
     ground = GROUNDS[kind](brush)
     means: list[Field] = [ground.mean(axis=(0, 1))]
-    has_sky = kind in OUTDOORS and brush.rng.random() < 0.6
+    has_sky = kind in OUTDOORS and rng.random() < 0.6
     if not has_sky:
         return ground, means
     roughness = 0.1 if kind == "water" else 0.9
-    level = brush.rng.uniform(0.15, 0.42) * brush.height / brush.unit
+    level = rng.uniform(0.15, 0.42) * brush.height / brush.unit
     horizon = roughness * brush.noise(30)[:1]  # (1, W)
     depth = brush.rows / brush.unit - level - horizon  # (H, W), below the horizon
     far: Field = np.exp(np.abs(depth) / np.float32(-14))  # (H, W), 1 at the horizon

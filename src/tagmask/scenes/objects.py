@@ -108,12 +108,32 @@ def box(left: float, top: float, right: float, bottom: float) -> Points:
         right: largest x.
         bottom: largest y.
     """
-    return polygon((left, top), (right, top), (right, bottom), (left, bottom))
+    return polygon(
+        (left, top),
+        (right, top),
+        (right, bottom),
+        (left, bottom),
+    )
 
 
 def polygon(*points: tuple[float, float]) -> Points:
     """Return the polygon through these points (n, 2)."""
     return np.array(points, dtype=np.float64)
+
+
+def _trapezoid(
+    top: float,
+    bottom: float,
+    half_top: float,
+    half_bottom: float,
+) -> Points:
+    """Return a trapezoid (4, 2) around x = 0, given y and half the width of its level sides."""
+    return polygon(
+        (-half_top, top),
+        (half_top, top),
+        (half_bottom, bottom),
+        (-half_bottom, bottom),
+    )
 
 
 def _mirrored(points: Points) -> Points:
@@ -208,10 +228,10 @@ _CRAB_EYE = (
 )
 _LAMP_SHADE = (
     Shape(disc(0, 0.5, 0.34, 0.3), BULB),
-    Shape(polygon((-0.45, -0.9), (0.45, -0.9), (1.1, 0.45), (-1.1, 0.45)), YELLOW),
-    Shape(polygon((-0.2, -0.9), (0.2, -0.9), (0.45, 0.45), (-0.45, 0.45)), GLOW),
-    Shape(polygon((-1.03, 0.28), (1.03, 0.28), (1.1, 0.45), (-1.1, 0.45)), BRONZE),
-    Shape(polygon((-0.45, -0.9), (0.45, -0.9), (0.52, -0.74), (-0.52, -0.74)), BRONZE),
+    Shape(_trapezoid(-0.9, 0.45, half_top=0.45, half_bottom=1.1), YELLOW),
+    Shape(_trapezoid(-0.9, 0.45, half_top=0.2, half_bottom=0.45), GLOW),
+    Shape(_trapezoid(0.28, 0.45, half_top=1.03, half_bottom=1.1), BRONZE),
+    Shape(_trapezoid(-0.9, -0.74, half_top=0.45, half_bottom=0.52), BRONZE),
 )
 _FISH_FAN = (
     Shape(polygon((0.1, 0.0), (-1.1, -1.1), (-0.95, -0.55)), TURQUOISE),
@@ -275,7 +295,8 @@ def body(rng: np.random.Generator) -> Points:
     highest = (0.9, 4.5, 0.25, 0.15)
     aspect, square, taper, bend = rng.uniform(lowest, highest)
     # a superellipse: square = 2 is a circle, larger values come nearer to a box
-    radius = (np.abs(cosine) ** square + np.abs(sine) ** square) ** (-1 / square)  # (48,)
+    powers = np.abs(cosine) ** square + np.abs(sine) ** square
+    radius = powers ** (-1 / square)  # (48,)
     depth = rng.uniform(0, 0.05)
     dents = rng.integers(3, 6)
     phase = rng.uniform(0, 6)
@@ -306,7 +327,9 @@ def build(label: int, rng: np.random.Generator) -> list[Shape]:
     """
     outline = body(rng)
     unit = np.sqrt(area(outline)) * rng.uniform(0.92, 1.08)
-    angles = np.arctan2(outline[:, 1], outline[:, 0])
+    x = outline[:, 0]
+    y = outline[:, 1]
+    angles = np.arctan2(y, x)
     shapes = [Shape(outline)]
     for stamp in _PARTS[CLASSES[label]]:
         direction = np.radians(stamp.angle + rng.uniform(-6, 6))
@@ -315,7 +338,10 @@ def build(label: int, rng: np.random.Generator) -> list[Shape]:
         rim = outline[np.abs(gaps).argmin()]  # (2,)
         origin = rim * stamp.reach
         scale = unit * stamp.scale
-        placed = [Shape(origin + scale * shape.points, shape.colour) for shape in stamp.shapes]
+        placed = []
+        for shape in stamp.shapes:
+            points = origin + scale * shape.points
+            placed.append(Shape(points, shape.colour))
         if stamp.behind:
             shapes = placed + shapes
         else:

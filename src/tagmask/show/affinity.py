@@ -14,10 +14,12 @@ from scipy import ndimage
 from tagmask.errors import TagmaskError
 from tagmask.show.overlay import check_map, heat_colours, heat_overlay
 from tagmask.show.seeds import Maps, resize_map
-from tagmask.show.sheet import Picture, check_picture, resize, sheet, shown_size
+from tagmask.show.sheet import Picture, check_picture, in_rows, resize, sheet, shown_size
 
 Affinity = npt.NDArray[np.floating[Any]]  # (n, n), not negative
 Point = tuple[int, int]  # (x, y) in pixels of the image
+Grid = tuple[int, int]  # (h, w), patches along the sides of the image
+_Floats = npt.NDArray[np.float64]
 
 RED = (235, 0, 30)
 PER_ROW = 5
@@ -32,7 +34,7 @@ MIN_RANGE = 8.0
 def affinity_of_pixels(
     image: Picture,
     affinity: Affinity,
-    grid: tuple[int, int],
+    grid: Grid,
     points: Sequence[Point],
 ) -> Picture:
     """Draw a sheet: the image with a cross at each pixel, then the heat map of its affinity row.
@@ -57,14 +59,13 @@ def affinity_of_pixels(
     for x, y in points:
         heat = affinity_of_pixel(image, affinity, grid, (x, y))
         cells.append((f"from ({x}, {y})", heat))
-    rows = [cells[start : start + PER_ROW] for start in range(0, len(cells), PER_ROW)]
-    return sheet(rows)
+    return sheet(in_rows(cells, PER_ROW))
 
 
 def affinity_of_pixel(
     image: Picture,
     affinity: Affinity,
-    grid: tuple[int, int],
+    grid: Grid,
     point: Point,
 ) -> Picture:
     """Draw the heat map of one pixel's affinity row over the image, and a cross at the pixel.
@@ -87,14 +88,19 @@ def affinity_of_pixel(
     _check_points([point], height, width)
     x, y = point
     values = check_affinity(affinity, grid)  # (n, n)
-    row = values[patch_at(x, y, grid, (height, width))].reshape(grid)  # (h, w)
+    index = patch_at(x, y, grid, (height, width))
+    row = values[index].reshape(grid)  # (h, w)
     size = shown_size(height, width)
     row_map = resize_map(_scale_row(row), size)
     heat = heat_overlay(resize(image, size), row_map)
     return marked(image, [point], heat)
 
 
-def marked(image: Picture, points: Sequence[Point], shown: Picture | None = None) -> Picture:
+def marked(
+    image: Picture,
+    points: Sequence[Point],
+    shown: Picture | None = None,
+) -> Picture:
     """Draw a red cross at pixels of an image.
 
     Args:
@@ -147,14 +153,15 @@ def affinity_matrix(affinity: Affinity, side: int = 256) -> Picture:
         return heat_colours(np.zeros_like(shown))
     exponents = np.log(np.maximum(shown, largest * 1e-6))
     low, high = np.quantile(exponents, [0.01, 0.995])
-    missing = max(0.0, np.log(MIN_RANGE) - (high - low))
+    shown_range = high - low
+    missing = max(0.0, np.log(MIN_RANGE) - shown_range)
     low -= missing / 2
     high += missing / 2
     scaled = (exponents - low) / (high - low)
     return heat_colours(np.clip(scaled, 0, 1))
 
 
-def area_average(matrix: Affinity, side: int) -> npt.NDArray[np.float64]:
+def area_average(matrix: Affinity, side: int) -> _Floats:
     """Average a matrix over side × side equal areas, cutting entries where needed.
 
     Args:
@@ -169,10 +176,11 @@ def area_average(matrix: Affinity, side: int) -> npt.NDArray[np.float64]:
     start = borders[:-1, None]
     end = borders[1:, None]
     entries = np.arange(n)
-    shared = np.minimum(end, entries + 1) - np.maximum(start, entries)  # (side, n)
-    overlap = np.clip(shared, 0, None)
+    first = np.maximum(start, entries)  # (side, n)
+    last = np.minimum(end, entries + 1)  # (side, n)
+    overlap = np.clip(last - first, 0, None)
     weights = overlap / overlap.sum(axis=1, keepdims=True)
-    mean: npt.NDArray[np.float64] = weights @ matrix.astype(np.float64) @ weights.T
+    mean: _Floats = weights @ matrix.astype(np.float64) @ weights.T
     return mean
 
 
@@ -219,12 +227,14 @@ def draw_cross(image: Picture, x: float, y: float) -> Picture:
     arm = max(2, round(min(height, width) / 30))
     thick = arm // 4
     picture = image.copy()
-    picture[(reach <= arm + 1) & (off <= thick + 2)] = 255
-    picture[(reach <= arm) & (off <= thick)] = RED
+    is_edge = (reach <= arm + 1) & (off <= thick + 2)
+    is_cross = (reach <= arm) & (off <= thick)
+    picture[is_edge] = 255
+    picture[is_cross] = RED
     return picture
 
 
-def patch_at(x: int, y: int, grid: tuple[int, int], size: tuple[int, int]) -> int:
+def patch_at(x: int, y: int, grid: Grid, size: tuple[int, int]) -> int:
     """Return the number of the patch that covers a pixel.
 
     Args:
@@ -240,9 +250,7 @@ def patch_at(x: int, y: int, grid: tuple[int, int], size: tuple[int, int]) -> in
     return row * grid_width + column
 
 
-def check_affinity(
-    affinity: npt.NDArray[Any], grid: tuple[int, int] | None = None
-) -> npt.NDArray[np.float64]:
+def check_affinity(affinity: npt.NDArray[Any], grid: Grid | None = None) -> _Floats:
     """Return the affinity as float64, if it is square, not negative and fits the grid.
 
     Args:
@@ -260,15 +268,16 @@ def check_affinity(
         )
     if grid is not None:
         _check_grid(grid, n)
-    if not (array.min() >= 0 and np.isfinite(array.max())):
+    low = array.min()
+    high = array.max()
+    if not (low >= 0 and np.isfinite(high)):
         raise TagmaskError(
-            f"the affinity runs from {array.min():g} to {array.max():g}; "
-            "give finite values from 0 up."
+            f"the affinity runs from {low:g} to {high:g}; give finite values from 0 up."
         )
     return array.astype(np.float64)
 
 
-def _check_grid(grid: tuple[int, int], n: int) -> None:
+def _check_grid(grid: Grid, n: int) -> None:
     """Refuse a grid that has not n patches."""
     patches = grid[0] * grid[1]
     if patches == n and min(grid) >= 1:
@@ -296,7 +305,7 @@ def _check_points(points: Sequence[Point], height: int, width: int) -> None:
             )
 
 
-def _scale_row(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _scale_row(row: _Floats) -> _Floats:
     """Scale to [0, 1], from the smallest value to the TOP quantile, or the largest if equal."""
     low = row.min()
     top = np.quantile(row, TOP, method="lower")
@@ -304,11 +313,11 @@ def _scale_row(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         top = row.max()
     if top <= low:
         return np.zeros_like(row)
-    scaled: npt.NDArray[np.float64] = np.clip((row - low) / (top - low), 0, 1)
+    scaled: _Floats = np.clip((row - low) / (top - low), 0, 1)
     return scaled
 
 
-def _best_point(score: npt.NDArray[np.float64]) -> Point:
+def _best_point(score: _Floats) -> Point:
     """Return (x, y) of the highest score; of nearly equal ones, the nearest to their middle."""
     y, x = np.nonzero(score >= score.max() - 1e-9)
     distances = (y - y.mean()) ** 2 + (x - x.mean()) ** 2

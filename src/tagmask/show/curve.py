@@ -66,8 +66,11 @@ def draw_curves(curves: Mapping[str, Curve], chosen: Chosen) -> Figure:
             f'thresholds are given for "{unknown[0]}", the curves are {", ".join(curves)}; '
             "name one of these."
         )
-    rules = list(dict.fromkeys(rule for thresholds in chosen.values() for rule in thresholds))
-    entries = 2 * len(curves) + sum(map(len, chosen.values()))  # of the legend
+    rules: list[str] = []
+    entries = 2 * len(curves)  # of the legend
+    for thresholds in chosen.values():
+        entries += len(thresholds)
+        rules += [rule for rule in thresholds if rule not in rules]
     height = max(4.2, 1 + 0.23 * entries)
     figure = Figure(figsize=(8.4, height), dpi=130, layout="constrained")
     axes = figure.add_subplot()

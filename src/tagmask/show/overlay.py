@@ -10,7 +10,16 @@ from scipy import ndimage
 
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE, Mask, voc_palette
-from tagmask.show.sheet import INK, MARGIN, WHITE, Picture, check_picture, font_for, shorten
+from tagmask.show.sheet import (
+    INK,
+    MARGIN,
+    PAPER,
+    WHITE,
+    Picture,
+    check_picture,
+    font_for,
+    shorten,
+)
 
 Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
 
@@ -24,7 +33,8 @@ _LINE_HEIGHT = round(1.7 * TEXT)
 # From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4
 # … 95): it reads the same in greyscale and to readers who cannot tell red from green.
 _HEAT = "090b28 34115f 6c1574 a3246d d04158 ef6a3e fa9b29 fcca3f fbf4a2"
-HEAT = np.array([list(bytes.fromhex(colour)) for colour in _HEAT.split()], np.float64)  # (9, 3)
+_STOPS = [list(bytes.fromhex(colour)) for colour in _HEAT.split()]
+HEAT = np.array(_STOPS, np.float64)  # (9, 3)
 
 
 def heat_colours(values: Map) -> Picture:
@@ -57,7 +67,8 @@ def heat_overlay(image: Picture, map: Map, strength: float = 0.55) -> Picture:
     check_same_size(picture, map, "map")
     # the image is grey because a coloured object would tint the scale
     grey = (picture @ GREY)[..., None]  # (H, W, 1)
-    return _to_uint8((1 - strength) * grey + strength * heat_colours(map))
+    heat = heat_colours(map)  # (H, W, 3)
+    return _to_uint8((1 - strength) * grey + strength * heat)
 
 
 def label_map(mask: Mask) -> Picture:
@@ -143,30 +154,42 @@ def legend(names: Mapping[int, str], width: int) -> Picture:
             f"a legend of {len(names)} names, {width} pixels wide cannot be drawn; give at least "
             f"one name and a width of {8 * TEXT} pixels."
         )
+    room = width - 2 * MARGIN - _INDENT
+    right = width - MARGIN
     spots: list[tuple[str, int, int]] = []  # shortened name, left, line
     left = MARGIN
     line = 0
     for name in names.values():
-        text = shorten(name, width - 2 * MARGIN - _INDENT, TEXT)
-        needed = round(_INDENT + font_for(text, TEXT).getlength(text))
-        if left > MARGIN and left + needed > width - MARGIN:
+        text = shorten(name, room, TEXT)
+        text_width = font_for(text, TEXT).getlength(text)
+        needed = round(_INDENT + text_width)
+        if left > MARGIN and left + needed > right:
             left = MARGIN
             line += 1
         spots.append((text, left, line))
         left += needed + _INDENT
     height = _LINE_HEIGHT * (line + 1) + MARGIN // 2
-    strip = Image.new("RGB", (width, height), (WHITE, WHITE, WHITE))
+    strip = Image.new("RGB", (width, height), PAPER)
     for label, (text, x, row) in zip(names, spots, strict=True):
         _draw_entry(strip, label, text, x, _LINE_HEIGHT * row)
     return np.asarray(strip)
 
 
-def _draw_entry(strip: Image.Image, label: int, text: str, x: int, y: int) -> None:
+def _draw_entry(
+    strip: Image.Image,
+    label: int,
+    text: str,
+    x: int,
+    y: int,
+) -> None:
     """Draw a swatch whose upper left corner is at (x, y), and the name beside it."""
     pen = ImageDraw.Draw(strip)
-    swatch = label_map(np.full((TEXT, TEXT), label, np.uint8))
-    strip.paste(Image.fromarray(swatch), (x, y))
-    pen.rectangle((x, y, x + TEXT - 1, y + TEXT - 1), outline=INK)
+    labels = np.full((TEXT, TEXT), label, np.uint8)
+    swatch = Image.fromarray(label_map(labels))
+    strip.paste(swatch, (x, y))
+    right = x + TEXT - 1
+    bottom = y + TEXT - 1
+    pen.rectangle((x, y, right, bottom), outline=INK)
     middle = (x + _INDENT, y + TEXT / 2)
     pen.text(middle, text, fill=INK, font=font_for(text, TEXT), anchor="lm")
 
@@ -188,10 +211,12 @@ def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:
         raise TagmaskError(
             f"the {name} has dtype {array.dtype}; give floats in 0 … 1, or uint8 for 0 … 255."
         )
-    if array.size and not (array.min() >= 0 and array.max() <= 1):
-        raise TagmaskError(
-            f"the {name} runs from {array.min():g} to {array.max():g}; scale it to 0 … 1 first."
-        )
+    if not array.size:
+        return array.astype(np.float64)
+    low = array.min()
+    high = array.max()
+    if not (low >= 0 and high <= 1):
+        raise TagmaskError(f"the {name} runs from {low:g} to {high:g}; scale it to 0 … 1 first.")
     return array.astype(np.float64)
 
 
@@ -205,7 +230,11 @@ def check_mask(mask: npt.NDArray[Any]) -> Mask:
     return array
 
 
-def check_same_size(image: Picture, values: npt.NDArray[Any], name: str) -> None:
+def check_same_size(
+    image: Picture,
+    values: npt.NDArray[Any],
+    name: str,
+) -> None:
     """Refuse a map or mask of another size than the image: stretching it would hide a shift.
 
     Args:

@@ -14,7 +14,16 @@ from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
 from tagmask.pipeline.layout import label_file
 from tagmask.show.overlay import check_map, check_mask, check_same_size, heat_overlay, mask_overlay
-from tagmask.show.sheet import Picture, check_picture, resize, save_picture, sheet, shown_size
+from tagmask.show.sheet import (
+    Cell,
+    Picture,
+    check_picture,
+    in_rows,
+    resize,
+    save_picture,
+    sheet,
+    shown_size,
+)
 
 # (k, H, W) in [0, 1]; uint8 v means v/255
 Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
@@ -22,7 +31,12 @@ Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
 PER_ROW = 5  # classes side by side
 
 
-def seed_sheet(image: Picture, class_names: Sequence[str], plain: Maps, refined: Maps) -> Picture:
+def seed_sheet(
+    image: Picture,
+    class_names: Sequence[str],
+    plain: Maps,
+    refined: Maps,
+) -> Picture:
     """Draw a sheet: the image, each class's map without affinity, below it the one with affinity.
 
     Args:
@@ -52,18 +66,24 @@ def seed_sheet(image: Picture, class_names: Sequence[str], plain: Maps, refined:
         check_map(maps, f"maps{kind}")
     small = resize(picture, shown_size(height, width))
     blank = np.full_like(small, 255)
-    rows: list[list[tuple[str, Picture]]] = []
+    rows: list[list[Cell]] = []
     for start in range(0, len(class_names), PER_ROW):
         end = start + PER_ROW
+        names = class_names[start:end]
         for kind, maps in kinds.items():
             row = [("", blank) if rows else ("image", small)]
-            for name, map in zip(class_names[start:end], maps[start:end], strict=True):
+            for name, map in zip(names, maps[start:end], strict=True):
                 row.append((name + kind, shown_heat(picture, map)))
             rows.append(row)
     return sheet(rows)
 
 
-def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> None:
+def show_regions(
+    catalog: Catalog,
+    folder: Path,
+    path: Path,
+    count: int = 8,
+) -> None:
     """Write a sheet of images beside their confident regions; nothing if there are none.
 
     Args:
@@ -72,11 +92,12 @@ def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> 
         path: the PNG file.
         count: how many images to show, the first that can be read.
     """
-    cells: list[tuple[str, Picture]] = []
+    cells: list[Cell] = []
     for i in range(len(catalog)):
         try:
             image = catalog.load_image(i)
-            labels = read_mask(label_file(folder, catalog.name(i)), len(catalog.classes))
+            file = label_file(folder, catalog.name(i))
+            labels = read_mask(file, len(catalog.classes))
         except TagmaskError:
             continue
         names = ", ".join(catalog.classes[tag] for tag in catalog.tags(i))
@@ -85,8 +106,7 @@ def show_regions(catalog: Catalog, folder: Path, path: Path, count: int = 8) -> 
         if len(cells) == 2 * count:
             break
     if cells:
-        rows = [cells[start : start + 4] for start in range(0, len(cells), 4)]
-        save_picture(path, sheet(rows))
+        save_picture(path, sheet(in_rows(cells, 4)))
 
 
 def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
@@ -109,11 +129,14 @@ def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
         )
     values = check_map(maps, "maps")  # (k, H, W)
     winner = np.asarray(labels, np.uint8)[values.argmax(axis=0)]  # (H, W)
-    return np.where(values.max(axis=0) > threshold, winner, np.uint8(0))
+    is_class = values.max(axis=0) > threshold
+    return np.where(is_class, winner, np.uint8(0))
 
 
 def shown_heat(
-    image: Picture, map: npt.NDArray[Any], size: tuple[int, int] | None = None
+    image: Picture,
+    map: npt.NDArray[Any],
+    size: tuple[int, int] | None = None,
 ) -> Picture:
     """Lay a map over its image at the size at which it is shown.
 
@@ -134,7 +157,11 @@ def shown_heat(
     return heat_overlay(resize(image, size), values)
 
 
-def shown_mask(image: Picture, mask: Mask, size: tuple[int, int] | None = None) -> Picture:
+def shown_mask(
+    image: Picture,
+    mask: Mask,
+    size: tuple[int, int] | None = None,
+) -> Picture:
     """Lay a mask over its image at the size at which it is shown, so that outlines stay thin.
 
     Args:

@@ -15,6 +15,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import replacing
 
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
+Cell = tuple[str, Picture]  # caption and picture
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 # pixels between which the height of a picture on a sheet lies
@@ -24,10 +25,11 @@ WIDEST = 4  # largest ratio of width to height
 MARGIN = 16
 GAP = 12
 WHITE = 255
+PAPER = (WHITE, WHITE, WHITE)
 INK = (34, 34, 40)
 
 
-def sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
+def sheet(rows: Sequence[Sequence[Cell]]) -> Picture:
     """Return rows of (caption, picture) as one white sheet (H, W, 3), captions above pictures.
 
     A caption that is too long ends in "…". All pictures get the height of the tallest, kept within
@@ -39,16 +41,18 @@ def sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
     for number, row in enumerate(rows, start=1):
         if len(row) == 0:
             raise TagmaskError(_no_picture(f"row {number} of {len(rows)}"))
+    tallest = 0
     for caption, picture in chain(*rows):
         check_picture(picture, f'picture "{caption}"')
-    tallest = max(len(picture) for _, picture in chain(*rows))
+        tallest = max(tallest, len(picture))
     height = shown_height(tallest)
     strips = []
     for row in rows:
         cells = [_cell(caption, picture, height) for caption, picture in row]
         strips.append(np.hstack(cells))
     width = max(strip.shape[1] for strip in strips)
-    inner = np.vstack([_pad(strip, right=width - strip.shape[1]) for strip in strips])
+    padded = [_pad(strip, right=width - strip.shape[1]) for strip in strips]
+    inner = np.vstack(padded)
     # the cells end in a gap at the right and below
     rest = MARGIN - GAP
     return _pad(inner, above=MARGIN, below=rest, left=MARGIN, right=rest)
@@ -56,6 +60,19 @@ def sheet(rows: Sequence[Sequence[tuple[str, Picture]]]) -> Picture:
 
 def _no_picture(place: str) -> str:
     return f"{place} has no picture; give every row at least one (caption, picture)."
+
+
+def in_rows(cells: Sequence[Cell], per_row: int) -> list[Sequence[Cell]]:
+    """Divide pictures into the rows of a sheet.
+
+    Args:
+        cells: (caption, picture), from left to right and from top to bottom.
+        per_row: pictures in a row; the last row may have fewer.
+    """
+    rows = []
+    for start in range(0, len(cells), per_row):
+        rows.append(cells[start : start + per_row])
+    return rows
 
 
 def save_picture(path: str | Path, picture: Picture) -> None:
@@ -87,7 +104,8 @@ def check_picture(picture: npt.NDArray[Any], name: str = "image") -> Picture:
         TagmaskError: it is something else.
     """
     array: npt.NDArray[Any] = np.asarray(picture)
-    if array.ndim != 3 or array.shape[2] != 3 or array.size == 0 or array.dtype != np.uint8:
+    is_rgb = array.ndim == 3 and array.shape[2] == 3
+    if not is_rgb or array.size == 0 or array.dtype != np.uint8:
         raise TagmaskError(
             f"the {name} has shape {array.shape} and dtype {array.dtype}; give uint8 (H, W, 3), "
             'no side empty, e.g. np.asarray(Image.open(path).convert("RGB")).'
@@ -128,7 +146,8 @@ def resize(picture: Picture, size: tuple[int, int]) -> Picture:
     """
     if picture.shape[:2] == size:
         return picture
-    resized = Image.fromarray(picture).resize(size[::-1], Image.Resampling.BICUBIC)
+    height, width = size
+    resized = Image.fromarray(picture).resize((width, height), Image.Resampling.BICUBIC)
     return np.asarray(resized)
 
 
@@ -150,7 +169,7 @@ def _font(is_ascii: bool, size: int) -> Font:
     # find_spec finds matplotlib without importing it
     package = None if is_ascii else find_spec("matplotlib")
     if package is not None and package.origin is not None:
-        file = Path(package.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+        file = Path(package.origin).parent / "mpl-data/fonts/ttf/DejaVuSans.ttf"
         if file.is_file():
             # it runs wider than Pillow's
             return ImageFont.truetype(str(file), round(0.92 * size))
@@ -182,9 +201,9 @@ def shorten(text: str, width: float, size: int) -> str:
 
 def _cell(caption: str, picture: Picture, tall: int) -> Picture:
     """Return a caption above a picture, with a gap at the right and below."""
-    size = _fit(picture.shape[0], picture.shape[1], tall)
-    fitted = resize(picture, size)
-    height, width = size
+    original_height, original_width, _ = picture.shape
+    height, width = _fit(original_height, original_width, tall)
+    fitted = resize(picture, (height, width))
     above = (tall - height) // 2
     below = tall - height - above
     # a very narrow picture still gets a readable caption
@@ -207,7 +226,7 @@ def _fit(height: int, width: int, tall: int) -> tuple[int, int]:
 
 def _caption(text: str, width: int, size: int) -> Picture:
     """Return a line of text on white, (1.6 size, width, 3)."""
-    strip = Image.new("RGB", (width, round(1.6 * size)), (WHITE, WHITE, WHITE))
+    strip = Image.new("RGB", (width, round(1.6 * size)), PAPER)
     line = shorten(text, width, size)
     pen = ImageDraw.Draw(strip)
     middle = (0, strip.height / 2)
