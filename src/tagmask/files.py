@@ -60,14 +60,16 @@ def remove_temporaries(folder: Path, below: bool = True) -> None:
             the files that ``replacing`` left directly in the folder are removed.
     """
     files: Iterator[Path]
+    patterns = [_TEMPORARY]
     if below:
         files = folder.rglob("*")
+        patterns.append(_SAFETENSORS)
     elif folder.is_dir():
         files = folder.iterdir()
     else:
         return
     for file in files:
-        is_ours = _TEMPORARY.fullmatch(file.name) or (below and _SAFETENSORS.fullmatch(file.name))
+        is_ours = any(pattern.fullmatch(file.name) for pattern in patterns)
         if is_ours and file.is_file() and not file.is_symlink():
             file.unlink(missing_ok=True)
 

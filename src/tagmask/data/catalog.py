@@ -59,7 +59,8 @@ class Strings:
                 encoded.append(str(value or "").encode("utf-8", "surrogateescape"))
         self._bytes = b"".join(encoded)
         self._starts = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(code) for code in encoded], out=self._starts[1:])
+        lengths = [len(code) for code in encoded]
+        np.cumsum(lengths, out=self._starts[1:])
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -69,7 +70,9 @@ class Strings:
 
     def raw(self, row: int) -> bytes:
         """Return the bytes of a string."""
-        return self._bytes[self._starts[row] : self._starts[row + 1]]
+        start = self._starts[row]
+        end = self._starts[row + 1]
+        return self._bytes[start:end]
 
 
 class Catalog:
@@ -158,9 +161,11 @@ class Catalog:
 
     def targets(self, indices: Indices) -> npt.NDArray[np.float32]:
         """Return the multi-hot tags of the items, shape (len(indices), C)."""
-        result = np.zeros((len(indices), len(self.classes)), dtype=np.float32)  # (B, C)
+        shape = (len(indices), len(self.classes))
+        result = np.zeros(shape, dtype=np.float32)  # (B, C)
         for row, i in enumerate(indices):
-            result[row, list(self.tags(int(i)))] = 1
+            tags = list(self.tags(int(i)))
+            result[row, tags] = 1
         return result
 
     def class_counts(self) -> npt.NDArray[np.int64]:
@@ -224,7 +229,10 @@ class Catalog:
         for row in range(len(self._names)):
             tags = self._tags.raw(row)
             change = changes.get(self._names[row])
-            corrected.append(tags if change is None else change.apply(tags, self.classes))
+            if change is None:
+                corrected.append(tags)
+            else:
+                corrected.append(change.apply(tags, self.classes))
         view._tags = Strings(_tag_codes(corrected, len(self.classes)))
         return view
 
@@ -244,7 +252,9 @@ class Catalog:
     def subset(self, indices: Indices) -> Self:
         """Return a view of the items ``indices``, in that order; only row numbers are copied."""
         chosen = np.asarray(indices, dtype=np.int64)
-        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
+        lowest = chosen.min(initial=0)
+        highest = chosen.max(initial=-1)
+        if lowest < 0 or highest >= len(self):
             raise TagmaskError(
                 f"a subset asks for items {chosen.min()} to {chosen.max()}; "
                 f"the catalog has items 0 to {len(self) - 1}."
@@ -276,7 +286,8 @@ class Catalog:
         key = str(seed).encode()
         ranks = []
         for row in self._rows.tolist():
-            ranks.append(hashlib.blake2b(self._names.raw(row), key=key).digest())
+            name = self._names.raw(row)
+            ranks.append(hashlib.blake2b(name, key=key).digest())
         order = sorted(range(len(self)), key=ranks.__getitem__)
         train = sorted(order[count:])
         val = sorted(order[:count])
@@ -350,7 +361,8 @@ def _check_names(names: Sequence[str]) -> None:
                 f'"{name}" cannot name an output; use a relative path without "." and "..".'
             )
         seen.add(name)
-    for innermost in {dirname(name) for name in names}:
+    innermost_folders = {dirname(name) for name in names}
+    for innermost in innermost_folders:
         for folder in (innermost, *map(str, PurePosixPath(innermost).parents)):
             stem, suffix = splitext(folder)
             if folder in _NOTES or (suffix in _OUTPUTS and stem in seen):

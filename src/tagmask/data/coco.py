@@ -69,7 +69,8 @@ class CocoCatalog(Catalog):
         self._labels = labels
         self._outlines = outlines
         self._order = np.argsort(owners, kind="stable").astype(np.int32)  # objects, grouped by row
-        self._starts = np.searchsorted(owners[self._order], np.arange(len(sizes) + 1))
+        rows = np.arange(len(sizes) + 1)
+        self._starts = np.searchsorted(owners[self._order], rows)  # row → its first in the order
         self._outlined = bool((labels != UNSURE).any())
 
     @property
@@ -97,11 +98,12 @@ class CocoCatalog(Catalog):
         """Draw the objects of a row, the largest first."""
         mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools stores columns
         drawable = []
-        for number in self._order[self._starts[row] : self._starts[row + 1]].tolist():
+        start, end = self._starts[row : row + 2]
+        for number in self._order[start:end].tolist():
             runs = self._outlines.runs(number, height, width)
             if runs is not None:
                 drawable.append((number, runs))
-        drawable.sort(key=lambda pair: -int(coco_mask.area(pair[1])))
+        drawable.sort(key=lambda pair: -int(coco_mask.area(pair[1])))  # the largest first
         for number, runs in drawable:
             label = self._labels[number]
             inside = coco_mask.decode(runs) > 0  # (H, W)
@@ -219,10 +221,17 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
 
     is_tag = ~crowd & (owners >= 0)  # (objects,)
     tags: list[list[int]] = [[] for _ in raw.files]
-    for image, label in zip(owners[is_tag].tolist(), labels[is_tag].tolist(), strict=True):
+    tag_owners = owners[is_tag].tolist()
+    tag_labels = labels[is_tag].tolist()
+    for image, label in zip(tag_owners, tag_labels, strict=True):
         tags[image].append(label)
-    kept = [i for i, file in enumerate(raw.files) if tags[i] and file in present]
-    missing = [file for file in raw.files if file not in present]
+    kept = []
+    missing = []
+    for i, file in enumerate(raw.files):
+        if file not in present:
+            missing.append(file)
+        elif tags[i]:
+            kept.append(i)
     _check_any(images, annotations, len(raw.files), kept, missing)
 
     rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry is for owner -1
@@ -234,7 +243,8 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     names = [strip_suffix(file) for file in files]
     kept_tags = [tags[i] for i in kept]
     untagged = len(raw.files) - len(kept) - len(missing)
-    notes = [*left_out_notes(missing, odd, untagged), *_object_notes(owners, crowd, unsure)]
+    notes = left_out_notes(missing, odd, untagged)
+    notes += _object_notes(owners, crowd, unsure)
     return CocoCatalog(
         classes,
         names,
@@ -281,7 +291,9 @@ def _box(box: Any) -> list[list[float]]:
     if not box:
         return []
     x, y, width, height = box
-    return [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    right = x + width
+    below = y + height
+    return [[x, y, right, y, right, below, x, below]]
 
 
 def _positions(values: Iterable[int], ids: Iterable[int]) -> npt.NDArray[np.int64]:

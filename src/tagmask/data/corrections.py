@@ -83,7 +83,9 @@ def read_tags(
     changes = {}
     try:
         for name, both in note["photos"].items():
-            changes[name] = TagChange(_names(both["added"]), _names(both["removed"]))
+            added = _names(both["added"])
+            removed = _names(both["removed"])
+            changes[name] = TagChange(added, removed)
     except (KeyError, TypeError):
         raise TagmaskError(
             f"{file} does not list added and removed tags; repair it or delete it."

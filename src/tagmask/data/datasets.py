@@ -120,7 +120,8 @@ class TagDataset(_RandomSamples):
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
         """Return the image (3, H, W) uint8 and its tags (C,)."""
-        return to_tensor(self.catalog.load_image(index)), _tags(self.catalog, index)
+        image = self.catalog.load_image(index)  # (H, W, 3)
+        return to_tensor(image), _tags(self.catalog, index)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
         """Return "images" (3, size, size) in [0, 1] and "targets" (C,).
@@ -151,7 +152,8 @@ class TokenDataset(_RandomSamples):
 
     def load(self, index: int) -> tuple[Any, Tensor]:
         """Return the tokens and the tags (C,)."""
-        return self.store.get(self.catalog, index), _tags(self.catalog, index)
+        tokens = self.store.get(self.catalog, index)
+        return tokens, _tags(self.catalog, index)
 
     def sample(self, image: Any, target: Tensor, seed: int) -> dict[str, Tensor]:
         """Return "tokens" (2, N, D), "grids" (2,) and "targets" (C,).
@@ -178,7 +180,8 @@ def _resize_long_side(shortest: int, longest: int, image: Tensor) -> Tensor:
     """Resize an image (3, H, W) in its proportions, its long side to a random length."""
     length = int(torch.randint(shortest, longest + 1, ()))
     sides = image.shape[-2:]
-    size = [max(1, round(side * length / max(sides))) for side in sides]
+    longest_side = max(sides)
+    size = [max(1, round(side * length / longest_side)) for side in sides]
     resized: Tensor = v2.functional.resize(image, size, antialias=True)
     return resized
 
@@ -313,17 +316,23 @@ class RegionDataset(_RandomSamples):
         torch.default_generator.manual_seed(seed)
         size = self.size
         low, high = self.scales
-        scale = low + (high - low) * float(torch.rand(()))
+        share = float(torch.rand(()))
+        scale = low + (high - low) * share
         image, target = _resize_pair(image, target, scale)
         height, width = target.shape
-        top = int(torch.randint(max(0, height - size) + 1, ()))
-        left = int(torch.randint(max(0, width - size) + 1, ()))
-        crop = self.jitter(image[:, top : top + size, left : left + size])  # (3, rows, columns)
-        rows, columns = crop.shape[-2:]
+        last_top = max(0, height - size)
+        last_left = max(0, width - size)
+        top = int(torch.randint(last_top + 1, ()))
+        left = int(torch.randint(last_left + 1, ()))
+        rows = slice(top, top + size)
+        columns = slice(left, left + size)
+        crop = self.jitter(image[:, rows, columns])  # (3, h, w): less than size at a border
+        crop = v2.functional.to_dtype(crop, torch.float32, scale=True)
+        h, w = crop.shape[-2:]
         pixels = self.fill.repeat(1, size, size)  # (3, size, size)
-        pixels[:, :rows, :columns] = v2.functional.to_dtype(crop, torch.float32, scale=True)
+        pixels[:, :h, :w] = crop
         regions = torch.full((size, size), UNSURE, dtype=torch.uint8)
-        regions[:rows, :columns] = target[top : top + size, left : left + size]
+        regions[:h, :w] = target[rows, columns]
         if torch.rand(()) < 0.5:
             pixels = pixels.flip(-1)
             regions = regions.flip(-1)
@@ -354,7 +363,8 @@ def crop_pair(
     """
     low, high = scales
     for_scale, for_flip, for_top, for_left = random
-    image, label = _resize_pair(image, label, low + (high - low) * for_scale)
+    scale = low + (high - low) * for_scale
+    image, label = _resize_pair(image, label, scale)
     picture = image.float() / 255  # (3, h, w)
     labels = label.long()  # (h, w)
     if for_flip < 0.5:
@@ -363,14 +373,17 @@ def crop_pair(
     height, width = labels.shape
     bottom = max(0, crop - height)
     right = max(0, crop - width)
+    padding = (0, right, 0, bottom)
     if bottom or right:
-        picture = F.pad(picture - fill, (0, right, 0, bottom)) + fill
-    labels = F.pad(labels, (0, right, 0, bottom), value=UNSURE)
-    top = int(for_top * (max(height, crop) - crop + 1))
-    left = int(for_left * (max(width, crop) - crop + 1))
-    picture = picture[:, top : top + crop, left : left + crop]
-    labels = labels[top : top + crop, left : left + crop]
-    return picture, labels
+        picture = F.pad(picture - fill, padding) + fill
+    labels = F.pad(labels, padding, value=UNSURE)
+    last_top = max(height, crop) - crop
+    last_left = max(width, crop) - crop
+    top = int(for_top * (last_top + 1))
+    left = int(for_left * (last_left + 1))
+    rows = slice(top, top + crop)
+    columns = slice(left, left + crop)
+    return picture[:, rows, columns], labels[rows, columns]
 
 
 def _resize_pair(image: Tensor, label: Tensor, scale: float) -> tuple[Tensor, Tensor]:

@@ -158,7 +158,8 @@ def _below(path: Path, images: Path, root: Path, table: Table) -> list[Row]:
     Otherwise paths are from ``root``.
     """
     start = images if within(path, images) else root
-    folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(start))
+    real_start = os.path.realpath(start)
+    folder = os.path.relpath(os.path.realpath(path.parent), real_start)
     rows = []
     for row in table.rows:
         file = os.path.normpath(os.path.join(folder, row.file))
@@ -193,7 +194,8 @@ def _locate(
             mistakes.add("ambiguous", row.place, fault)
             continue
         photo = replace(row, file=paths[0])
-        first, entry = owners.setdefault(strip_suffix(photo.file), (photo, row.file))
+        name = strip_suffix(photo.file)
+        first, entry = owners.setdefault(name, (photo, row.file))
         if first is not photo and entry != row.file:
             mistakes.add("duplicate", row.place, _duplicate(photo, first))
         photos.append(photo)
@@ -273,7 +275,10 @@ def _find_masks(names: list[str], masks: Path | None) -> tuple[list[Path | None]
     if not masks.is_dir():
         raise TagmaskError(f"{masks} is not a folder; check the path of the masks.")
     present = set(walk(masks))
-    paths = [masks / f"{name}.png" if f"{name}.png" in present else None for name in names]
+    paths: list[Path | None] = []
+    for name in names:
+        file = f"{name}.png"
+        paths.append(masks / file if file in present else None)
     absent = paths.count(None)
     if absent == len(names):
         first = masks / f"{names[0]}.png"

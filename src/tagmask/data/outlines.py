@@ -56,8 +56,9 @@ class Outlines:
     def polygon(self, number: int) -> npt.NDArray[np.float64]:
         """Return the corners x, y, x, y, … of a polygon."""
         start, end = self.polygon_starts[number : number + 2]
-        numbers = self.numbers[start:end]
-        corners: npt.NDArray[np.float64] = numbers / 100 if numbers.dtype == np.int32 else numbers
+        corners: npt.NDArray[np.float64] = self.numbers[start:end]
+        if self.numbers.dtype == np.int32:
+            corners = corners / 100
         if not (np.abs(corners) <= _FARTHEST).all():  # also false for NaN
             raise ValueError("a corner lies far outside the image")
         return corners
@@ -166,16 +167,20 @@ def _run_total(code: bytes) -> int:
     """
     groups = np.frombuffer(code, dtype=np.uint8).astype(np.int64) - 48
     is_last = (groups & 32) == 0
-    if not groups.size or groups.min() < 0 or groups.max() > 63 or not is_last[-1]:
+    if not groups.size or not is_last[-1]:
+        return -1
+    if groups.min() < 0 or groups.max() > 63:
         return -1
     ends = np.flatnonzero(is_last)  # (runs,) the last group of each run
     starts = np.concatenate([[0], ends[:-1] + 1])  # (runs,)
     lengths = ends - starts + 1  # (runs,)
     if lengths.max() > 7:  # more than 35 bits
         return -1
-    shifts = 5 * (np.arange(groups.size) - np.repeat(starts, lengths))  # (groups,)
-    runs = np.add.reduceat((groups & 31) << shifts, starts)  # (runs,)
-    runs -= np.where(groups[ends] & 16, 1 << (5 * lengths), 0)  # the sign
+    within_run = np.arange(groups.size) - np.repeat(starts, lengths)  # (groups,) 0, 1, …
+    values = (groups & 31) << (5 * within_run)  # (groups,)
+    runs = np.add.reduceat(values, starts)  # (runs,)
+    is_negative = groups[ends] & 16  # (runs,)
+    runs -= np.where(is_negative, 1 << (5 * lengths), 0)
     runs[1::2] = np.cumsum(runs[1::2])
     runs[2::2] = np.cumsum(runs[2::2])
     return int(runs.sum()) if runs.min() >= 0 else -1

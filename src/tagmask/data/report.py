@@ -80,7 +80,8 @@ def broken_note(sentences: Sequence[str]) -> list[str]:
     if len(sentences) > NAMED:
         shown.append("…")
     why = "left out because of a label file that cannot be read"
-    return [f"{_counted(len(sentences))} {why}: {' '.join(shown)}"]
+    counted = _counted(len(sentences))
+    return [f"{counted} {why}: {' '.join(shown)}"]
 
 
 def _counted(images: int) -> str:

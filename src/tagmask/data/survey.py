@@ -28,7 +28,9 @@ def tag_table(catalog: Catalog) -> list[str]:
     counts = catalog.class_counts()  # (C,)
     order = np.argsort(-counts, kind="stable")  # (C,)
     width = max(len(name) for name in catalog.classes)
-    cells = [f"{catalog.classes[c]:{width}} {counts[c]:>6}" for c in order]
+    cells = []
+    for c in order:
+        cells.append(f"{catalog.classes[c]:{width}} {counts[c]:>6}")
     lines = []
     for start in range(0, len(cells), COLUMNS):
         lines.append("   ".join(cells[start : start + COLUMNS]))
@@ -54,7 +56,9 @@ def tag_notes(catalog: Catalog) -> list[str]:
             f"{tags} always come together, so they cannot be told apart. "
             "Add photos with only one of them, or use one tag for both."
         )
-    few = [f'"{names[c]}" ({counts[c]})' for c in np.flatnonzero(counts < FEW)]
+    few = []
+    for c in np.flatnonzero(counts < FEW):
+        few.append(f'"{names[c]}" ({counts[c]})')
     if few:
         verb = "has" if len(few) == 1 else "have"
         notes.append(

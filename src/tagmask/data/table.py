@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from tagmask.data.report import Mistakes
-from tagmask.data.tools import TAG_COLUMNS, Entry, cvat_entries, json_entries, line_entries
+from tagmask.data.tools import (
+    TAG_COLUMNS,
+    Entry,
+    cvat_entries,
+    is_list_of_texts,
+    json_entries,
+    line_entries,
+)
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text
 
@@ -106,7 +113,8 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
             )
             mistakes.add("cells", place, fault)
         elif classes:
-            rows.append(Row(place, row[0], _marked(row, classes, place, mistakes)))
+            tags = _marked(row, classes, place, mistakes)
+            rows.append(Row(place, row[0], tags))
         else:
             tags = _clean(_split(row[tags_column]), place, mistakes)
             rows.append(Row(place, row[file_column], tags))
@@ -131,7 +139,7 @@ def _split(cell: str) -> Sequence[str]:
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 value = read(cell)
-                if isinstance(value, list) and all(isinstance(tag, str) for tag in value):
+                if is_list_of_texts(value):
                     return value
     return re.split("[;|]", cell)
 
@@ -262,8 +270,7 @@ def _table(entries: Sequence[Entry], mistakes: Mistakes, loose: bool = False) ->
     fault = f"an entry needs {file_name} (a string) and {tags_name} (a list of strings)"
     rows = []
     for place, file, tags in entries:
-        is_list = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
-        if isinstance(file, str) and is_list:
+        if isinstance(file, str) and is_list_of_texts(tags):
             rows.append(Row(place, file, _clean(tags, place, mistakes)))
         else:
             mistakes.add("object", place, fault)

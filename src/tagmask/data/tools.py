@@ -15,7 +15,7 @@ CVAT           annotations.xml ("CVAT for images 1.1", also zipped)
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree.ElementTree import Element
 
@@ -103,10 +103,12 @@ def line_entries(source: Path, lines: Sequence[tuple[str, Any]]) -> list[Entry] 
     Raises:
         TagmaskError: if there is no column of tags, or more than one.
     """
-    if not lines or not all(isinstance(value, dict) and "file_name" in value for _, value in lines):
+    if not lines:
         return None
-    names: dict[str, None] = {}
+    names: dict[str, None] = {}  # each once, in order
     for _, value in lines:
+        if not isinstance(value, dict) or "file_name" not in value:
+            return None
         names.update(dict.fromkeys(value))
     lists = []
     for name in names:
@@ -201,7 +203,10 @@ def _path_of(address: str) -> str:
         return address
     if not parts.scheme and not address.startswith("/data/"):
         return address
-    path = parse_qs(parts.query).get("d", [""])[0] or unquote(parts.path)
+    # files of a local storage are served under one address, with their path as the query
+    query = parse_qs(parts.query)
+    local = query.get("d", [""])[0]
+    path = local or unquote(parts.path)
     if path.startswith("/data/upload/"):
         return path.rpartition("/")[2]  # uploads lie in no folder of the user
     return path
@@ -237,6 +242,11 @@ def _fiftyone_labels(value: Any) -> list[Any]:
     return [label.get("label") for label in objects(classifications)]
 
 
+def is_list_of_texts(value: Any) -> TypeGuard[list[str]]:
+    """Return True if a value is a list of texts, or an empty list."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
 def _texts(value: Any) -> list[str]:
     """Return the texts in a list that are not blank; none if it is no list."""
     if not isinstance(value, list):
@@ -247,7 +257,4 @@ def _texts(value: Any) -> list[str]:
 def _is_list_of_tags(values: Sequence[Any]) -> bool:
     """Return True if a column holds lists of texts or nothing, and not only empty lists."""
     given = [value for value in values if value is not None]
-    for value in given:
-        if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-            return False
-    return any(given)
+    return all(is_list_of_texts(value) for value in given) and any(given)

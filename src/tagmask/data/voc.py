@@ -100,7 +100,8 @@ def _list_file(root: Path, split: str | Path) -> Path:
         return named
     if Path(split).is_file():
         return Path(split)
-    known = ", ".join(sorted(path.stem for path in folder.glob("*.txt"))) or "none"
+    names = sorted(path.stem for path in folder.glob("*.txt"))
+    known = ", ".join(names) or "none"
     raise TagmaskError(
         f'there is no split "{split}": {folder} has {known}; name one of these or give a list file.'
     )

@@ -158,7 +158,8 @@ def class_trace(model: Network, images: Tensor, classes: Tensor, gradients: bool
             logits = vit.forward_head(normed)  # (B, C)
         features = vit.fc_norm(normed[:, model.prefix :])  # (B, n, D)
         chosen = classes if gradients else classes[:, :0]
-        *head_gradients, token_gradients = _class_gradients(logits, chosen, [*heads, *entering])
+        sources = [*heads, *entering]
+        *head_gradients, token_gradients = _class_gradients(logits, chosen, sources)
     return Trace(
         logits=logits.detach(),
         attention=[head.detach() for head in heads],

@@ -205,7 +205,8 @@ class Classifier(Normalized):
         with self._lean_end(), record_attention(chosen, checkpoint=checkpoint) as means:
             logits = self.branches(images)  # (B, S, C)
         tokens = self.prefix + height * width
-        if len(means) != len(chosen) or any(mean.shape[-1] != tokens for mean in means):
+        is_recorded = len(means) == len(chosen)
+        if not is_recorded or any(mean.shape[-1] != tokens for mean in means):
             raise TagmaskError(
                 f"the attention of {self.backbone} is not over class token and patches; {_ADVICE}."
             )
@@ -215,8 +216,9 @@ class Classifier(Normalized):
         """Leave only class tokens and patches: (…, prefix+n, prefix+n) to (…, T+n, T+n)."""
         if self.prefix == self.class_tokens:
             return attention
-        keep = [*range(self.class_tokens), *range(self.prefix, attention.shape[-1])]
-        index = torch.tensor(keep, device=attention.device)  # (T+n,)
+        classes = range(self.class_tokens)
+        patches = range(self.prefix, attention.shape[-1])
+        index = torch.tensor([*classes, *patches], device=attention.device)  # (T+n,)
         return attention.index_select(-2, index).index_select(-1, index)
 
     def stored(self) -> nn.Module:

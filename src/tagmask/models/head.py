@@ -68,7 +68,9 @@ class HeadSegmenter(Normalized):
         """
         patch = self.stride
         height, width = (int(side) for side in images.shape[-2:])
-        images = F.pad(images, (0, -width % patch, 0, -height % patch))
+        right = -width % patch
+        below = -height % patch
+        images = F.pad(images, (0, right, 0, below))
         wanted = sorted(set(self.blocks))
         tokens = self.classifier.vit.forward_intermediates(
             images,
@@ -79,7 +81,7 @@ class HeadSegmenter(Normalized):
             intermediates_only=True,
         )  # of each wanted block (B, n, D)
         in_order = [tokens[wanted.index(i)] for i in self.blocks]
-        grid = (-(-height // patch), -(-width // patch))
+        grid = ((height + below) // patch, (width + right) // patch)
         return torch.cat(in_order, dim=-1), grid
 
     def logits_of(self, features: Tensor) -> Tensor:

@@ -90,7 +90,8 @@ def _repeat_class_token(vit: Any, count: int) -> None:
     vit.cls_token = nn.Parameter(vit.cls_token.repeat(1, count, 1))  # (1, C, D)
     if vit.pos_embed is not None and not vit.no_embed_class:
         repeated = vit.pos_embed[:, :1].repeat(1, count, 1)  # (1, C, D)
-        vit.pos_embed = nn.Parameter(torch.cat([repeated, vit.pos_embed[:, 1:]], dim=1))
+        others = vit.pos_embed[:, 1:]
+        vit.pos_embed = nn.Parameter(torch.cat([repeated, others], dim=1))
     for module in vit.modules():
         # the ViT itself and, with rotary embeddings, its attention
         if hasattr(module, "num_prefix_tokens"):
@@ -109,4 +110,5 @@ def _separate(vit: Any) -> None:
     for weight in weights:
         weight.normal_(std=_SPREAD)
     noise = torch.randn_like(vit.cls_token)  # (1, C, D)
-    vit.cls_token.add_(noise * vit.cls_token.std().clamp(min=_LEAST))
+    deviation = vit.cls_token.std().clamp(min=_LEAST)
+    vit.cls_token.add_(noise * deviation)

@@ -98,11 +98,15 @@ def table_bias(table: Tensor, window: Grid, grid: Grid) -> Tensor:
         window: the grid (H, W) that the table was made for.
         grid: the grid (h, w) of the image, n = h · w.
     """
-    distances = table[:-3].view(2 * window[0] - 1, 2 * window[1] - 1, -1)  # (2H−1, 2W−1, heads)
+    of_patches = table[:-3]
+    of_class_token = table[-3:]
+    shape = (2 * window[0] - 1, 2 * window[1] - 1, -1)
+    distances = of_patches.view(shape)  # (2H−1, 2W−1, heads)
     rows = _stretch(window[0], grid[0]).to(table)  # (2h−1, 2H−1)
     columns = _stretch(window[1], grid[1]).to(table)  # (2w−1, 2W−1)
     stretched = torch.einsum("ay,yxh,bx->abh", rows, distances, columns)  # (2h−1, 2w−1, heads)
-    whole = torch.cat([stretched.flatten(0, 1), table[-3:]])  # ((2h−1)·(2w−1) + 3, heads)
+    stretched = stretched.flatten(0, 1)  # ((2h−1)·(2w−1), heads)
+    whole = torch.cat([stretched, of_class_token])  # ((2h−1)·(2w−1) + 3, heads)
     tokens = 1 + grid[0] * grid[1]
     index = _pairs(grid, True).to(table.device)  # (tokens · tokens,)
     pairs = whole[index].view(tokens, tokens, -1)
@@ -117,7 +121,8 @@ def _stretch(window: int, grid: int) -> Tensor:
     ends = window - 1 if grid > 1 else 0
     wanted = torch.linspace(-ends, ends, 2 * grid - 1)  # (2·grid − 1,)
     known = torch.arange(-(window - 1), window)  # (2·window − 1,)
-    return (1 - (wanted[:, None] - known).abs()).clamp(min=0)
+    apart = (wanted[:, None] - known).abs()  # (2·grid − 1, 2·window − 1)
+    return (1 - apart).clamp(min=0)
 
 
 @lru_cache(maxsize=8)

@@ -37,7 +37,8 @@ def _has_form(value: Any, form: Any) -> bool:
     if not is_a(value, form):
         return False
     if isinstance(value, list):  # sizes: two numbers
-        return len(value) == 2 and all(is_a(member, int) and member > 0 for member in value)
+        are_sizes = [is_a(member, int) and member > 0 for member in value]
+        return len(are_sizes) == 2 and all(are_sizes)
     if isinstance(value, int) and not isinstance(value, bool):
         return 0 < value <= 16_384
     return True
@@ -141,7 +142,8 @@ class StoredNetwork(nn.Module):
         config: dict[str, Any] = dict(_ADDED)
         for name, value in known.items():
             config[_RENAMED.get(name, name)] = value
-        if config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
+        is_complete = set(cls.saved) <= config.keys()
+        if config.get("kind") != cls.kind or not is_complete:
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
         for name, form in _FORMS.items():
             if name in config and not _has_form(config[name], form):

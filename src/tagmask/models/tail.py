@@ -77,7 +77,8 @@ def tail(model: Classifier, first: int, grid: tuple[int, int]) -> Tail:
         vit._modules[name] = nn.Identity()
     # a method of the class, so a part of that name would not be seen
     vit.__dict__["_pos_embed"] = nn.Identity()
-    vit.blocks = nn.Sequential(*list(model.vit.blocks)[first:])
+    blocks = list(model.vit.blocks)
+    vit.blocks = nn.Sequential(*blocks[first:])
     rest = _shallow(model)
     rest.__class__ = Tail
     rest.vit = vit
