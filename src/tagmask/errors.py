@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+# torch has no exception of its own for memory on a CPU, so its error is known by these words
+_OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad allocation", "bad_alloc")
+
 
 class TagmaskError(Exception):
     """A mistake that the user can correct; the message names the file or value and the remedy."""
@@ -13,21 +16,39 @@ class ImageError(TagmaskError):
 
 
 def first_of(names: Sequence[str], most: int = 5) -> str:
-    """The first names for a sentence, and "…" if there are more."""
-    return ", ".join([*names[:most], *(["…"] if len(names) > most else [])])
+    """Join the first names for a sentence, with "…" at the end if there are more.
+
+    Args:
+        names: what is listed.
+        most: how many names are shown.
+    """
+    shown = list(names[:most])
+    if len(names) > most:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: Python's and NumPy's error, or torch's, which is known by its words."""
-    words = ("allocate memory", "out of memory", "bad allocation", "bad_alloc")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(w in str(error) for w in words)
-    )
+    """Return True if memory ran out, in Python, NumPy or torch."""
+    if isinstance(error, MemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    message = str(error)
+    return any(words in message for words in _OUT_OF_MEMORY)
 
 
 @contextmanager
 def enough_memory(name: str, remedy: str) -> Iterator[None]:
-    """Name the image that does not fit into memory, and what to do."""
+    """Name the image that does not fit into memory, and what to do.
+
+    Args:
+        name: the name of the image that is worked on within.
+        remedy: the end of the error's sentence: what the user can do.
+
+    Raises:
+        ImageError: if memory runs out within; other errors pass.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:

@@ -13,14 +13,17 @@ MAX_CLASSES = UNSURE - 1  # masks are 8-bit files, and 0 is background
 
 @cache
 def voc_palette() -> npt.NDArray[np.uint8]:
-    """The colour map of PASCAL VOC for the labels 0 … 255, shape (256, 3), read-only.
+    """Return PASCAL VOC's colours of the labels 0 … 255, shape (256, 3), read-only.
 
-    Bit k of a label goes to channel k mod 3, its lowest bits to the highest bits of the colour, so that
-    neighbouring labels get very different colours: 0 is black, 255 off-white.
+    Bit k of a label goes to channel k mod 3, its lowest bits to the highest bits of the colour, so
+    that neighbouring labels get very different colours: 0 is black, 255 off-white.
     """
     labels = np.arange(256)  # (256,)
     colours = np.zeros((256, 3), dtype=np.uint8)  # (256, 3)
     for bit in range(8):
-        colours[:, bit % 3] |= ((labels >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+        is_set = labels >> bit & 1  # (256,)
+        channel = bit % 3
+        target_bit = 7 - bit // 3
+        colours[:, channel] |= (is_set << target_bit).astype(np.uint8)
     colours.flags.writeable = False
     return colours

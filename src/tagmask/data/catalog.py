@@ -1,7 +1,7 @@
 """The one table of images, tags and masks that every stage reads.
 
-The columns are a few flat buffers instead of one Python object per item: forked data-loader workers then share
-their memory (nothing is reference-counted), and spawned ones receive them quickly.
+The columns are a few flat buffers instead of one Python object per item: forked data-loader workers
+then share their memory (nothing is reference-counted), and spawned ones receive them quickly.
 """
 
 import copy
@@ -31,7 +31,10 @@ Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Item:
-    """One image: its index in the catalog, its name (the stem of all output files), tags and files."""
+    """One image: its index in the catalog, its name, tags and files.
+
+    Outputs are stored under the name.
+    """
 
     index: int
     name: str
@@ -41,18 +44,23 @@ class Item:
 
 
 class Strings:
-    """An immutable list of strings, or of their bytes, kept as one bytes object and an array of offsets."""
+    """An immutable list of strings, or of their bytes, as one bytes object and offsets.
+
+    Args:
+        values: texts, paths or bytes; None is an empty text.
+    """
 
     def __init__(self, values: Iterable[str | bytes | Path | None]) -> None:
-        encoded = [
-            value
-            if isinstance(value, bytes)
-            else str(value or "").encode("utf-8", "surrogateescape")
-            for value in values
-        ]
+        encoded = []
+        for value in values:
+            if isinstance(value, bytes):
+                encoded.append(value)
+            else:
+                encoded.append(str(value or "").encode("utf-8", "surrogateescape"))
         self._bytes = b"".join(encoded)
         self._starts = np.zeros(len(encoded) + 1, dtype=np.int64)
-        np.cumsum([len(code) for code in encoded], out=self._starts[1:])
+        lengths = [len(code) for code in encoded]
+        np.cumsum(lengths, out=self._starts[1:])
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -61,14 +69,18 @@ class Strings:
         return self.raw(row).decode("utf-8", "surrogateescape")
 
     def raw(self, row: int) -> bytes:
-        return self._bytes[self._starts[row] : self._starts[row + 1]]
+        """Return the bytes of a string."""
+        start = self._starts[row]
+        end = self._starts[row + 1]
+        return self._bytes[start:end]
 
 
 class Catalog:
     """Images with their tags and, where known, masks. Items are numbered 0 … len-1.
 
-    A subclass whose pictures or masks do not come from files overrides ``load_image``, or ``load_mask`` and
-    ``has_masks``. It knows an item by its ``row``, which is the same in every subset and split.
+    A subclass whose pictures or masks do not come from files overrides ``load_image``, or
+    ``load_mask`` and ``has_masks``. It knows an item by its ``row``, which is the same in every
+    subset and split.
     """
 
     def __init__(
@@ -81,10 +93,18 @@ class Catalog:
         masks: Iterable[str | Path | None] | None = None,
         notes: Sequence[str] = (),
     ) -> None:
-        """Store the columns; ``images`` and ``masks`` are files, or None for items without.
+        """Store the columns.
 
-        Outputs are stored under ``names``, relative paths without suffix. ``tags`` are 0-based; their order does not
-        matter. ``notes`` are sentences for the user about what the reader counted or left out.
+        Args:
+            classes: the names of the classes.
+            names: for each item a relative path without suffix, under which outputs are stored.
+            tags: for each item its classes, 0-based; their order does not matter.
+            images: for each item its file, or None (default: no item has one).
+            masks: for each item its file, or None (default: no item has one).
+            notes: sentences for the user about what the reader counted or left out.
+
+        Raises:
+            TagmaskError: if classes, names or tags cannot be used.
         """
         self.classes = tuple(classes)
         _check_classes(self.classes)
@@ -99,7 +119,8 @@ class Catalog:
         lengths = {count, len(self._images), len(self._masks), len(self._tags)}
         if len(lengths) > 1:
             raise TagmaskError(
-                f"names, tags, images and masks differ in length {sorted(lengths)}; give one per item."
+                f"names, tags, images and masks differ in length {sorted(lengths)}; "
+                "give one per item."
             )
         _check_names([self._names[row] for row in range(count)])
 
@@ -113,111 +134,130 @@ class Catalog:
         return f"{type(self).__name__}({len(self)} items, {len(self.classes)} classes)"
 
     def row(self, i: int) -> int:
-        """The row of item ``i`` in the full table that this catalog is a view of."""
+        """Return the row of item ``i`` in the full table that this catalog is a view of."""
         return int(self._rows[i])
 
     def name(self, i: int) -> str:
+        """Return the name of item ``i``, under which its outputs are stored."""
         return self._names[self.row(i)]
 
     def tags(self, i: int) -> tuple[int, ...]:
-        """The classes of item ``i``, 0-based and ascending."""
+        """Return the classes of item ``i``, 0-based and ascending."""
         return tuple(self._tags.raw(self.row(i)))
 
     def item(self, i: int) -> Item:
+        """Return what is known about item ``i``."""
         row = self.row(i)
-        image, mask = self._images[row], self._masks[row]
-        return Item(
-            i,
-            self._names[row],
-            self.tags(i),
-            Path(image) if image else None,
-            Path(mask) if mask else None,
-        )
+        image_file = self._images[row]
+        mask_file = self._masks[row]
+        image = Path(image_file) if image_file else None
+        mask = Path(mask_file) if mask_file else None
+        return Item(i, self._names[row], self.tags(i), image, mask)
 
     def file_sizes(self, column: Literal["images", "masks"]) -> list[int]:
-        """Bytes of each item's image or mask file; -1 for those without."""
+        """Return the bytes of each item's image or mask file; -1 for those without."""
         paths = self._images if column == "images" else self._masks
         return [file_size(paths[row]) for row in self._rows.tolist()]
 
     def targets(self, indices: Indices) -> npt.NDArray[np.float32]:
-        """Multi-hot tags of the items, shape (len(indices), C)."""
-        result = np.zeros((len(indices), len(self.classes)), dtype=np.float32)  # (B, C)
-        for place, i in enumerate(indices):
-            result[place, list(self.tags(int(i)))] = 1
+        """Return the multi-hot tags of the items, shape (len(indices), C)."""
+        shape = (len(indices), len(self.classes))
+        result = np.zeros(shape, dtype=np.float32)  # (B, C)
+        for row, i in enumerate(indices):
+            tags = list(self.tags(int(i)))
+            result[row, tags] = 1
         return result
 
     def class_counts(self) -> npt.NDArray[np.int64]:
-        """How many items carry each class, shape (C,)."""
-        tags = b"".join(self._tags.raw(row) for row in self._rows.tolist())
-        return np.bincount(np.frombuffer(tags, np.uint8), minlength=len(self.classes)).astype(
-            np.int64
-        )
+        """Return how many items carry each class, shape (C,)."""
+        codes = b"".join(self._tags.raw(row) for row in self._rows.tolist())
+        tags = np.frombuffer(codes, np.uint8)
+        counts = np.bincount(tags, minlength=len(self.classes))  # (C,)
+        return counts.astype(np.int64)
 
     def load_image(self, i: int) -> Picture:
-        """Item ``i`` as RGB, shape (H, W, 3), upright; ImageError if the file cannot be used."""
+        """Read item ``i`` as RGB, shape (H, W, 3), upright; ImageError if that cannot be."""
         path = self._images[self.row(i)]
         if not path:
             raise ImageError(f'"{self.name(i)}" has no image file; leave it out.')
         return read_image(Path(path))
 
     def load_mask(self, i: int) -> Mask | None:
-        """The mask of item ``i``, shape (H, W): 0 background, c + 1 for class c, 255 unsure; or None."""
+        """Read the mask of item ``i``, shape (H, W); None if it has none.
+
+        Labels are 0 for background, c + 1 for class c, and 255 for unsure.
+        """
         path = self._masks[self.row(i)]
-        return read_mask(Path(path), len(self.classes)) if path else None
+        if not path:
+            return None
+        return read_mask(Path(path), len(self.classes))
 
     def load_pair(self, i: int) -> tuple[Picture, Mask | None]:
-        """Image and mask of item ``i``; ImageError if their sizes differ."""
-        image, mask = self.load_image(i), self.load_mask(i)
+        """Read image and mask of item ``i``; ImageError if their sizes differ."""
+        image = self.load_image(i)
+        mask = self.load_mask(i)
         if mask is not None:
             check_same_size(image, mask, self.name(i))
         return image, mask
 
     def load_correction(self, i: int) -> Mask | None:
-        """What a person has corrected in item ``i``, shape (H, W), see ``data.corrections``; or None."""
-        folder = self.corrections
-        return (
-            None
-            if folder is None
-            else corrections.read_labels(folder, self.name(i), len(self.classes))
-        )
+        """Read what a person has corrected in item ``i``, shape (H, W); None if nothing.
+
+        See ``data.corrections`` for the labels.
+        """
+        if self.corrections is None:
+            return None
+        return corrections.read_labels(self.corrections, self.name(i), len(self.classes))
 
     def correction_digest(self, i: int) -> str:
-        """A short hash of what a person has corrected in item ``i``; empty if nothing."""
+        """Return a short hash of what a person has corrected in item ``i``; empty if nothing."""
         return corrections.digest(self.corrections, self.name(i))
 
     def corrected(self, folder: Path) -> Self:
-        """A view with the corrections in ``folder``: tags now, labels of pixels when they are asked for."""
+        """Return a view with the corrections in ``folder``.
+
+        Tags are corrected now, labels of pixels when they are asked for.
+        """
         changes = corrections.read_tags(folder, self.classes, self.identity)
         if changes is None:
             return self
         view = copy.copy(self)
         view.corrections = folder
-        if changes:
-            items = ((self._names[row], self._tags.raw(row)) for row in range(len(self._names)))
-            changed = (
-                changes[name].apply(tags, self.classes) if name in changes else tags
-                for name, tags in items
-            )
-            view._tags = Strings(_tag_codes(changed, len(self.classes)))
+        if not changes:
+            return view
+        corrected: list[Iterable[int]] = []
+        for row in range(len(self._names)):
+            tags = self._tags.raw(row)
+            change = changes.get(self._names[row])
+            if change is None:
+                corrected.append(tags)
+            else:
+                corrected.append(change.apply(tags, self.classes))
+        view._tags = Strings(_tag_codes(corrected, len(self.classes)))
         return view
 
     @property
     def has_masks(self) -> bool:
-        """Whether at least one item has a mask."""
+        """Return True if at least one item has a mask."""
         return any(self._masks.raw(row) for row in self._rows.tolist())
 
     @property
     def identity(self) -> dict[str, int]:
-        """What distinguishes catalogs of the same names and tags that make their own pictures; nothing for files."""
+        """Return what distinguishes catalogs of the same names that make their own pictures.
+
+        It is empty for pictures in files.
+        """
         return {}
 
     def subset(self, indices: Indices) -> Self:
-        """A view of the items ``indices``, in that order; only row numbers are copied."""
+        """Return a view of the items ``indices``, in that order; only row numbers are copied."""
         chosen = np.asarray(indices, dtype=np.int64)
-        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
-            span = f"{chosen.min()} to {chosen.max()}"
+        lowest = chosen.min(initial=0)
+        highest = chosen.max(initial=-1)
+        if lowest < 0 or highest >= len(self):
             raise TagmaskError(
-                f"a subset asks for items {span}; the catalog has items 0 to {len(self) - 1}."
+                f"a subset asks for items {chosen.min()} to {chosen.max()}; "
+                f"the catalog has items 0 to {len(self) - 1}."
             )
         if len(np.unique(chosen)) < chosen.size:
             raise TagmaskError("a subset names an item twice; give each index once.")
@@ -226,10 +266,15 @@ class Catalog:
         return view
 
     def split(self, fraction: float, seed: int) -> tuple[Self, Self]:
-        """Two disjoint views, the second with ``fraction`` of the items: (train, val).
+        """Return two disjoint views: (train, val).
 
-        Names are ranked by a hash of name and ``seed``, so the split depends neither on the order of the items nor
-        on library versions. With ``fraction`` > 0 and two or more items, neither part is empty.
+        Names are ranked by a hash of name and ``seed``, so the split depends neither on the order
+        of the items nor on library versions.
+
+        Args:
+            fraction: the share of the items in the second view, at least 0 and below 1. If it is
+                above 0 and there are two or more items, neither part is empty.
+            seed: another one gives another split.
         """
         if not 0 <= fraction < 1:
             raise TagmaskError(
@@ -239,25 +284,38 @@ class Catalog:
         if fraction > 0 and len(self) > 1:
             count = min(max(count, 1), len(self) - 1)
         key = str(seed).encode()
-        ranks = [
-            hashlib.blake2b(self._names.raw(row), key=key).digest() for row in self._rows.tolist()
-        ]
+        ranks = []
+        for row in self._rows.tolist():
+            name = self._names.raw(row)
+            ranks.append(hashlib.blake2b(name, key=key).digest())
         order = sorted(range(len(self)), key=ranks.__getitem__)
-        return self.subset(sorted(order[count:])), self.subset(sorted(order[:count]))
+        train = sorted(order[count:])
+        val = sorted(order[:count])
+        return self.subset(train), self.subset(val)
 
     def fingerprint(self) -> str:
-        """A hash of classes, names and tags, in order; it does not depend on where the files are."""
+        """Return a hash of classes, names and tags, in order.
+
+        It does not depend on where the files are.
+        """
+        rows = self._rows.tolist()
+        names = b"\0".join(self._names.raw(row) for row in rows)
+        tags = [self._tags.raw(row) for row in rows]
+        counts = np.array([len(codes) for codes in tags], "<i4")
+        numbers = np.frombuffer(b"".join(tags), np.uint8).astype("<i4")
         digest = hashlib.sha256()
         digest.update("\0".join(self.classes).encode() + b"\0\0")
-        digest.update(b"\0".join(self._names.raw(row) for row in self._rows.tolist()) + b"\0\0")
-        tags = [self._tags.raw(row) for row in self._rows.tolist()]
-        digest.update(np.array([len(codes) for codes in tags], "<i4").tobytes())
-        digest.update(np.frombuffer(b"".join(tags), np.uint8).astype("<i4").tobytes())
+        digest.update(names + b"\0\0")
+        digest.update(counts.tobytes())
+        digest.update(numbers.tobytes())
         return digest.hexdigest()[:32]
 
 
 def _tag_codes(tags: Iterable[Iterable[int]], count: int) -> Iterator[bytes]:
-    """The tags of each item as bytes, ascending and without repetition; ``count`` is the number of classes."""
+    """Yield the tags of each item as bytes, ascending and without repetition.
+
+    ``count`` is the number of classes.
+    """
     for classes in tags:
         values = sorted(set(classes))
         if values and not 0 <= values[0] <= values[-1] < count:
@@ -268,16 +326,17 @@ def _tag_codes(tags: Iterable[Iterable[int]], count: int) -> Iterator[bytes]:
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:
+    """Refuse too many classes, and names that are empty, repeated or cannot be written."""
     if not 1 <= len(classes) <= MAX_CLASSES:
         raise TagmaskError(
-            f"there are {len(classes)} classes; give 1 to {MAX_CLASSES}, since masks are 8-bit files."
+            f"there are {len(classes)} classes; give 1 to {MAX_CLASSES}, "
+            "since masks are 8-bit files."
         )
     repeated = sorted({name for name in classes if classes.count(name) > 1})
-    if repeated or not all(name.strip() for name in classes):
-        fault = (
-            f'the class "{repeated[0]}" is given twice' if repeated else "a class has an empty name"
-        )
-        raise TagmaskError(f"{fault}; name each class once.")
+    if repeated:
+        raise TagmaskError(f'the class "{repeated[0]}" is given twice; name each class once.')
+    if not all(name.strip() for name in classes):
+        raise TagmaskError("a class has an empty name; name each class once.")
     for name in classes:
         if name.strip().casefold() == "background":
             raise TagmaskError(
@@ -290,6 +349,7 @@ def _check_classes(classes: tuple[str, ...]) -> None:
 
 
 def _check_names(names: Sequence[str]) -> None:
+    """Refuse names that are repeated, are no relative paths, or clash with files of a run."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -301,10 +361,12 @@ def _check_names(names: Sequence[str]) -> None:
                 f'"{name}" cannot name an output; use a relative path without "." and "..".'
             )
         seen.add(name)
-    for place in {dirname(name) for name in names}:
-        for folder in (place, *map(str, PurePosixPath(place).parents)):
+    innermost_folders = {dirname(name) for name in names}
+    for innermost in innermost_folders:
+        for folder in (innermost, *map(str, PurePosixPath(innermost).parents)):
             stem, suffix = splitext(folder)
             if folder in _NOTES or (suffix in _OUTPUTS and stem in seen):
                 raise TagmaskError(
-                    f'images in a folder called "{folder}" would clash with files of a run; rename the folder.'
+                    f'images in a folder called "{folder}" would clash with files of a run; '
+                    "rename the folder."
                 )

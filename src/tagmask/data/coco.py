@@ -5,8 +5,8 @@ Decisions:
 - classes are the categories in the order of their ids, without gaps;
 - tags are the categories of an image's objects; crowd regions give none;
 - images without tags are left out and counted (702 of 82,783 in train2014);
-- in a mask the object with the smaller area is on top; crowd pixels that no object covers are 255, and so are the
-  boxes of objects without an outline.
+- in a mask the object with the smaller area is on top; crowd pixels that no object covers are 255,
+  and so are the boxes of objects without an outline.
 """
 
 import os
@@ -30,6 +30,8 @@ from tagmask.labels import UNSURE, Mask
 
 _LARGE = 50_000_000  # pixels
 MAX_SIDE = 65_535  # pixels; JPEG's own limit
+# what a malformed entry of the file can cause
+_ENTRY_FAULTS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error)
 _T = TypeVar("_T")
 
 
@@ -44,24 +46,40 @@ class CocoCatalog(Catalog):
         *,
         images: Sequence[str],
         notes: Sequence[str],
-        sizes: npt.NDArray[np.int32],  # (items, 2) height, width
-        owners: npt.NDArray[
-            np.int64
-        ],  # (objects,) row of each object's image, -1 if it was left out
-        labels: Mask,  # (objects,) what each object is drawn as
+        sizes: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.int64],
+        labels: Mask,
         outlines: Outlines,
     ) -> None:
+        """Store the columns of a catalog and the outlines of its objects.
+
+        Args:
+            classes: the names of the classes.
+            names: for each item its name.
+            tags: for each item its classes, 0-based.
+            images: for each item its file.
+            notes: sentences for the user.
+            sizes: (items, 2), height and width.
+            owners: (objects,), the row of each object's image, -1 if it was left out.
+            labels: (objects,), what each object is drawn as.
+            outlines: those of the objects.
+        """
         super().__init__(classes, names, tags, images=images, notes=notes)
-        self._sizes, self._labels, self._outlines = sizes, labels, outlines
+        self._sizes = sizes
+        self._labels = labels
+        self._outlines = outlines
         self._order = np.argsort(owners, kind="stable").astype(np.int32)  # objects, grouped by row
-        self._starts = np.searchsorted(owners[self._order], np.arange(len(sizes) + 1))
+        rows = np.arange(len(sizes) + 1)
+        self._starts = np.searchsorted(owners[self._order], rows)  # row → its first in the order
         self._outlined = bool((labels != UNSURE).any())
 
     @property
     def has_masks(self) -> bool:
+        """Return True if at least one item has a mask."""
         return len(self) > 0 and self._outlined
 
     def load_mask(self, i: int) -> Mask | None:
+        """Draw the mask of item ``i``, shape (H, W); None if no object has an outline."""
         if not self._outlined:
             return None
         row = self.row(i)
@@ -71,23 +89,35 @@ class CocoCatalog(Catalog):
                 _check_size(self._images[row], height, width)
             return self._draw(row, height, width)
         except (ValueError, MemoryError) as error:
-            text = f'the outlines of "{self._names[row]}" cannot be drawn ({error}); correct them or leave it out.'
-            raise ImageError(text) from None
+            raise ImageError(
+                f'the outlines of "{self._names[row]}" cannot be drawn ({error}); '
+                "correct them or leave it out."
+            ) from None
 
     def _draw(self, row: int, height: int, width: int) -> Mask:
+        """Draw the objects of a row, the largest first."""
         mask = np.zeros((height, width), dtype=np.uint8, order="F")  # pycocotools stores columns
-        numbers = self._order[self._starts[row] : self._starts[row + 1]].tolist()
-        outlined = ((number, self._outlines.runs(number, height, width)) for number in numbers)
-        drawable = [(number, runs) for number, runs in outlined if runs is not None]
+        drawable = []
+        start, end = self._starts[row : row + 2]
+        for number in self._order[start:end].tolist():
+            runs = self._outlines.runs(number, height, width)
+            if runs is not None:
+                drawable.append((number, runs))
         drawable.sort(key=lambda pair: -int(coco_mask.area(pair[1])))  # the largest first
         for number, runs in drawable:
-            label, inside = self._labels[number], coco_mask.decode(runs) > 0
-            mask[inside & (mask == 0) if label == UNSURE else inside] = label
+            label = self._labels[number]
+            inside = coco_mask.decode(runs) > 0  # (H, W)
+            if label == UNSURE:
+                inside = inside & (mask == 0)
+            mask[inside] = label
         return np.ascontiguousarray(mask)
 
 
 def _check_size(path: str, height: int, width: int) -> None:
-    """A size in the file costs nothing; before much memory is taken for it, the image must have it."""
+    """Refuse a size that is not the image's.
+
+    A size in the file costs nothing; before much memory is taken for it, the image must have it.
+    """
     with opened(Path(path)) as image:
         real = image.size
     if real != (width, height):
@@ -102,17 +132,18 @@ class _Raw:
     def __init__(self, source: Path) -> None:
         self.mistakes = Mistakes(source)
         self.files: list[str] = []
-        self.image_ids, self.sizes = (
-            array("q"),
-            array("i"),
-        )  # sizes: height, width, height, width, …
+        self.image_ids = array("q")
+        self.sizes = array("i")  # height, width, height, width, …
         self.categories: dict[int, str] = {}
-        self.object_images, self.object_categories = array("q"), array("q")
-        self.crowd, self.boxed = bytearray(), bytearray()
+        self.object_images = array("q")
+        self.object_categories = array("q")
+        self.crowd = bytearray()  # 1 for objects that are crowds
+        self.boxed = bytearray()  # 1 for objects without an outline
         self.outlines = OutlineBuilder()
         self._read(source)
 
     def _read(self, source: Path) -> None:
+        """Read the file entry by entry; all mistakes in it are reported at once."""
         add = {
             "images": self.add_image,
             "categories": self.add_category,
@@ -123,25 +154,22 @@ class _Raw:
             numbers[key] += 1
             try:
                 add[key](entry)
-            except (
-                KeyError,
-                TypeError,
-                ValueError,
-                AttributeError,
-                OverflowError,
-                struct.error,
-            ) as error:
+            except _ENTRY_FAULTS as error:
                 fault = f"lacks {error}" if isinstance(error, KeyError) else str(error)
                 self.mistakes.add(key, f"{key}, entry {numbers[key]}", fault)
-        if absent := [key for key, number in numbers.items() if not number]:
+        absent = [key for key, number in numbers.items() if not number]
+        if absent:
             raise TagmaskError(
                 f"{source} has no {' and no '.join(absent)}; give a COCO instances file."
             )
         self.mistakes.raise_if_any()
 
     def add_image(self, entry: dict[str, Any]) -> None:
-        identity, file = _typed(entry, "id", int), _typed(entry, "file_name", str)
-        height, width = _typed(entry, "height", int), _typed(entry, "width", int)
+        """Append an image to the columns."""
+        identity = _typed(entry, "id", int)
+        file = _typed(entry, "file_name", str)
+        height = _typed(entry, "height", int)
+        width = _typed(entry, "width", int)
         if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE):
             raise ValueError(f"the size {width}×{height} is not within 1 to {MAX_SIDE}")
         self.image_ids.append(identity)
@@ -149,16 +177,18 @@ class _Raw:
         self.sizes.extend((height, width))
 
     def add_category(self, entry: dict[str, Any]) -> None:
-        number = array("q", [_typed(entry, "id", int)])[
-            0
-        ]  # OverflowError if it does not fit 64 bits
+        """Note the name of a category."""
+        # an array raises OverflowError if the id does not fit 64 bits
+        (number,) = array("q", [_typed(entry, "id", int)])
         if number in self.categories:
             raise ValueError(f"the id {number} is given twice")
         self.categories[number] = _typed(entry, "name", str).strip()
 
     def add_object(self, entry: dict[str, Any]) -> None:
+        """Append an object to the columns."""
         outline = entry.get("segmentation")
-        image, category = _typed(entry, "image_id", int), _typed(entry, "category_id", int)
+        image = _typed(entry, "image_id", int)
+        category = _typed(entry, "category_id", int)
         crowd = entry.get("iscrowd", 0)
         if not isinstance(crowd, int) or crowd not in (0, 1):  # false and true are 0 and 1
             raise ValueError(f"iscrowd is {crowd!r}; it must be 0 or 1")
@@ -170,79 +200,113 @@ class _Raw:
 
 
 def read_coco(images: Path, annotations: Path) -> Catalog:
-    """Read an instances file, whose ``file_name`` entries are relative to the folder ``images``."""
+    """Read an instances file.
+
+    Args:
+        images: the folder of the images.
+        annotations: the file, whose ``file_name`` entries are relative to ``images``.
+
+    Raises:
+        TagmaskError: if there are mistakes in the file, or no image with an object.
+    """
     odd: list[str] = []
     present = set(list_files(images, odd))
     raw = _Raw(annotations)
     category_ids = sorted(raw.categories)
-    owners = _positions(
-        raw.object_images, raw.image_ids
-    )  # (objects,) image of each object, -1 unknown
+    owners = _positions(raw.object_images, raw.image_ids)  # (objects,) image of each, -1 unknown
     labels = _positions(raw.object_categories, category_ids)  # (objects,)
     _check_ids(raw, labels)
     crowd = np.array(raw.crowd, dtype=bool)  # (objects,)
-    counted = ~crowd & (owners >= 0)
+    unsure = crowd | np.array(raw.boxed, dtype=bool)  # (objects,)
+
+    is_tag = ~crowd & (owners >= 0)  # (objects,)
     tags: list[list[int]] = [[] for _ in raw.files]
-    for place, label in zip(owners[counted].tolist(), labels[counted].tolist(), strict=True):
-        tags[place].append(label)
-    kept = [place for place, file in enumerate(raw.files) if tags[place] and file in present]
-    missing = [file for file in raw.files if file not in present]
-    if len(missing) == len(raw.files):
-        first, count = images / missing[0], f"{len(missing):,}"
-        raise TagmaskError(
-            f"none of the {count} images of {annotations} exists; the first was looked for at {first}."
-        )
-    if not kept:
-        raise TagmaskError(
-            f"no image of {annotations} in {images} has an object; give another file."
-        )
+    tag_owners = owners[is_tag].tolist()
+    tag_labels = labels[is_tag].tolist()
+    for image, label in zip(tag_owners, tag_labels, strict=True):
+        tags[image].append(label)
+    kept = []
+    missing = []
+    for i, file in enumerate(raw.files):
+        if file not in present:
+            missing.append(file)
+        elif tags[i]:
+            kept.append(i)
+    _check_any(images, annotations, len(raw.files), kept, missing)
+
     rows = np.full(len(raw.files) + 1, -1, dtype=np.int64)  # the last entry is for owner -1
     rows[kept] = np.arange(len(kept))
-    unsure = crowd | np.array(raw.boxed, dtype=bool)
+    sizes = np.array(raw.sizes, dtype=np.int32).reshape(-1, 2)  # (images, 2)
+    classes = [raw.categories[identity] for identity in category_ids]
+    files = [raw.files[i] for i in kept]
+    paths = [os.path.join(images, file) for file in files]
+    names = [strip_suffix(file) for file in files]
+    kept_tags = [tags[i] for i in kept]
+    untagged = len(raw.files) - len(kept) - len(missing)
+    notes = left_out_notes(missing, odd, untagged)
+    notes += _object_notes(owners, crowd, unsure)
     return CocoCatalog(
-        [raw.categories[identity] for identity in category_ids],
-        [strip_suffix(raw.files[place]) for place in kept],
-        [tags[place] for place in kept],
-        images=[os.path.join(images, raw.files[place]) for place in kept],
-        notes=[
-            *left_out_notes(missing, odd, len(raw.files) - len(kept) - len(missing)),
-            *_object_notes(owners, crowd, unsure),
-        ],
-        sizes=np.array(raw.sizes, dtype=np.int32).reshape(-1, 2)[kept],
+        classes,
+        names,
+        kept_tags,
+        images=paths,
+        notes=notes,
+        sizes=sizes[kept],
         owners=rows[owners],
         labels=np.where(unsure, UNSURE, labels + 1).astype(np.uint8),
         outlines=raw.outlines.build(),
     )
 
 
+def _check_any(
+    images: Path, annotations: Path, count: int, kept: list[int], missing: list[str]
+) -> None:
+    """Refuse a file none of whose images exists, or none of whose images has an object."""
+    if len(missing) == count:
+        first = images / missing[0]
+        raise TagmaskError(
+            f"none of the {count:,} images of {annotations} exists; "
+            f"the first was looked for at {first}."
+        )
+    if not kept:
+        raise TagmaskError(
+            f"no image of {annotations} in {images} has an object; give another file."
+        )
+
+
 def _typed(entry: dict[str, Any], name: str, form: type[_T]) -> _T:
-    """A text or a whole number of an entry; JSON's 1.9, "1" and true are no whole numbers."""
+    """Return a text or a whole number of an entry.
+
+    JSON's 1.9, "1" and true are no whole numbers.
+    """
     value: _T = entry[name]
     if type(value) is not form:
-        raise ValueError(
-            f"{name} is {value!r}; it must be {'a text' if form is str else 'a whole number'}"
-        )
+        wanted = "a text" if form is str else "a whole number"
+        raise ValueError(f"{name} is {value!r}; it must be {wanted}")
     return value
 
 
 def _box(box: Any) -> list[list[float]]:
-    """A bounding box (x, y, width, height) as a polygon; nothing if there is no box."""
+    """Return a bounding box (x, y, width, height) as a polygon; nothing if there is no box."""
     if not box:
         return []
     x, y, width, height = box
-    return [[x, y, x + width, y, x + width, y + height, x, y + height]]
+    right = x + width
+    below = y + height
+    return [[x, y, right, y, right, below, x, below]]
 
 
 def _positions(values: Iterable[int], ids: Iterable[int]) -> npt.NDArray[np.int64]:
-    """For each value its index in ``ids``, or -1."""
-    places = {identity: place for place, identity in enumerate(ids)}
-    return np.array([places.get(value, -1) for value in values], dtype=np.int64)
+    """Return for each value its index in ``ids``, or -1."""
+    positions = {identity: index for index, identity in enumerate(ids)}
+    return np.array([positions.get(value, -1) for value in values], dtype=np.int64)
 
 
 def _check_ids(raw: _Raw, labels: npt.NDArray[np.int64]) -> None:
-    for place in np.flatnonzero(labels < 0).tolist():
-        text = f"the category {raw.object_categories[place]} is not among the categories"
-        raw.mistakes.add("category", f"annotations, entry {place + 1}", text)
+    """Refuse objects of an unknown category, and images with the same id."""
+    for index in np.flatnonzero(labels < 0).tolist():
+        text = f"the category {raw.object_categories[index]} is not among the categories"
+        raw.mistakes.add("category", f"annotations, entry {index + 1}", text)
     ids, counts = np.unique(np.array(raw.image_ids), return_counts=True)
     for identity in ids[counts > 1].tolist():
         raw.mistakes.add("image", f"image {identity}", "the id is given twice")
@@ -252,10 +316,18 @@ def _check_ids(raw: _Raw, labels: npt.NDArray[np.int64]) -> None:
 def _object_notes(
     owners: npt.NDArray[np.int64], crowd: npt.NDArray[np.bool_], unsure: npt.NDArray[np.bool_]
 ) -> list[str]:
-    stray, crowds, boxed = int((owners < 0).sum()), int(crowd.sum()), int((unsure & ~crowd).sum())
-    notes = {
-        f"{stray:,} of {len(owners):,} objects belong to no listed image and were left out.": stray,
-        f"{crowds:,} of {len(owners):,} objects are crowds: they give no tag and are 255 in masks.": crowds,
-        f"{boxed:,} of {len(owners):,} objects have no outline: their boxes are 255 in masks.": boxed,
-    }
-    return [note for note, count in notes.items() if count]
+    """Return sentences about objects that are left out or drawn as 255."""
+    count = f"{len(owners):,}"
+    stray = int((owners < 0).sum())
+    crowds = int(crowd.sum())
+    boxed = int((unsure & ~crowd).sum())
+    notes = []
+    if stray:
+        notes.append(f"{stray:,} of {count} objects belong to no listed image and were left out.")
+    if crowds:
+        notes.append(
+            f"{crowds:,} of {count} objects are crowds: they give no tag and are 255 in masks."
+        )
+    if boxed:
+        notes.append(f"{boxed:,} of {count} objects have no outline: their boxes are 255 in masks.")
+    return notes

@@ -1,10 +1,15 @@
-"""What a person has corrected: labels of pixels, and tags. Files of their own, which every stage honours.
+"""What a person has corrected: labels of pixels, and tags.
 
-    corrections/NAME.png    at the size of the photo: 0 background, c + 1 for class c, 254 unsure, 255 not corrected
-    corrections/tags.json   the classes, and for each photo the names of the tags that were added and removed
+These are files of their own, which every stage honours:
 
-A label made by a program keeps the corrected pixels (``fix``); where the person is unsure, it is not learnt from. The
-mask that a stage writes carries the digest of the correction it was made with, so that a later change is noticed.
+    corrections/NAME.png    at the size of the photo: 0 background, c + 1 for class c, 254 unsure,
+                            255 not corrected
+    corrections/tags.json   the classes, and for each photo the names of the tags that were added
+                            and removed
+
+A label made by a program keeps the corrected pixels (``fix``); where the person is unsure, it is
+not learned from. The mask that a stage writes carries the digest of the correction it was made
+with, so that a later change is noticed.
 """
 
 import hashlib
@@ -37,29 +42,50 @@ class TagChange:
     removed: tuple[str, ...] = ()
 
     def apply(self, tags: Iterable[int], classes: Sequence[str]) -> set[int]:
-        """The corrected tags; names that are not classes are ignored."""
-        names = {classes[tag] for tag in tags}.union(self.added).difference(self.removed)
+        """Return the corrected tags.
+
+        Args:
+            tags: those of the table, 0-based.
+            classes: the names of all classes; other names in the change are ignored.
+        """
+        names = {classes[tag] for tag in tags}
+        names = names.union(self.added).difference(self.removed)
         return {number for number, name in enumerate(classes) if name in names}
 
 
 def read_tags(
     folder: Path, classes: Sequence[str], identity: Mapping[str, int]
 ) -> dict[str, TagChange] | None:
-    """The corrected tags by photo; None if the corrections are those of other generated pictures."""
+    """Read the corrected tags by photo.
+
+    Args:
+        folder: the folder of the corrections.
+        classes: the names of the classes that the images have.
+        identity: what distinguishes generated pictures of the same names; see ``Catalog``.
+
+    Returns:
+        The changes by the names of the photos, none if there is no file; or None if the
+        corrections are those of other generated pictures.
+
+    Raises:
+        TagmaskError: if the corrections were made for other classes, or the file is damaged.
+    """
     file = folder / CORRECTED_TAGS
     if not file.exists():
         return {}
     note = read_object(file, classes=list, photos=dict, identity=dict)
     if note["classes"] != list(classes):
         raise TagmaskError(
-            f"the corrections in {folder} were made for {len(note['classes'])} classes, but the images have "
-            f"{len(classes)}, or others; give the data they were made with, or move the folder away."
+            f"the corrections in {folder} were made for {len(note['classes'])} classes, "
+            f"but the images have {len(classes)}, or others; give the data they were made with, "
+            "or move the folder away."
         )
+    changes = {}
     try:
-        photos = note["photos"].items()
-        changes = {
-            name: TagChange(_names(both["added"]), _names(both["removed"])) for name, both in photos
-        }
+        for name, both in note["photos"].items():
+            added = _names(both["added"])
+            removed = _names(both["removed"])
+            changes[name] = TagChange(added, removed)
     except (KeyError, TypeError):
         raise TagmaskError(
             f"{file} does not list added and removed tags; repair it or delete it."
@@ -73,34 +99,54 @@ def write_tags(
     classes: Sequence[str],
     identity: Mapping[str, int],
 ) -> None:
-    """Write tags.json; photos without a change are left out."""
-    photos = {
-        name: {"added": sorted(change.added), "removed": sorted(change.removed)}
-        for name, change in sorted(changes.items())
-        if change != TagChange()
-    }
-    write_json(
-        folder / CORRECTED_TAGS,
-        {"classes": list(classes), "identity": dict(identity), "photos": photos},
-    )
+    """Write tags.json.
+
+    Args:
+        folder: the folder of the corrections; it is made if it is missing.
+        changes: the changes by the names of the photos; photos without a change are left out.
+        classes: the names of the classes that the images have.
+        identity: what distinguishes generated pictures of the same names; see ``Catalog``.
+    """
+    photos = {}
+    for name, change in sorted(changes.items()):
+        if change != TagChange():
+            photos[name] = {"added": sorted(change.added), "removed": sorted(change.removed)}
+    note = {"classes": list(classes), "identity": dict(identity), "photos": photos}
+    write_json(folder / CORRECTED_TAGS, note)
 
 
 def read_labels(folder: Path, name: str, num_classes: int) -> Mask | None:
-    """The corrected labels of a photo (H, W); None if none are."""
+    """Read the corrected labels of a photo, shape (H, W); None if there are none.
+
+    Args:
+        folder: the folder of the corrections.
+        name: the name of the photo.
+        num_classes: the largest label of a class.
+
+    Raises:
+        ImageError: if the file cannot be read or holds other labels.
+    """
     file = label_file(folder, name)
     if not file.exists():
         return None
-    labels = read_mask(file, PERSON_UNSURE)
+    labels = read_mask(file, PERSON_UNSURE)  # (H, W)
     wrong = labels[(labels > num_classes) & (labels < PERSON_UNSURE)]
     if wrong.size:
         raise ImageError(
-            f"{file} holds the label {wrong[0]}; with {num_classes} classes they are 0 to {num_classes}."
+            f"{file} holds the label {wrong[0]}; with {num_classes} classes they are "
+            f"0 to {num_classes}."
         )
     return labels
 
 
 def write_labels(folder: Path, name: str, labels: Mask) -> None:
-    """Write the corrected labels of a photo (H, W); without any, its file is removed."""
+    """Write the corrected labels of a photo; without any, its file is removed.
+
+    Args:
+        folder: the folder of the corrections; it is made if it is missing.
+        name: the name of the photo.
+        labels: (H, W); 255 = not corrected.
+    """
     file = label_file(folder, name)
     if (labels == NOT_CORRECTED).all():
         file.unlink(missing_ok=True)
@@ -109,41 +155,58 @@ def write_labels(folder: Path, name: str, labels: Mask) -> None:
 
 
 def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -> Mask:
-    """Labels (H, W) with the corrected pixels; where the person is unsure, 255 or, without ``unsure``, as they were."""
+    """Return labels (H, W) with the corrected pixels.
+
+    Args:
+        labels: (H, W), as a program made them.
+        correction: (H, W), what a person has corrected; None if nothing.
+        name: what an error calls the photo.
+        unsure: where the person is unsure, put 255; if False, labels stay as they are there.
+
+    Raises:
+        ImageError: if the sizes differ.
+    """
     if correction is None:
         return labels
     if correction.shape != labels.shape:
+        height, width = labels.shape
         raise ImageError(
-            f'the correction of "{name}" is {correction.shape[1]}×{correction.shape[0]} pixels but the photo is '
-            f"{labels.shape[1]}×{labels.shape[0]}; delete the correction, or restore the photo."
+            f'the correction of "{name}" is {correction.shape[1]}×{correction.shape[0]} pixels '
+            f"but the photo is {width}×{height}; delete the correction, or restore the photo."
         )
-    fixed = np.where(correction <= MOST_CLASSES, correction, labels)
-    return (
-        np.where(correction == PERSON_UNSURE, UNSURE, fixed).astype(np.uint8)
-        if unsure
-        else fixed.astype(np.uint8)
-    )
+    fixed = np.where(correction <= MOST_CLASSES, correction, labels)  # (H, W)
+    if unsure:
+        fixed = np.where(correction == PERSON_UNSURE, UNSURE, fixed)
+    return fixed.astype(np.uint8)
 
 
 def digest(folder: Path | None, name: str) -> str:
-    """A short hash of the corrected labels of a photo; empty if there are none."""
-    with suppress(OSError):
-        if folder is not None and (content := label_file(folder, name).read_bytes()):
-            return hashlib.blake2b(content, digest_size=8).hexdigest()
-    return ""
+    """Return a short hash of the corrected labels of a photo; empty if there are none.
+
+    Args:
+        folder: the folder of the corrections, if there is one.
+        name: the name of the photo.
+    """
+    if folder is None:
+        return ""
+    file = label_file(folder, name)
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return ""
+    return hashlib.blake2b(content, digest_size=8).hexdigest() if content else ""
 
 
 def digest_in(mask: Path) -> str:
-    """The digest of the correction that a mask was made with."""
-    with (
-        suppress(Exception),
-        Image.open(mask, formats=("PNG",)) as image,
-    ):  # images.read_mask says what is wrong
+    """Return the digest of the correction that a mask was made with; empty if there is none."""
+    # images.read_mask says what is wrong with a file
+    with suppress(Exception), Image.open(mask, formats=("PNG",)) as image:
         return str(image.info.get(_KEY, ""))
     return ""
 
 
 def _names(values: Any) -> tuple[str, ...]:
+    """Return a list of texts as a tuple; TypeError if it is anything else."""
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError
     return tuple(values)

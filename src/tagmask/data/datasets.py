@@ -25,15 +25,17 @@ _TRIES = 100  # images tried in place of an unusable one before giving up
 
 
 class _RandomSamples(Dataset[dict[str, Tensor]]):
-    """Training samples, indexed by (position, image index); randomness depends on ``seed`` and the position alone.
+    """Training samples, indexed by (position, image index).
 
-    An image that cannot be used is replaced by the next usable one and reported in ``broken``: its index, or −1.
+    Randomness depends on ``seed`` and the position alone. An image that cannot be used is replaced
+    by the next usable one and reported in ``broken``: its index, or −1.
     """
 
     stream = 1  # keeps the random numbers apart from others of the same seed
 
     def __init__(self, catalog: Catalog, seed: int) -> None:
-        self.catalog, self.seed = catalog, seed
+        self.catalog = catalog
+        self.seed = seed
 
     def __len__(self) -> int:
         return len(self.catalog)
@@ -41,29 +43,37 @@ class _RandomSamples(Dataset[dict[str, Tensor]]):
     def __getitem__(self, draw: Any) -> dict[str, Tensor]:
         position, index = draw
         image, target, used = self._first_usable(index)
-        seed = int(np.random.SeedSequence([self.seed, position, self.stream]).generate_state(1)[0])
-        return {
-            **self.sample(image, target, seed),
-            "broken": torch.tensor(index if used != index else -1),
-        }
+        sequence = np.random.SeedSequence([self.seed, position, self.stream])
+        seed = int(sequence.generate_state(1)[0])
+        broken = index if used != index else -1
+        return {**self.sample(image, target, seed), "broken": torch.tensor(broken)}
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
-        """The image (3, H, W) uint8 and what it teaches; ImageError if it is unusable."""
+        """Return the image (3, H, W) uint8 and what it teaches; ImageError if it is unusable."""
         raise NotImplementedError
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
-        """A random sample of what ``load`` returned."""
+        """Return a random sample of what ``load`` returned.
+
+        Args:
+            image: (3, H, W) uint8.
+            target: what the image teaches.
+            seed: of the random numbers.
+        """
         raise NotImplementedError
 
     def _first_usable(self, index: int) -> tuple[Tensor, Tensor, int]:
+        """Load an image or, if it cannot be used, the next one; return its index too."""
         first_error: ImageError | None = None
         tries = min(_TRIES, len(self.catalog))
         for offset in range(tries):
             used = (index + offset) % len(self.catalog)
             try:
-                return *self.load(used), used
+                image, target = self.load(used)
             except ImageError as error:
                 first_error = first_error or error
+                continue
+            return image, target, used
         raise TagmaskError(
             f"{tries} images in a row cannot be used; the first error: {first_error}"
         ) from None
@@ -72,8 +82,14 @@ class _RandomSamples(Dataset[dict[str, Tensor]]):
 class TagDataset(_RandomSamples):
     """For the classifier: a random square crop, randomly flipped, and its multi-hot tags.
 
-    ``crops`` is the smallest share of the area in a crop, whose proportions change by up to 4/3; or the shortest and
-    longest long side of a resized image, which keeps its proportions and is padded with ``fill`` (a colour, 0 … 1).
+    Args:
+        catalog: the images and their tags.
+        size: the side of a crop, in pixels.
+        crops: the smallest share of the area in a crop, whose proportions change by up to 4/3; or
+            the shortest and longest long side of a resized image, which keeps its proportions.
+        seed: of the random numbers.
+        augment: change colours and shapes more, by RandAugment.
+        fill: the colour, 0 … 1, around a resized image that is smaller than a crop.
     """
 
     def __init__(
@@ -88,80 +104,112 @@ class TagDataset(_RandomSamples):
         super().__init__(catalog, seed)
         if isinstance(crops, tuple):
             colour = [round(255 * part) for part in fill]
-            cut = [
+            steps = [
                 partial(_resize_long_side, *crops),
                 v2.RandomCrop(size, pad_if_needed=True, fill=colour),
             ]
         else:
-            cut = [
+            steps = [
                 v2.RandomResizedCrop(size, scale=(crops, 1.0), ratio=(3 / 4, 4 / 3), antialias=True)
             ]
-        more = [v2.RandAugment()] if augment else []
-        self.transform = v2.Compose(
-            [*cut, v2.RandomHorizontalFlip(), *more, v2.ToDtype(torch.float32, scale=True)]
-        )
+        steps.append(v2.RandomHorizontalFlip())
+        if augment:
+            steps.append(v2.RandAugment())
+        steps.append(v2.ToDtype(torch.float32, scale=True))
+        self.transform = v2.Compose(steps)
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
-        return to_tensor(self.catalog.load_image(index)), _tags(self.catalog, index)
+        """Return the image (3, H, W) uint8 and its tags (C,)."""
+        image = self.catalog.load_image(index)  # (H, W, 3)
+        return to_tensor(image), _tags(self.catalog, index)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
-        torch.default_generator.manual_seed(
-            seed
-        )  # torch.manual_seed would note the call for every kind of device
-        return {
-            "images": self.transform(image),
-            "targets": target,
-        }  # (3, size, size) in [0, 1], (C,)
+        """Return "images" (3, size, size) in [0, 1] and "targets" (C,).
+
+        Args:
+            image: (3, H, W) uint8.
+            target: tags (C,).
+            seed: of the random numbers.
+        """
+        # torch.manual_seed would note the call for every kind of device
+        torch.default_generator.manual_seed(seed)
+        return {"images": self.transform(image), "targets": target}
 
 
 class TokenDataset(_RandomSamples):
-    """For a classifier that is trained on fixed views: kept tokens of a photo and its mirror image, and its tags."""
+    """For a classifier that is trained on fixed views: tokens of a photo, and its tags.
+
+    The tokens are those of the feature cache, of the photo and its mirror image.
+
+    Args:
+        catalog: the images and their tags.
+        store: the feature cache.
+    """
 
     def __init__(self, catalog: Catalog, store: TokenStore) -> None:
         super().__init__(catalog, 0)
         self.store = store
 
     def load(self, index: int) -> tuple[Any, Tensor]:
-        return self.store.get(self.catalog, index), _tags(self.catalog, index)
+        """Return the tokens and the tags (C,)."""
+        tokens = self.store.get(self.catalog, index)
+        return tokens, _tags(self.catalog, index)
 
     def sample(self, image: Any, target: Tensor, seed: int) -> dict[str, Tensor]:
-        del seed  # nothing is random
-        return {
-            "tokens": image.values,
-            "grids": torch.tensor(image.grid),
-            "targets": target,
-        }  # (2, N, D), (2,), (C,)
+        """Return "tokens" (2, N, D), "grids" (2,) and "targets" (C,).
+
+        Args:
+            image: the tokens.
+            target: tags (C,).
+            seed: not needed: nothing is random.
+        """
+        del seed
+        return {"tokens": image.values, "grids": torch.tensor(image.grid), "targets": target}
 
     @staticmethod
     def collate(samples: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
-        """A batch; photos differ in their number of tokens, so these stay a list."""
-        names = [name for name in samples[0] if name != "tokens"]
-        stacked = {name: torch.stack([sample[name] for sample in samples]) for name in names}
-        return {"tokens": [sample["tokens"] for sample in samples], **stacked}
+        """Return a batch; photos differ in their number of tokens, so these stay a list."""
+        batch: dict[str, Any] = {"tokens": [sample["tokens"] for sample in samples]}
+        for name in samples[0]:
+            if name != "tokens":
+                batch[name] = torch.stack([sample[name] for sample in samples])
+        return batch
 
 
 def _resize_long_side(shortest: int, longest: int, image: Tensor) -> Tensor:
-    """An image (3, H, W) resized in its proportions, so that its long side has a random length."""
+    """Resize an image (3, H, W) in its proportions, its long side to a random length."""
     length = int(torch.randint(shortest, longest + 1, ()))
-    size = [max(1, round(side * length / max(image.shape[-2:]))) for side in image.shape[-2:]]
+    sides = image.shape[-2:]
+    longest_side = max(sides)
+    size = [max(1, round(side * length / longest_side)) for side in sides]
     resized: Tensor = v2.functional.resize(image, size, antialias=True)
     return resized
 
 
 class SquareDataset(Dataset[dict[str, Tensor]]):
-    """For validation: the whole image squeezed to a square, so that images of any shape share a batch."""
+    """For validation: the whole image squeezed to a square.
+
+    So images of any shape share a batch.
+
+    Args:
+        catalog: the images and their tags.
+        size: the side of the square, in pixels.
+    """
 
     def __init__(self, catalog: Catalog, size: int) -> None:
-        self.catalog, self.size = catalog, size
+        self.catalog = catalog
+        self.size = size
 
     def __len__(self) -> int:
         return len(self.catalog)
 
     def __getitem__(self, index: Any) -> dict[str, Tensor]:
+        broken = -1
         try:
-            image, broken = to_tensor(self.catalog.load_image(int(index))), -1
+            image = to_tensor(self.catalog.load_image(int(index)))  # (3, H, W)
         except ImageError:
-            image, broken = torch.zeros(3, 1, 1, dtype=torch.uint8), int(index)
+            image = torch.zeros(3, 1, 1, dtype=torch.uint8)
+            broken = int(index)
         square = v2.functional.resize(image, [self.size, self.size], antialias=True)
         return {
             "images": v2.functional.to_dtype(square, torch.float32, scale=True),
@@ -171,10 +219,18 @@ class SquareDataset(Dataset[dict[str, Tensor]]):
 
 
 class PseudoDataset(_RandomSamples):
-    """For the segmenter: a random square crop of an image at a random scale, randomly flipped, and its pseudo label.
+    """For the segmenter: a random square crop of an image, and its pseudo label.
 
-    Beyond the image's border there is ``fill`` (the encoder's mean colour, 0 … 1) with the label 255. Images whose
-    label is 255 everywhere cannot be used.
+    The image is randomly scaled and flipped. Images whose label is 255 everywhere cannot be used.
+
+    Args:
+        catalog: the images.
+        folder: where their labels are.
+        crop: the side of a crop, in pixels.
+        scales: the smallest and largest scale.
+        fill: the encoder's mean colour, 0 … 1, for what lies beyond the image's border; the label
+            there is 255.
+        seed: of the random numbers.
     """
 
     stream = 3
@@ -189,63 +245,99 @@ class PseudoDataset(_RandomSamples):
         seed: int,
     ) -> None:
         super().__init__(catalog, seed)
-        self.folder, self.crop, self.scales = folder, crop, scales
+        self.folder = folder
+        self.crop = crop
+        self.scales = scales
         self.fill = torch.tensor(fill).view(3, 1, 1)
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return the image (3, H, W) and its label (H, W), both uint8."""
         image, label = read_pair(self.catalog, index, self.folder)
         if (label == UNSURE).all():
+            file = label_file(self.folder, self.catalog.name(index))
             raise ImageError(
-                f"{label_file(self.folder, self.catalog.name(index))} is unsure (255) all over; make the pseudo labels "
+                f"{file} is unsure (255) all over; make the pseudo labels "
                 "with less strict thresholds."
             )
         return to_tensor(image), torch.from_numpy(label)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
-        random = torch.rand(4, generator=torch.Generator().manual_seed(seed)).tolist()
+        """Return "images" (3, crop, crop) in [0, 1] and "labels" (crop, crop) int64.
+
+        Args:
+            image: (3, H, W) uint8.
+            target: label (H, W) uint8.
+            seed: of the random numbers.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        random = torch.rand(4, generator=generator).tolist()
         picture, labels = crop_pair(image, target, self.crop, self.scales, self.fill, random)
-        return {
-            "images": picture,
-            "labels": labels,
-        }  # (3, crop, crop) in [0, 1], (crop, crop) int64
+        return {"images": picture, "labels": labels}
 
 
 class RegionDataset(_RandomSamples):
-    """For AffinityNet: a random crop, randomly scaled and flipped, and the labels of the pixels its features lie on.
+    """For AffinityNet: a random crop, and the labels of the pixels its features lie on.
 
-    Beyond the image's border there is ``fill`` (a colour, 0 … 1) with the label 255.
+    The image is randomly scaled and flipped.
+
+    Args:
+        catalog: the images.
+        regions: the folder with their labels.
+        settings: size, scales, colour jitter and seed.
+        fill: a colour, 0 … 1, for what lies beyond the image's border; the label there is 255.
     """
 
     def __init__(
         self, catalog: Catalog, regions: Path, settings: AffinitySettings, fill: Sequence[float]
     ) -> None:
         super().__init__(catalog, settings.seed)
-        self.regions, self.size, self.scales = regions, settings.size, settings.scales
+        self.regions = regions
+        self.size = settings.size
+        self.scales = settings.scales
         self.fill = torch.tensor(fill).view(3, 1, 1)
+        self.jitter = v2.Identity()
         amount = settings.jitter
-        self.jitter = (
-            v2.ColorJitter(amount, amount, amount, amount / 3) if amount else v2.Identity()
-        )
+        if amount:
+            self.jitter = v2.ColorJitter(amount, amount, amount, amount / 3)
 
     def load(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return the image (3, H, W) and its label (H, W), both uint8."""
         image, regions = read_pair(self.catalog, index, self.regions)
         return to_tensor(image), torch.from_numpy(regions)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
+        """Return "images" (3, size, size) in [0, 1] and "labels" (size/8, size/8).
+
+        Args:
+            image: (3, H, W) uint8.
+            target: label (H, W) uint8.
+            seed: of the random numbers.
+        """
         torch.default_generator.manual_seed(seed)
-        size, (low, high) = self.size, self.scales
-        image, target = _resize_pair(image, target, low + (high - low) * float(torch.rand(())))
-        top, left = (int(torch.randint(max(0, side - size) + 1, ())) for side in target.shape)
-        crop = self.jitter(image[:, top : top + size, left : left + size])
-        rows, columns = crop.shape[-2:]
-        pixels = self.fill.repeat(1, size, size)
-        pixels[:, :rows, :columns] = v2.functional.to_dtype(crop, torch.float32, scale=True)
+        size = self.size
+        low, high = self.scales
+        share = float(torch.rand(()))
+        scale = low + (high - low) * share
+        image, target = _resize_pair(image, target, scale)
+        height, width = target.shape
+        last_top = max(0, height - size)
+        last_left = max(0, width - size)
+        top = int(torch.randint(last_top + 1, ()))
+        left = int(torch.randint(last_left + 1, ()))
+        rows = slice(top, top + size)
+        columns = slice(left, left + size)
+        crop = self.jitter(image[:, rows, columns])  # (3, h, w): less than size at a border
+        crop = v2.functional.to_dtype(crop, torch.float32, scale=True)
+        h, w = crop.shape[-2:]
+        pixels = self.fill.repeat(1, size, size)  # (3, size, size)
+        pixels[:, :h, :w] = crop
         regions = torch.full((size, size), UNSURE, dtype=torch.uint8)
-        regions[:rows, :columns] = target[top : top + size, left : left + size]
+        regions[:h, :w] = target[rows, columns]
         if torch.rand(()) < 0.5:
-            pixels, regions = pixels.flip(-1), regions.flip(-1)
+            pixels = pixels.flip(-1)
+            regions = regions.flip(-1)
         labels = regions[::STRIDE, ::STRIDE].long()  # features lie on every eighth pixel
-        return {"images": pixels, "labels": labels}  # (3, size, size) in [0, 1], (size/8, size/8)
+        return {"images": pixels, "labels": labels}
 
 
 def crop_pair(
@@ -256,54 +348,86 @@ def crop_pair(
     fill: Tensor,
     random: Sequence[float],
 ) -> tuple[Tensor, Tensor]:
-    """Scale, flip, pad (right and bottom) and crop an image (3, H, W) and its label (H, W), both uint8, to squares.
+    """Scale, flip, pad (right and bottom) and crop an image and its label to squares.
 
-    ``random`` holds four numbers in [0, 1): for scale, flip, top and left.
+    Args:
+        image: (3, H, W) uint8.
+        label: (H, W) uint8.
+        crop: the side of the squares, in pixels.
+        scales: the smallest and largest scale.
+        fill: (3, 1, 1), the colour of what is padded, 0 … 1; the label there is 255.
+        random: four numbers in [0, 1): for scale, flip, top and left.
+
+    Returns:
+        The image (3, crop, crop) in [0, 1] and its label (crop, crop) int64.
     """
-    image, label = _resize_pair(image, label, scales[0] + (scales[1] - scales[0]) * random[0])
-    picture, labels = image.float() / 255, label.long()  # (3, h, w), (h, w)
-    if random[1] < 0.5:
-        picture, labels = picture.flip(-1), labels.flip(-1)
-    size = labels.shape
-    bottom, right = (max(0, crop - side) for side in size)
-    picture = F.pad(picture - fill, (0, right, 0, bottom)) + fill if bottom or right else picture
-    labels = F.pad(labels, (0, right, 0, bottom), value=UNSURE)
-    top, left = (
-        int(share * (max(side, crop) - crop + 1))
-        for share, side in zip(random[2:], size, strict=True)
-    )
-    return picture[:, top : top + crop, left : left + crop], labels[
-        top : top + crop, left : left + crop
-    ]
+    low, high = scales
+    for_scale, for_flip, for_top, for_left = random
+    scale = low + (high - low) * for_scale
+    image, label = _resize_pair(image, label, scale)
+    picture = image.float() / 255  # (3, h, w)
+    labels = label.long()  # (h, w)
+    if for_flip < 0.5:
+        picture = picture.flip(-1)
+        labels = labels.flip(-1)
+    height, width = labels.shape
+    bottom = max(0, crop - height)
+    right = max(0, crop - width)
+    padding = (0, right, 0, bottom)
+    if bottom or right:
+        picture = F.pad(picture - fill, padding) + fill
+    labels = F.pad(labels, padding, value=UNSURE)
+    last_top = max(height, crop) - crop
+    last_left = max(width, crop) - crop
+    top = int(for_top * (last_top + 1))
+    left = int(for_left * (last_left + 1))
+    rows = slice(top, top + crop)
+    columns = slice(left, left + crop)
+    return picture[:, rows, columns], labels[rows, columns]
 
 
 def _resize_pair(image: Tensor, label: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """An image (3, H, W) and its label (H, W) scaled alike; labels are not mixed."""
+    """Scale an image (3, H, W) and its label (H, W) alike; labels are not mixed."""
     size = [max(1, round(side * scale)) for side in label.shape]
-    resize, mode = v2.functional.resize, v2.InterpolationMode
-    picture = resize(image, size, interpolation=mode.BILINEAR, antialias=True)
-    return picture, resize(label[None], size, interpolation=mode.NEAREST_EXACT)[0]
+    mode = v2.InterpolationMode
+    resize = v2.functional.resize
+    picture = resize(image, size, interpolation=mode.BILINEAR, antialias=True)  # (3, h, w)
+    labels = resize(label[None], size, interpolation=mode.NEAREST_EXACT)  # (1, h, w)
+    return picture, labels[0]
 
 
 def to_tensor(image: Picture) -> Tensor:
-    """(H, W, 3) uint8 to (3, H, W) uint8."""
+    """Return a picture (H, W, 3) uint8 as a tensor (3, H, W) uint8."""
     return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
 
 
 def _tags(catalog: Catalog, index: int) -> Tensor:
+    """Return the multi-hot tags (C,) of an item."""
     return torch.from_numpy(catalog.targets([index])[0])  # (C,)
 
 
 def read_pair(catalog: Catalog, index: int, folder: Path) -> tuple[Picture, Mask]:
-    """An image (H, W, 3) and its label (H, W) in ``folder``; ImageError if one is unreadable or their sizes differ."""
-    file = label_file(folder, catalog.name(index))
-    label = read_mask(file, MAX_CLASSES)
-    highest, classes = int(label[label != UNSURE].max(initial=0)), len(catalog.classes)
+    """Read an image (H, W, 3) and its label (H, W).
+
+    Args:
+        catalog: the images.
+        index: the item.
+        folder: where the labels are.
+
+    Raises:
+        ImageError: if one is unreadable, or their sizes differ.
+        TagmaskError: if the label was made for other classes.
+    """
+    name = catalog.name(index)
+    file = label_file(folder, name)
+    label = read_mask(file, MAX_CLASSES)  # (H, W)
+    highest = int(label[label != UNSURE].max(initial=0))
+    classes = len(catalog.classes)
     if highest > classes:
         raise TagmaskError(
-            f"{file} holds the label {highest}, but there are only {classes} classes; it was made for other classes: "
-            "make the labels again with `tagmask pseudo`."
+            f"{file} holds the label {highest}, but there are only {classes} classes; "
+            "it was made for other classes: make the labels again with `tagmask pseudo`."
         )
     image = catalog.load_image(index)
-    check_same_size(image, label, catalog.name(index))
+    check_same_size(image, label, name)
     return image, label

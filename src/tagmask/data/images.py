@@ -24,7 +24,8 @@ from tagmask.labels import UNSURE, Mask, voc_palette
 
 Picture = npt.NDArray[np.uint8]  # (H, W, 3) RGB
 
-# Only formats that Pillow decodes itself: EPS, for example, would start another program on the user's file.
+# Only formats that Pillow decodes itself: EPS, for example, would start another program on the
+# user's file.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 _SUFFIXES = frozenset(
     (
@@ -46,37 +47,41 @@ _SUFFIXES = frozenset(
 
 
 def strip_suffix(path: str) -> str:
-    """The path without the suffix of a picture; other dots belong to the name."""
+    """Return a path without the suffix of a picture; other dots belong to the name."""
     stem, suffix = os.path.splitext(path)
     return stem if suffix.lower() in _SUFFIXES else path
 
 
 def walk(root: Path, odd: list[str] | None = None) -> Iterator[str]:
-    """Relative paths, with "/", of all files below ``root`` except hidden ones; links to folders are followed once.
+    """Yield the relative paths, with "/", of all files below a folder except hidden ones.
 
-    Pipes, sockets, devices and broken links are left out, and added to ``odd``.
+    Args:
+        root: the folder; links to folders in it are followed once.
+        odd: a list that gets the pipes, sockets, devices and broken links, which are left out.
     """
     seen: set[str] = set()
     waiting = [""]  # no recursion: folders may be nested thousands deep
     while waiting:
-        place = waiting.pop()
-        here = os.path.join(root, place)
-        if (real := os.path.realpath(here)) in seen:
+        folder = waiting.pop()  # "", or a relative path that ends with "/"
+        full_path = os.path.join(root, folder)
+        real_path = os.path.realpath(full_path)
+        if real_path in seen:
             continue
-        seen.add(real)
+        seen.add(real_path)
         folders = []
-        for entry in _entries(here):
+        for entry in _entries(full_path):
+            path = folder + entry.name
             if _is(entry.is_dir):
-                folders.append(f"{place}{entry.name}/")
+                folders.append(f"{path}/")
             elif _is(entry.is_file):
-                yield place + entry.name
+                yield path
             elif odd is not None:
-                odd.append(place + entry.name)
+                odd.append(path)
         waiting += sorted(folders, reverse=True)
 
 
 def _entries(folder: str) -> list["os.DirEntry[str]"]:
-    """What a folder holds, hidden entries apart; nothing if it cannot be read."""
+    """Return what a folder holds, hidden entries apart; nothing if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [entry for entry in entries if not entry.name.startswith(".")]
@@ -85,6 +90,7 @@ def _entries(folder: str) -> list["os.DirEntry[str]"]:
 
 
 def _is(test: Callable[[], bool]) -> bool:
+    """Return the answer of a test on an entry; False if it cannot be answered."""
     try:
         return test()
     except OSError:  # a link to itself
@@ -92,24 +98,32 @@ def _is(test: Callable[[], bool]) -> bool:
 
 
 def list_files(root: Path, odd: list[str]) -> list[str]:
-    """What ``walk`` finds in the folder of the images, sorted."""
+    """Return what ``walk`` finds in the folder of the images, sorted.
+
+    Args:
+        root: the folder.
+        odd: a list that gets the pipes, sockets, devices and broken links.
+
+    Raises:
+        TagmaskError: if there is no such folder.
+    """
     if not root.is_dir():
         raise TagmaskError(f"{root} is not a folder; check the path of the images.")
     return sorted(walk(root, odd))
 
 
 def read_image(path: Path) -> Picture:
-    """The picture as RGB, shape (H, W, 3), 0 … 255, upright."""
+    """Read a picture as RGB, shape (H, W, 3), 0 … 255, upright."""
     image = _decode(path, _FORMATS, "JPEG or PNG")
-    with suppress(
-        Exception
-    ):  # a garbled EXIF block says nothing about the orientation; the pixels are sound
+    # a garbled EXIF block says nothing about the orientation; the pixels are sound
+    with suppress(Exception):
         ImageOps.exif_transpose(image, in_place=True)
     try:
         return np.array(_to_rgb(image, path), dtype=np.uint8)  # (H, W, 3)
     except MemoryError:
         raise ImageError(
-            f"{path} has {image.width}×{image.height} pixels, too many for the memory; make it smaller."
+            f"{path} has {image.width}×{image.height} pixels, too many for the memory; "
+            "make it smaller."
         ) from None
     except ValueError:
         raise ImageError(
@@ -119,7 +133,7 @@ def read_image(path: Path) -> Picture:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
-    """A picture of which only the head is read; ImageError if that cannot be."""
+    """Open a picture of which only the head is read; ImageError if that cannot be."""
     try:
         with Image.open(path, formats=_usable(_FORMATS)) as image:
             yield image
@@ -128,24 +142,43 @@ def opened(path: Path) -> Iterator[Image.Image]:
 
 
 def read_mask(path: Path, num_classes: int) -> Mask:
-    """The labels of a palette or greyscale PNG, shape (H, W): 0 … num_classes, and 255 for ignore."""
+    """Read the labels of a palette or greyscale PNG, shape (H, W).
+
+    Args:
+        path: the file.
+        num_classes: the largest label that is allowed, besides 255 for ignore.
+
+    Raises:
+        ImageError: if the file cannot be used.
+    """
     image = _decode(path, ("PNG",), "a palette or greyscale PNG")
     if image.mode not in ("P", "L", "1", "I", "I;16"):
         raise ImageError(
-            f"{path} stores its labels as colours ({image.mode}); save the label numbers themselves, "
-            "as a palette or greyscale PNG."
+            f"{path} stores its labels as colours ({image.mode}); save the label numbers "
+            "themselves, as a palette or greyscale PNG."
         )
     labels = np.array(image)  # (H, W)
-    if wrong := np.unique(labels[(labels > num_classes) & (labels != UNSURE)]).tolist():
+    is_wrong = (labels > num_classes) & (labels != UNSURE)  # (H, W)
+    if is_wrong.any():
+        wrong = [str(label) for label in np.unique(labels[is_wrong]).tolist()]
         raise ImageError(
-            f"{path} holds the labels {first_of([*map(str, wrong)])}; with {num_classes} classes they must be 0 to "
-            f"{num_classes}, or {UNSURE} for ignore."
+            f"{path} holds the labels {first_of(wrong)}; with {num_classes} classes they must "
+            f"be 0 to {num_classes}, or {UNSURE} for ignore."
         )
     return labels.astype(np.uint8)
 
 
 def write_mask(path: Path, mask: Mask, **notes: str) -> None:
-    """Write labels, shape (H, W), as a PNG with the VOC palette and with notes in it; empty notes are left out."""
+    """Write labels as a PNG with the VOC palette and with notes in it.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        mask: (H, W) uint8.
+        **notes: texts by their keys in the PNG; empty ones are left out.
+
+    Raises:
+        ValueError: if ``mask`` is no such array.
+    """
     if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
         raise ValueError(
             f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}."
@@ -159,25 +192,40 @@ def write_mask(path: Path, mask: Mask, **notes: str) -> None:
 
 
 def write_png(path: Path, values: Mask | Picture) -> None:
-    """Write numbers, shape (H, W), as a grey PNG without a palette, or a picture, shape (H, W, 3)."""
+    """Write a grey PNG without a palette, or one in colour.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        values: numbers (H, W), or a picture (H, W, 3).
+    """
     with replacing(path) as partial:
         Image.fromarray(values).save(partial, format="PNG")
 
 
 def palette_image(mask: Mask) -> Image.Image:
-    """A mask, shape (H, W), as a Pillow image with the VOC palette."""
+    """Return a mask, shape (H, W), as a Pillow image with the VOC palette."""
     image = Image.fromarray(mask)  # mode L
     image.putpalette(voc_palette().tobytes())
     return image
 
 
 def check_same_size(image: Picture, mask: Mask, name: str) -> None:
-    """Refuse a mask, shape (H, W), whose size is not that of its image, shape (H, W, 3)."""
-    if image.shape[:2] != mask.shape[:2]:
-        (height, width), (mask_height, mask_width) = image.shape[:2], mask.shape[:2]
+    """Refuse a mask whose size is not that of its image.
+
+    Args:
+        image: (H, W, 3).
+        mask: (H, W).
+        name: what an error calls the image.
+
+    Raises:
+        ImageError: if the sizes differ.
+    """
+    height, width = image.shape[:2]
+    mask_height, mask_width = mask.shape[:2]
+    if (mask_height, mask_width) != (height, width):
         raise ImageError(
-            f'the mask of "{name}" is {mask_width}×{mask_height} pixels but its image is {width}×{height}; '
-            "make the mask again at the size of the upright image."
+            f'the mask of "{name}" is {mask_width}×{mask_height} pixels but its image is '
+            f"{width}×{height}; make the mask again at the size of the upright image."
         )
 
 
@@ -203,9 +251,8 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
         raise ImageError(
             f"{path} has too many pixels (the limit is {limit} million); make it smaller."
         ) from None
-    except (
-        Exception
-    ) as error:  # Pillow's decoders raise OSError, SyntaxError, struct.error, … on broken files
+    # Pillow's decoders raise OSError, SyntaxError, struct.error, … on broken files
+    except Exception as error:
         if isinstance(error, OSError) and error.strerror:
             raise ImageError(
                 f"{path} cannot be opened ({error.strerror}); check path and permissions."
@@ -217,23 +264,27 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
 
 @cache
 def _usable(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """The formats that this build of Pillow supports; AVIF may be missing."""
+    """Return the formats that this build of Pillow supports; AVIF may be missing."""
     Image.init()
     return tuple(name for name in formats if name in Image.OPEN)
 
 
 def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
+    """Convert a picture of any kind to 8-bit RGB, as the head of this file says."""
     if image.mode in ("I", "I;16", "I;16B", "I;16L", "I;16N"):
         grey = np.array(image).astype(np.int64)  # (H, W)
-        if grey.min() < 0 or grey.max() > 65535:
-            span = f"{grey.min()} to {grey.max()}"
-            raise ImageError(f"{path} holds {span}, more than 16 bits; save it with 8 or 16 bits.")
-        return Image.fromarray(((grey + 128) // 257).astype(np.uint8)).convert(
-            "RGB"
-        )  # 65535 = 255 · 257
+        low = grey.min()
+        high = grey.max()
+        if low < 0 or high > 65535:
+            raise ImageError(
+                f"{path} holds {low} to {high}, more than 16 bits; save it with 8 or 16 bits."
+            )
+        rounded = (grey + 128) // 257  # 65535 = 255 · 257
+        return Image.fromarray(rounded.astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise ImageError(
-            f"{path} holds floating-point numbers, whose range is unknown; save it with 8 or 16 bits."
+            f"{path} holds floating-point numbers, whose range is unknown; "
+            "save it with 8 or 16 bits."
         )
     if image.has_transparency_data:
         layer = image.convert("RGBA")

@@ -1,8 +1,9 @@
 """Reading the lists of a big JSON object entry by entry.
 
-``json.load`` turns COCO's 300 MB into gigabytes of Python objects before the first one can be used; here only one
-entry and a few megabytes of text are in memory at a time. ijson reads one list per pass over the file, COCO has three:
-measured on 82,783 images and 604,907 objects it takes 17 s, this takes 10 s, and ijson refuses NaN.
+``json.load`` turns COCO's 300 MB into gigabytes of Python objects before the first one can be
+used; here only one entry and a few megabytes of text are in memory at a time. ijson reads one list
+per pass over the file, COCO has three: measured on 82,783 images and 604,907 objects it takes
+17 s, this takes 10 s, and ijson refuses NaN.
 """
 
 import json
@@ -20,7 +21,15 @@ _BLANK = ("", " ", "\t", "\r", "\n")
 
 
 def stream_lists(path: Path, keys: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield (key, entry) for each entry of the lists under ``keys`` of the object in ``path``, in file order."""
+    """Yield (key, entry) for each entry of some lists of a JSON object, in file order.
+
+    Args:
+        path: a file that holds one JSON object.
+        keys: the keys of the lists; other members of the object are skipped.
+
+    Raises:
+        TagmaskError: if the file cannot be read or is not valid JSON.
+    """
     if os.path.exists(path) and not is_regular(path):
         raise TagmaskError(f"{path} cannot be read (a folder, pipe or device); check the path.")
     try:
@@ -32,21 +41,31 @@ def stream_lists(path: Path, keys: Collection[str]) -> Iterator[tuple[str, Any]]
         for _ in stream.members("{", "}"):
             key = str(stream.value())
             stream.expect(":")
-            if key in keys:
-                for _ in stream.members("[", "]"):
-                    yield key, stream.value()
-            else:
+            if key not in keys:
                 stream.value()
+                continue
+            for _ in stream.members("[", "]"):
+                yield key, stream.value()
 
 
 class _Stream:
+    """A position in a JSON file, of which a part is in memory."""
+
     def __init__(self, path: Path, file: TextIO) -> None:
-        self._path, self._file = path, file
+        self._path = path
+        self._file = file
         self._decode = json.JSONDecoder().raw_decode
-        self._text, self._position, self._dropped = "", 0, 0  # dropped: characters before the text
+        self._text = ""
+        self._position = 0  # in the text
+        self._dropped = 0  # characters of the file before the text
 
     def members(self, first: str, last: str) -> Iterator[None]:
-        """Stop at each member of a list or object; the caller reads it before the next step."""
+        """Stop at each member of a list or object; the caller reads it before the next step.
+
+        Args:
+            first: the mark that opens it.
+            last: the mark that closes it.
+        """
         mark = self.expect(first)
         if self._peek() == last:
             mark = self.expect(last)
@@ -68,12 +87,15 @@ class _Stream:
                 self._fail("a number of thousands of digits", self._position)
             except RecursionError:
                 self._fail("lists within lists, too deep to read", self._position)
-            # A number at the end of the text may continue in the next chunk, even after "1" before "." or "e".
-            if self._text[end : end + 1] not in _CONTINUES_A_NUMBER or not self._fill():
+            # A number at the end of the text may continue in the next chunk, even after "1" before
+            # "." or "e".
+            next_mark = self._text[end : end + 1]
+            if next_mark not in _CONTINUES_A_NUMBER or not self._fill():
                 self._position = end
                 return value
 
     def expect(self, marks: str) -> str:
+        """Read the next character, which must be one of ``marks``, and return it."""
         mark = self._peek()
         if mark not in marks:
             self._fail(f"expected {' or '.join(marks)}, found {mark}", self._position)
@@ -89,7 +111,11 @@ class _Stream:
         return mark
 
     def _fill(self) -> bool:
-        """Drop the text already read and add a chunk, larger if the unfinished value is long."""
+        """Drop the text already read and add a chunk, larger if the unfinished value is long.
+
+        Returns:
+            False at the end of the file.
+        """
         rest = self._text[self._position :]
         try:
             chunk = self._file.read(max(_CHUNK, len(rest)))
@@ -98,11 +124,13 @@ class _Stream:
         if not chunk:
             return False
         self._dropped += self._position
-        self._text, self._position = rest + chunk, 0
+        self._text = rest + chunk
+        self._position = 0
         return True
 
     def _fail(self, fault: str, position: int) -> NoReturn:
-        place = self._dropped + position
+        """Raise a sentence that says where in the file the fault is."""
+        number = self._dropped + position
         raise TagmaskError(
-            f"{self._path} is not valid JSON at character {place:,} ({fault}); download it again."
+            f"{self._path} is not valid JSON at character {number:,} ({fault}); download it again."
         )

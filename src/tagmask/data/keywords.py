@@ -1,10 +1,11 @@
 """Keywords in the photos themselves, as Lightroom, digiKam and Apple Photos write them.
 
 XMP   dc:subject, a bag of texts
-IPTC  record 2, field 25, one per keyword; UTF-8 if field 90 of record 1 says so, else whatever the writer used
+IPTC  record 2, field 25, one per keyword; UTF-8 if field 90 of record 1 says so, else whatever the
+      writer used
 
-Most programs write both; the union counts. Hierarchies ("animal|dog" of Lightroom, "animal/dog" of digiKam) stand in
-fields of their own, which are not read: dc:subject has their last part.
+Most programs write both; the union counts. Hierarchies ("animal|dog" of Lightroom, "animal/dog" of
+digiKam) stand in fields of their own, which are not read: dc:subject has their last part.
 """
 
 import os
@@ -29,7 +30,12 @@ _SUBJECT = (
 
 
 def embedded_table(images: Path, paths: Iterable[str]) -> Table:
-    """A row for each picture, with its keywords; a picture that cannot be read has none."""
+    """Make a row for each picture, with its keywords; a picture that cannot be read has none.
+
+    Args:
+        images: the folder of the images.
+        paths: the files in it; those that have no suffix of a picture are left out.
+    """
 
     def row(path: str) -> Row:
         try:
@@ -37,43 +43,51 @@ def embedded_table(images: Path, paths: Iterable[str]) -> Table:
         except ImageError:
             return Row(path, path, ())
 
+    pictures = sorted(path for path in paths if strip_suffix(path) != path)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return Table(
-            list(pool.map(row, sorted(path for path in paths if strip_suffix(path) != path))), ()
-        )
+        return Table(list(pool.map(row, pictures)), ())
 
 
 def keywords(path: Path) -> tuple[str, ...]:
-    """The keywords of a photo, each once, without blanks at their ends; ImageError if it is no picture."""
+    """Return the keywords of a photo, each once, without blanks at their ends.
+
+    Raises:
+        ImageError: if the file is no picture.
+    """
     with opened(path) as image:
-        found = [
-            *_xmp_subjects(next((image.info[key] for key in _XMP if key in image.info), "")),
-            *_iptc(image),
-        ]
-    return tuple(dict.fromkeys(word.strip() for word in found if word.strip()))
+        packet = next((image.info[key] for key in _XMP if key in image.info), "")
+        found = [*_xmp_subjects(packet), *_iptc_keywords(image)]
+    stripped = [word.strip() for word in found]
+    return tuple(dict.fromkeys(word for word in stripped if word))
 
 
 def _xmp_subjects(packet: Any) -> list[str]:
+    """Return the keywords in a photo's XMP packet, which may be bytes or a text."""
     text = packet.decode("utf-8", "replace") if isinstance(packet, bytes) else str(packet)
     text = text.strip("\0\ufeff \r\n\t")
+    if not text:
+        return []
     try:
-        return (
-            [item.text or "" for item in parse_xml(text, "XMP").iterfind(_SUBJECT)] if text else []
-        )
+        root = parse_xml(text, "XMP")
     except TagmaskError:  # a garbled packet, or one with entities of its own, says nothing
         return []
+    return [item.text or "" for item in root.iterfind(_SUBJECT)]
 
 
-def _iptc(image: Any) -> list[str]:
+def _iptc_keywords(image: Any) -> list[str]:
+    """Return the keywords in a photo's IPTC block."""
     try:
         fields = IptcImagePlugin.getiptcinfo(image) or {}
     except Exception:  # a garbled block, as with EXIF
         return []
     values = fields.get(_KEYWORDS, [])
-    return [_decoded(value) for value in (values if isinstance(values, list) else [values])]
+    if not isinstance(values, list):
+        values = [values]
+    return [_decoded(value) for value in values]
 
 
 def _decoded(value: bytes) -> str:
+    """Return the text of a keyword."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -9,15 +9,19 @@ from tagmask.pipeline import layout
 
 
 def open_catalog(settings: DataSettings) -> Catalog:
-    """The catalog that ``settings`` describe, with the corrections in the folder of its run."""
+    """Open the catalog that the settings describe, with the corrections in its run's folder."""
     catalog = read_catalog(settings)
     out: Path | None = getattr(settings, "out", None)
-    folder = out / layout.CORRECTIONS if out is not None else None
-    return catalog.corrected(folder) if folder is not None and folder.is_dir() else catalog
+    if out is None:
+        return catalog
+    corrections = out / layout.CORRECTIONS
+    if not corrections.is_dir():
+        return catalog
+    return catalog.corrected(corrections)
 
 
 def read_catalog(settings: DataSettings) -> Catalog:
-    """The catalog as the data have it; readers are imported on demand."""
+    """Read the catalog as the data have it; readers are imported on demand."""
     if settings.data == "scenes":
         from tagmask.scenes.catalog import Scenes
 

@@ -1,7 +1,8 @@
 """Outlines of many objects (polygons and run lengths, as in COCO files) in a few flat buffers.
 
-As Python lists each number would take about 30 bytes; here it takes 4 if all coordinates are multiples of 1/100, as in
-COCO, and 8 otherwise. Either way, the numbers that come out are exactly those that went in.
+As Python lists each number would take about 30 bytes; here it takes 4 if all coordinates are
+multiples of 1/100, as in COCO, and 8 otherwise. Either way, the numbers that come out are exactly
+those that went in.
 """
 
 import struct
@@ -33,25 +34,31 @@ class Outlines:
         return len(self.object_starts) - 1
 
     def runs(self, number: int, height: int, width: int) -> Any:
-        """Run lengths of an object for pycocotools, in an image of that size; None for an empty outline."""
-        if code := self.codes.raw(number):
-            if _SIZE.unpack_from(code) != (height, width):
-                raise ValueError(f"run lengths are for {_SIZE.unpack_from(code)} (height, width)")
-            counts = code[_SIZE.size :]
-            if (
-                total := _run_total(counts)
-            ) != height * width:  # pycocotools would leave the rest uninitialised
-                raise ValueError(f"run lengths cover {total} of {height * width} pixels")
-            return {"size": [height, width], "counts": counts}
-        polygons = [
-            self.polygon(index) for index in range(*self.object_starts[number : number + 2])
-        ]
-        return coco_mask.merge(coco_mask.frPyObjects(polygons, height, width)) if polygons else None
+        """Return the run lengths of an object for pycocotools; None for an empty outline.
+
+        Args:
+            number: the object.
+            height: pixels of the image.
+            width: pixels of the image.
+
+        Raises:
+            ValueError: if the outline does not fit the image.
+        """
+        code = self.codes.raw(number)
+        if code:
+            return _checked_runs(code, height, width)
+        first, end = self.object_starts[number : number + 2]
+        polygons = [self.polygon(index) for index in range(first, end)]
+        if not polygons:
+            return None
+        return coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
 
     def polygon(self, number: int) -> npt.NDArray[np.float64]:
-        """The corners x, y, x, y, … of a polygon."""
-        numbers = self.numbers[self.polygon_starts[number] : self.polygon_starts[number + 1]]
-        corners: npt.NDArray[np.float64] = numbers / 100 if numbers.dtype == np.int32 else numbers
+        """Return the corners x, y, x, y, … of a polygon."""
+        start, end = self.polygon_starts[number : number + 2]
+        corners: npt.NDArray[np.float64] = self.numbers[start:end]
+        if self.numbers.dtype == np.int32:
+            corners = corners / 100
         if not (np.abs(corners) <= _FARTHEST).all():  # also false for NaN
             raise ValueError("a corner lies far outside the image")
         return corners
@@ -69,31 +76,41 @@ class OutlineBuilder:
         self._object_starts = array("q", [0])
 
     def add(self, segmentation: Any) -> None:
-        """Append an object: polygons or a run-length dict; ValueError or TypeError if it is malformed."""
-        is_code = isinstance(segmentation, dict)
-        for polygon in () if is_code else segmentation:
-            self._add_polygon(polygon)
-        self._codes.append(_compress(segmentation) if is_code else b"")
+        """Append an object: polygons or a run-length dict.
+
+        Raises:
+            ValueError, TypeError: if it is malformed.
+        """
+        code = b""
+        if isinstance(segmentation, dict):
+            code = _compress(segmentation)
+        else:
+            for polygon in segmentation:
+                self._add_polygon(polygon)
+        self._codes.append(code)
         self._object_starts.append(len(self._polygon_starts) - 1)
 
     def build(self) -> Outlines:
-        """The outlines in their compact form; the builder cannot be used after it."""
+        """Return the outlines in their compact form; the builder cannot be used after it."""
         self._pack()
-        if len({block.dtype for block in self._blocks}) > 1:
+        kinds = {block.dtype for block in self._blocks}
+        if len(kinds) > 1:
             self._blocks = [
                 block / 100 if block.dtype == np.int32 else block for block in self._blocks
             ]
-        polygons, objects = (
-            np.array(starts, np.int64) for starts in (self._polygon_starts, self._object_starts)
+        return Outlines(
+            np.concatenate(self._blocks),
+            np.array(self._polygon_starts, np.int64),
+            np.array(self._object_starts, np.int64),
+            Strings(self._codes),
         )
-        return Outlines(np.concatenate(self._blocks), polygons, objects, Strings(self._codes))
 
     def _add_polygon(self, polygon: list[float]) -> None:
+        """Append a polygon, corners x, y, x, y, …, to the current object."""
         if len(polygon) % 2:
             raise ValueError("a polygon has an odd number of coordinates")
-        if (
-            len(polygon) < 6
-        ):  # two corners enclose nothing, and pycocotools would take them for a box
+        # two corners enclose nothing, and pycocotools would take them for a box
+        if len(polygon) < 6:
             return
         self._unpacked.fromlist(polygon)
         self._polygon_starts.append(self._packed + len(self._unpacked))
@@ -101,47 +118,69 @@ class OutlineBuilder:
             self._pack()
 
     def _pack(self) -> None:
+        """Move the numbers collected so far to a block, as hundredths if that is exact."""
         numbers = np.array(self._unpacked)
         with np.errstate(over="ignore"):
             hundredths = np.rint(numbers * 100)
-        exact = (
-            np.array_equal(hundredths / 100, numbers) and np.abs(hundredths).max(initial=0) < 2**31
-        )
-        self._blocks.append(hundredths.astype(np.int32) if exact else numbers)
+        is_exact = np.array_equal(hundredths / 100, numbers)
+        if is_exact and np.abs(hundredths).max(initial=0) < 2**31:
+            self._blocks.append(hundredths.astype(np.int32))
+        else:
+            self._blocks.append(numbers)
         self._packed += len(numbers)
         self._unpacked = array("d")
 
 
 def _compress(segmentation: dict[str, Any]) -> bytes:
-    """A run-length object of COCO, plain or compressed, as its size and the compressed form."""
+    """Return a run-length object of COCO, plain or compressed, as its size and compressed form."""
     height, width = segmentation["size"]
     counts = segmentation["counts"]
     if isinstance(counts, list):
         if min(counts, default=0) < 0 or sum(counts) != height * width:
             raise ValueError(f"run lengths do not add up to the size {height}×{width}")
         counts = coco_mask.frPyObjects(segmentation, height, width)["counts"]
-    return _SIZE.pack(height, width) + (
-        counts.encode("ascii") if isinstance(counts, str) else counts
-    )
+    size = _SIZE.pack(height, width)
+    if isinstance(counts, str):
+        counts = counts.encode("ascii")
+    code: bytes = size + counts
+    return code
+
+
+def _checked_runs(code: bytes, height: int, width: int) -> dict[str, Any]:
+    """Return the run lengths of a code for pycocotools; ValueError if they are of another size."""
+    size = _SIZE.unpack_from(code)
+    if size != (height, width):
+        raise ValueError(f"run lengths are for {size} (height, width)")
+    counts = code[_SIZE.size :]
+    total = _run_total(counts)
+    if total != height * width:  # pycocotools would leave the rest uninitialised
+        raise ValueError(f"run lengths cover {total} of {height * width} pixels")
+    return {"size": [height, width], "counts": counts}
 
 
 def _run_total(code: bytes) -> int:
-    """How many pixels a compressed run-length code covers; -1 if it is malformed.
+    """Return how many pixels a compressed run-length code covers; -1 if it is malformed.
 
-    A run is a signed number in groups of 5 bits, lowest first, each stored as a character from "0" up, with bit 5 set
-    if more follow; from the fourth run on it is the difference from the run before the last.
+    A run is a signed number in groups of 5 bits, lowest first, each stored as a character from "0"
+    up, with bit 5 set if more follow; from the fourth run on it is the difference from the run
+    before the last.
     """
     groups = np.frombuffer(code, dtype=np.uint8).astype(np.int64) - 48
-    last = (groups & 32) == 0
-    if not groups.size or groups.min() < 0 or groups.max() > 63 or not last[-1]:
+    is_last = (groups & 32) == 0
+    if not groups.size or not is_last[-1]:
         return -1
-    ends = np.flatnonzero(last)
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    lengths = ends - starts + 1
+    if groups.min() < 0 or groups.max() > 63:
+        return -1
+    ends = np.flatnonzero(is_last)  # (runs,) the last group of each run
+    starts = np.concatenate([[0], ends[:-1] + 1])  # (runs,)
+    lengths = ends - starts + 1  # (runs,)
     if lengths.max() > 7:  # more than 35 bits
         return -1
-    shifts = 5 * (np.arange(groups.size) - np.repeat(starts, lengths))
-    runs = np.add.reduceat((groups & 31) << shifts, starts)
-    runs -= np.where(groups[ends] & 16, 1 << (5 * lengths), 0)  # the sign
-    runs[1::2], runs[2::2] = np.cumsum(runs[1::2]), np.cumsum(runs[2::2])
+    within_run = np.arange(groups.size) - np.repeat(starts, lengths)  # (groups,) 0, 1, …
+    values = (groups & 31) << (5 * within_run)  # (groups,)
+    runs = np.add.reduceat(values, starts)  # (runs,)
+    is_negative = groups[ends] & 16  # (runs,)
+    runs -= np.where(is_negative, 1 << (5 * lengths), 0)
+    runs[1::2] = np.cumsum(runs[1::2])
+    runs[2::2] = np.cumsum(runs[2::2])
     return int(runs.sum()) if runs.min() >= 0 else -1

@@ -18,16 +18,22 @@ class Mistakes:
     _kinds: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, kind: str, place: str, text: str) -> None:
-        """Note a mistake; those of one ``kind`` are listed together."""
+        """Note a mistake.
+
+        Args:
+            kind: mistakes of one kind are listed together.
+            place: where in the file it is, such as "line 3".
+            text: what is wrong, and what to do.
+        """
         self._kinds.setdefault(kind, []).append(f"{place}: {text}")
 
     def raise_if_any(self) -> None:
+        """Raise a TagmaskError that lists the mistakes, if there are any."""
         total = sum(map(len, self._kinds.values()))
         if not total:
             return
-        lines = [
-            f"{self.source} has {total} mistake{'s' if total > 1 else ''}; correct and try again:"
-        ]
+        plural = "s" if total > 1 else ""
+        lines = [f"{self.source} has {total} mistake{plural}; correct and try again:"]
         for texts in self._kinds.values():
             lines += [f"  {text}" for text in texts[:SHOWN]]
             if len(texts) > SHOWN:
@@ -36,33 +42,49 @@ class Mistakes:
 
 
 def missing_note(missing: Sequence[str]) -> list[str]:
-    """A sentence about images that are listed but missing, if any."""
-    return (
-        [f"{_counted(len(missing))} listed but not found and left out: {first_of(missing)}."]
-        if missing
-        else []
-    )
+    """Return a sentence about images that are listed but missing, if any."""
+    if not missing:
+        return []
+    counted = _counted(len(missing))
+    return [f"{counted} listed but not found and left out: {first_of(missing)}."]
 
 
 def odd_note(odd: Sequence[str]) -> list[str]:
-    """A sentence about pipes, sockets, devices and broken links among the images, if any."""
+    """Return a sentence about pipes, sockets, devices and broken links among the images, if any."""
+    if not odd:
+        return []
     what = f"{len(odd):,} entries are no ordinary files (pipes, devices or broken links)"
-    return [f"{what} and were left out: {first_of(sorted(odd))}."] if odd else []
+    return [f"{what} and were left out: {first_of(sorted(odd))}."]
 
 
 def left_out_notes(missing: Sequence[str], odd: Sequence[str], untagged: int) -> list[str]:
-    """Sentences about images that a reader left out: listed but missing, no ordinary files, without tags."""
-    note = f"{_counted(untagged)} without any label and left out."
+    """Return sentences about images that a reader left out.
+
+    Args:
+        missing: files that are listed, but not found.
+        odd: files that are no ordinary files; they are not reported as missing.
+        untagged: how many images have no tags.
+    """
     absent = [file for file in missing if file not in odd]
-    return [*missing_note(absent), *odd_note(odd), *([note] if untagged else [])]
+    notes = [*missing_note(absent), *odd_note(odd)]
+    if untagged:
+        notes.append(f"{_counted(untagged)} without any label and left out.")
+    return notes
 
 
 def broken_note(sentences: Sequence[str]) -> list[str]:
-    """A sentence about images whose label files cannot be read, if any."""
-    shown = " ".join([*sentences[:NAMED], *(["…"] if len(sentences) > NAMED else [])])
+    """Return a sentence about images whose label files cannot be read, if any."""
+    if not sentences:
+        return []
+    shown = list(sentences[:NAMED])
+    if len(sentences) > NAMED:
+        shown.append("…")
     why = "left out because of a label file that cannot be read"
-    return [f"{_counted(len(sentences))} {why}: {shown}"] if sentences else []
+    counted = _counted(len(sentences))
+    return [f"{counted} {why}: {' '.join(shown)}"]
 
 
 def _counted(images: int) -> str:
-    return f"{images:,} image{' was' if images == 1 else 's were'}"
+    """Return the beginning of a sentence about a number of images."""
+    verb = " was" if images == 1 else "s were"
+    return f"{images:,} image{verb}"

@@ -1,4 +1,7 @@
-"""A look at the tags before anything is trained: how many photos each has, and what cannot be learnt from them."""
+"""A look at the tags before anything is trained.
+
+How many photos each tag has, and what cannot be learned from them.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -15,49 +18,66 @@ from tagmask.files import file_size
 FEW = 10  # photos of a tag below which its maps are poor
 COLUMNS = 4  # tags beside each other in the table
 SHOWN = 3  # examples in a sentence
-_TAIL = 4096  # bytes at the end that nearly always tell two photos apart; the first ones are often the same
+# bytes at the end that nearly always tell two photos apart; the first ones are often the same
+_TAIL = 4096
 _T = TypeVar("_T")
 
 
 def tag_table(catalog: Catalog) -> list[str]:
-    """All tags with the number of their photos, most first, some beside each other."""
-    counts = catalog.class_counts()
-    order = np.argsort(-counts, kind="stable")
+    """Return the lines of a table of all tags with the number of their photos, most first."""
+    counts = catalog.class_counts()  # (C,)
+    order = np.argsort(-counts, kind="stable")  # (C,)
     width = max(len(name) for name in catalog.classes)
-    cells = [f"{catalog.classes[c]:{width}} {counts[c]:>6}" for c in order]
-    return ["   ".join(cells[start : start + COLUMNS]) for start in range(0, len(cells), COLUMNS)]
+    cells = []
+    for c in order:
+        cells.append(f"{catalog.classes[c]:{width}} {counts[c]:>6}")
+    lines = []
+    for start in range(0, len(cells), COLUMNS):
+        lines.append("   ".join(cells[start : start + COLUMNS]))
+    return lines
 
 
 def tag_notes(catalog: Catalog) -> list[str]:
-    """A sentence for everything in the tags that a classifier cannot learn from, with what to do about it."""
-    counts, names = catalog.class_counts(), catalog.classes
-    notes = [
-        f'every photo is tagged "{names[c]}": there is nothing to tell it from. Add photos without it, tagged with '
-        "what is on them."
-        for c in np.flatnonzero(counts == len(catalog))
-    ]
+    """Return a sentence for everything in the tags that a classifier cannot learn from.
+
+    Each says what to do about it.
+    """
+    counts = catalog.class_counts()  # (C,)
+    names = catalog.classes
+    notes = []
+    for c in np.flatnonzero(counts == len(catalog)):
+        notes.append(
+            f'every photo is tagged "{names[c]}": there is nothing to tell it from. '
+            "Add photos without it, tagged with what is on them."
+        )
     for group in _always_together(catalog):
         tags = " and ".join(f'"{names[c]}"' for c in group)
         notes.append(
-            f"{tags} always come together, so they cannot be told apart. Add photos with only one of them, or use one "
-            "tag for both."
+            f"{tags} always come together, so they cannot be told apart. "
+            "Add photos with only one of them, or use one tag for both."
         )
-    if few := [f'"{names[c]}" ({counts[c]})' for c in np.flatnonzero(counts < FEW)]:
+    few = []
+    for c in np.flatnonzero(counts < FEW):
+        few.append(f'"{names[c]}" ({counts[c]})')
+    if few:
+        verb = "has" if len(few) == 1 else "have"
         notes.append(
-            f"{_first(few)} {'has' if len(few) == 1 else 'have'} fewer than {FEW} photos; their masks will be poor. "
+            f"{_first(few)} {verb} fewer than {FEW} photos; their masks will be poor. "
             "Add photos, or leave the tags out."
         )
-    if copies := _copies(catalog):
-        pairs = [" = ".join(group[:SHOWN]) for group in copies]
+    copies = _copies(catalog)
+    if copies:
+        count = sum(len(group) - 1 for group in copies)
+        examples = [" = ".join(group[:SHOWN]) for group in copies]
         notes.append(
-            f"{sum(len(group) - 1 for group in copies)} photos are copies of others ({_first(pairs)}). Delete them: "
+            f"{count} photos are copies of others ({_first(examples)}). Delete them: "
             "copies count twice, and with different tags they contradict each other."
         )
     return notes
 
 
 def _always_together(catalog: Catalog) -> list[list[int]]:
-    """Groups of tags that are on exactly the same photos."""
+    """Return groups of tags that are on exactly the same photos."""
     photos: dict[int, list[int]] = defaultdict(list)  # tag: its photos
     for i in range(len(catalog)):
         for tag in catalog.tags(i):
@@ -66,16 +86,23 @@ def _always_together(catalog: Catalog) -> list[list[int]]:
 
 
 def _copies(catalog: Catalog) -> list[list[str]]:
-    """Names of photos whose files are the same, byte by byte."""
+    """Return the names of photos whose files are the same, byte by byte."""
     names = {item.image: item.name for item in catalog if item.image is not None}
     groups = [list(names)]
-    for key in (file_size, _tail, _hash):
-        groups = [alike for group in groups for alike in _alike(group, key)]
-    return sorted([names[path] for path in group] for group in groups)
+    # the cheapest question first: the next one is only asked within a group
+    for key in (file_size, _hash_of_tail, _hash):
+        finer = []
+        for group in groups:
+            finer += _alike(group, key)
+        groups = finer
+    named = []
+    for group in groups:
+        named.append([names[path] for path in group])
+    return sorted(named)
 
 
 def _alike(items: Iterable[_T], key: Callable[[_T], Any]) -> list[list[_T]]:
-    """Groups of two or more items that have the same key."""
+    """Return groups of two or more items that have the same key."""
     groups = defaultdict(list)
     for item in items:
         with suppress(OSError):  # reported when it is read
@@ -83,18 +110,21 @@ def _alike(items: Iterable[_T], key: Callable[[_T], Any]) -> list[list[_T]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _tail(path: Path) -> bytes:
+def _hash_of_tail(path: Path) -> bytes:
+    """Return a hash of the last bytes of a file."""
     with path.open("rb", buffering=0) as file:
         file.seek(max(0, path.stat().st_size - _TAIL))
         return hashlib.blake2b(file.read(_TAIL)).digest()
 
 
 def _hash(path: Path) -> bytes:
+    """Return a hash of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 
 def _first(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (
-        f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    )
+    """Join the first names for a sentence, and say how many more there are."""
+    shown = ", ".join(names[:SHOWN])
+    more = len(names) - SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,11 +1,12 @@
-"""Tag tables: CSV, JSON and JSON Lines, read into rows of (place, file, tags), collecting all mistakes.
+"""Tag tables: CSV, JSON and JSON Lines, read into rows of (place, file, tags).
 
 CSV     file,tags            with tags separated by ";" or "|"
         file,cat,dog,…       one column per class with 0 or 1
 JSON    {"a.jpg": ["dog"]}   or [{"file": "a.jpg", "tags": ["dog"]}, …]
 JSONL   {"file": "a.jpg", "tags": ["dog"]} on each line
 
-Files of other tools are known by what they contain: see ``tagmask.data.tools``.
+All mistakes are collected. Files of other tools are known by what they contain: see
+``tagmask.data.tools``.
 """
 
 import ast
@@ -20,7 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from tagmask.data.report import Mistakes
-from tagmask.data.tools import TAG_COLUMNS, Entry, cvat_entries, json_entries, line_entries
+from tagmask.data.tools import (
+    TAG_COLUMNS,
+    Entry,
+    cvat_entries,
+    is_list_of_texts,
+    json_entries,
+    line_entries,
+)
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text
 
@@ -39,6 +47,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
+    """What a file of tags says."""
+
     rows: list[Row]
     columns: tuple[str, ...]  # classes named by the header; empty if the rows list their tags
     loose: bool = False  # made by a tool that may know the images by longer or shorter paths
@@ -53,7 +63,15 @@ class _Object(dict[str, Any]):
 
 
 def read_table(path: Path, mistakes: Mistakes) -> Table:
-    """Read a tag table by its suffix; mistakes in its content are added to ``mistakes``."""
+    """Read a tag table by its suffix.
+
+    Args:
+        path: the file.
+        mistakes: gets what is wrong with the content.
+
+    Raises:
+        TagmaskError: if the file cannot be read as a table at all.
+    """
     readers: dict[str, Callable[[Path, str, Mistakes], Table]] = {
         ".csv": _read_csv,
         ".tsv": _read_csv,
@@ -68,57 +86,66 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
         raise TagmaskError(
             f"{path} has no known suffix; tags are read from {', '.join(readers)} files."
         )
-    table = reader(path, "" if reader is _read_cvat else read_text(path), mistakes)
+    # CVAT's file may be a zip, which its reader opens itself
+    text = "" if reader is _read_cvat else read_text(path)
+    table = reader(path, text, mistakes)
     _check_rows(table.rows, mistakes)
     return table
 
 
 def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
-    first = text.lstrip().split("\n", 1)[0]
-    delimiter = next((mark for mark in (",", "\t", ";") if mark in first), ",")
-    cells = _numbered(
-        path, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    )
-    place, header = next(cells, ("line 1", []))
-    header = [name.strip() for name in header]
+    """Read a table with a column of tags, or with one column per class."""
+    first_line = text.lstrip().split("\n", 1)[0]
+    delimiter = next((mark for mark in (",", "\t", ";") if mark in first_line), ",")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    numbered = _numbered(path, reader)
+    place, cells = next(numbered, ("line 1", []))
+    header = [name.strip() for name in cells]
     metadata = _metadata_columns(header)
-    columns = () if metadata else _class_columns(header, place, mistakes)
-    file_at, tags_at = metadata or (0, 1)
+    classes = () if metadata else _class_columns(header, place, mistakes)
+    file_column, tags_column = metadata or (0, 1)
     rows = []
-    for place, row in cells:
+    for place, row in numbered:
         if len(row) != len(header):
-            fault = f"{len(row)} cells, but the header has {len(header)}; quote cells that contain {delimiter!r}"
+            fault = (
+                f"{len(row)} cells, but the header has {len(header)}; "
+                f"quote cells that contain {delimiter!r}"
+            )
             mistakes.add("cells", place, fault)
-        elif columns:
-            rows.append(Row(place, row[0], tuple(_marked(row, columns, place, mistakes))))
+        elif classes:
+            tags = _marked(row, classes, place, mistakes)
+            rows.append(Row(place, row[0], tags))
         else:
-            rows.append(Row(place, row[file_at], _clean(_split(row[tags_at]), place, mistakes)))
-    return Table(rows, columns, loose=metadata is not None)
+            tags = _clean(_split(row[tags_column]), place, mistakes)
+            rows.append(Row(place, row[file_column], tags))
+    return Table(rows, classes, loose=metadata is not None)
 
 
 def _metadata_columns(header: list[str]) -> tuple[int, int] | None:
-    """Where Hugging Face's metadata.csv has files and tags; None for another table."""
-    column = next((name for name in TAG_COLUMNS if name in header), None)
-    return (
-        (header.index("file_name"), header.index(column))
-        if "file_name" in header and column
-        else None
-    )
+    """Return where Hugging Face's metadata.csv has files and tags; None for another table."""
+    if "file_name" not in header:
+        return None
+    for name in TAG_COLUMNS:
+        if name in header:
+            return header.index("file_name"), header.index(name)
+    return None
 
 
 def _split(cell: str) -> Sequence[str]:
-    """The tags of a cell: separated by ; or |, or a list as JSON or Python writes it."""
+    """Return the tags of a cell: separated by ; or |, or a list as JSON or Python writes it."""
+    if not cell.strip():
+        return ()
     if cell.strip().startswith("["):
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 value = read(cell)
-                if isinstance(value, list) and all(isinstance(tag, str) for tag in value):
+                if is_list_of_texts(value):
                     return value
-    return re.split("[;|]", cell) if cell.strip() else ()
+    return re.split("[;|]", cell)
 
 
 def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
-    """Non-blank rows with the line on which each begins."""
+    """Yield the rows that are not blank, each with the line on which it begins."""
     line = 1
     try:
         for row in reader:
@@ -132,7 +159,10 @@ def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
-    """The class names in the header, or () if it has a column of tags; an unusable header is an error."""
+    """Return the class names in the header, or () if it has a column of tags.
+
+    An unusable header is an error.
+    """
     wanted = 'the header must be "file,tags", or "file" and one column per class'
     if len(header) < 2 or header[0].lower() not in _FILE_HEADERS:
         mistakes.add("header", place, f'{wanted}, not "{",".join(header)}"')
@@ -151,24 +181,29 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
 
 
 def _marked(
-    row: list[str], columns: tuple[str, ...], place: str, mistakes: Mistakes
-) -> Iterator[str]:
-    for name, cell in zip(columns, row[1:], strict=True):
+    row: list[str], classes: tuple[str, ...], place: str, mistakes: Mistakes
+) -> tuple[str, ...]:
+    """Return the classes whose column holds a 1."""
+    tags = []
+    for name, cell in zip(classes, row[1:], strict=True):
         mark = _BITS.get(cell.strip())
         if mark is None:
             mistakes.add("value", place, f'"{cell}" in the column "{name}"; write 0 or 1')
         elif mark:
-            yield name
+            tags.append(name)
+    return tuple(tags)
 
 
 def _clean(tags: Sequence[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
-    stripped = tuple(tag.strip() for tag in tags)
+    """Return tags without blanks at their ends; an empty one is a mistake."""
+    stripped = [tag.strip() for tag in tags]
     if not all(stripped):
         mistakes.add("empty", place, f'an empty tag in "{";".join(tags)}"; remove it or name it')
     return tuple(tag for tag in stripped if tag)
 
 
 def _parse(path: Path, text: str, line: int = 0) -> Any:
+    """Parse JSON; ``line`` is where in the file the text is, if it is one line of it."""
     try:
         return json.loads(text, object_pairs_hook=_Object)
     except RecursionError:
@@ -187,60 +222,64 @@ def _parse(path: Path, text: str, line: int = 0) -> Any:
 
 
 def _read_json(path: Path, text: str, mistakes: Mistakes) -> Table:
+    """Read a JSON file, of a tool or of the user."""
     value = _parse(path, text)
-    if (entries := json_entries(path, value)) is not None:
+    entries = json_entries(path, value)
+    if entries is not None:
         return _table(entries, mistakes, loose=True)
     if isinstance(value, _Object):
-        return _table(
-            [(f"entry {number}", *pair) for number, pair in enumerate(value.pairs, 1)], mistakes
-        )
+        pairs = enumerate(value.pairs, 1)
+        entries = [(f"entry {number}", file, tags) for number, (file, tags) in pairs]
+        return _table(entries, mistakes)
     if isinstance(value, list):
-        return _table(
-            [_entry(f"entry {number}", item) for number, item in enumerate(value, 1)], mistakes
-        )
+        entries = [_entry(f"entry {number}", item) for number, item in enumerate(value, 1)]
+        return _table(entries, mistakes)
     raise TagmaskError(
         f'{path} must hold {{"file": ["tag", …], …}} or a list of objects with "file" and "tags".'
     )
 
 
 def _read_jsonl(path: Path, text: str, mistakes: Mistakes) -> Table:
-    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    lines = [(f"line {number}", _parse(path, line, number)) for number, line in numbered]
-    if (entries := line_entries(path, lines)) is not None:
+    """Read JSON Lines, of Hugging Face or of the user."""
+    lines = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            lines.append((f"line {number}", _parse(path, line, number)))
+    entries = line_entries(path, lines)
+    if entries is not None:
         return _table(entries, mistakes, loose=True)
-    return _table([_entry(*line) for line in lines], mistakes)
+    return _table([_entry(place, value) for place, value in lines], mistakes)
 
 
 def _read_cvat(path: Path, _: str, mistakes: Mistakes) -> Table:
+    """Read the XML or zip of CVAT."""
     return _table(cvat_entries(path), mistakes, loose=True)
 
 
 def _entry(place: str, value: Any) -> Entry:
+    """Return the entry of an object with "file" and "tags"; what is missing is None."""
     fields = value if isinstance(value, _Object) else {}
     return place, fields.get("file"), fields.get("tags")
 
 
 def _table(entries: Sequence[Entry], mistakes: Mistakes, loose: bool = False) -> Table:
-    names = ("the path of an image", "tags") if loose else ('"file"', '"tags"')
+    """Return the table of entries whose file is a text and whose tags are a list of texts."""
+    # a tool has other names for them
+    file_name = "the path of an image" if loose else '"file"'
+    tags_name = "tags" if loose else '"tags"'
+    fault = f"an entry needs {file_name} (a string) and {tags_name} (a list of strings)"
     rows = []
     for place, file, tags in entries:
-        if (
-            isinstance(file, str)
-            and isinstance(tags, list)
-            and all(isinstance(tag, str) for tag in tags)
-        ):
+        if isinstance(file, str) and is_list_of_texts(tags):
             rows.append(Row(place, file, _clean(tags, place, mistakes)))
         else:
-            mistakes.add(
-                "object",
-                place,
-                f"an entry needs {names[0]} (a string) and {names[1]} (a list of strings)",
-            )
+            mistakes.add("object", place, fault)
     return Table(rows, (), loose)
 
 
 def _check_rows(rows: list[Row], mistakes: Mistakes) -> None:
-    first: dict[str, str] = {}
+    """Note rows without a file, and files that are listed twice."""
+    first: dict[str, str] = {}  # file: where it is listed first
     for row in rows:
         if not row.file.strip():
             mistakes.add("file", row.place, "no file name; name the image or remove the entry")

@@ -1,7 +1,8 @@
-"""Localisation maps by name: one registry for ACR, MCTformer and the methods they are compared with.
+"""Localisation maps by name: one registry for ACR, MCTformer and what they are compared with.
 
 Every method is a function ``(model, images, classes, blocks, **options) -> Maps``, described at
-``tagmask.acr.localize.MapMethod``. What follows is the same for all: views at test time, affinity, normalisation.
+``tagmask.acr.localize.MapMethod``. What follows is the same for all: views at test time, affinity,
+normalisation.
 """
 
 from dataclasses import dataclass
@@ -36,7 +37,17 @@ METHODS: dict[str, Method] = {
 
 
 def method_for(model: Any, name: str) -> Method:
-    """The method called ``name``; for an MCTformer, ``acr`` means MCTformer's own maps."""
+    """Return the map method called ``name``.
+
+    Args:
+        model: the classifier whose maps are wanted.
+        name: a key of ``METHODS``. For an MCTformer, ``acr`` means MCTformer's own maps.
+
+    Raises:
+        TagmaskError: if there is no method of that name.
+    """
     if name not in METHODS:
         raise TagmaskError(f"there is no map method {name!r}; choose from {', '.join(METHODS)}.")
-    return METHODS["mct" if name == "acr" and isinstance(model, MctClassifier) else name]
+    if name == "acr" and isinstance(model, MctClassifier):
+        return METHODS["mct"]
+    return METHODS[name]

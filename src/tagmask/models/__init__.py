@@ -1,3 +1,3 @@
-"""Networks and their weights. Importing this package first lets timm import beside any torch build."""
+"""Networks and their weights. Importing this package first lets timm import beside any torch."""
 
 import tagmask.models.compat

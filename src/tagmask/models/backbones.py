@@ -1,4 +1,7 @@
-"""What every network on a timm backbone shares: its colours, unknown names, missing weights, Caffe's strides."""
+"""What every network on a timm backbone shares.
+
+Its colours, unknown names, missing weights, Caffe's strides.
+"""
 
 import difflib
 from collections.abc import Iterator
@@ -18,21 +21,24 @@ from tagmask.models.storage import StoredNetwork
 class Normalized(StoredNetwork):
     """A network that knows the colour statistics its backbone was trained with."""
 
-    mean: Tensor
-    std: Tensor
+    mean: Tensor  # (3, 1, 1)
+    std: Tensor  # (3, 1, 1)
     freeze_norm = False  # batch norms keep their statistics and are not trained
 
     def use_statistics(self, backbone: nn.Module) -> None:
         """Take mean and deviation from timm's data configuration of the backbone."""
         config = resolve_model_data_config(backbone)
-        self.register_buffer("mean", torch.tensor(config["mean"]).view(3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(config["std"]).view(3, 1, 1), persistent=False)
+        mean = torch.tensor(config["mean"]).view(3, 1, 1)
+        std = torch.tensor(config["std"]).view(3, 1, 1)
+        self.register_buffer("mean", mean, persistent=False)
+        self.register_buffer("std", std, persistent=False)
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Images in [0, 1] (B, 3, H, W) to the mean and deviation that the backbone was trained with."""
+        """Bring images in [0, 1] (B, 3, H, W) to the mean and deviation of the backbone."""
         return (images - self.mean) / self.std
 
     def train(self, mode: bool = True) -> Self:
+        """Switch training on or off; frozen batch norms stay as they are."""
         super().train(mode)
         if self.freeze_norm:
             freeze_norms(self)
@@ -40,58 +46,90 @@ class Normalized(StoredNetwork):
 
 
 def check_start(name: str, pretrained: bool, weights: Path | str | None, advice: str) -> None:
-    """Refuse two sources of weights, and a name that timm does not know, with the nearest ones or else the advice."""
+    """Refuse two sources of weights, and a name that timm does not know.
+
+    Args:
+        name: the name of a backbone; an unknown one is answered with the nearest ones.
+        pretrained: published weights are asked for.
+        weights: the local file that is asked for, if any.
+        advice: which backbones to use, for a name that none is near.
+
+    Raises:
+        TagmaskError: if either is the case.
+    """
     if pretrained and weights is not None:
         raise TagmaskError("both pretrained and a weights file were asked for; choose one.")
     if timm.is_model(name):
         return
     known = timm.list_models()
-    near = [model for model in known if model.startswith(name)][:3] or difflib.get_close_matches(
-        name, known
-    )
+    near = [model for model in known if model.startswith(name)][:3]
+    if not near:
+        near = difflib.get_close_matches(name, known)
     hint = f"did you mean {' or '.join(near)}?" if near else f"{advice}."
     raise TagmaskError(f"timm knows no backbone named {name!r}; {hint}")
 
 
 @contextmanager
 def fetching(name: str, pretrained: bool) -> Iterator[None]:
-    """Explain a failure to fetch published weights, if they are asked for."""
+    """Explain a failure to fetch published weights.
+
+    Args:
+        name: the backbone that is created within.
+        pretrained: its weights are fetched; without this, errors pass.
+
+    Raises:
+        TagmaskError: if the weights cannot be fetched.
+    """
     try:
         yield
     except (OSError, RuntimeError) as error:
         if not pretrained:
             raise
+        first_line = str(error).splitlines()[0]
         raise TagmaskError(
-            f"the published weights of {name} could not be fetched ({str(error).splitlines()[0]}); "
+            f"the published weights of {name} could not be fetched ({first_line}); "
             "connect to the internet once, or give a local file with --weights."
         ) from None
 
 
 def freeze_norms(cnn: nn.Module) -> int:
-    """Keep the statistics and weights of batch norms as they are, also in training; returns how many there are."""
-    norms = [
-        module for module in cnn.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)
-    ]
-    for norm in norms:
-        norm.eval().requires_grad_(False)
-    return len(norms)
+    """Keep the statistics and weights of batch norms as they are, also in training.
+
+    Returns:
+        How many batch norms there are.
+    """
+    count = 0
+    for module in cnn.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval().requires_grad_(False)
+            count += 1
+    return count
 
 
 def move_strides(cnn: nn.Module, name: str) -> None:
-    """Stride on the first 1×1 convolution of each bottleneck, as in Caffe's ResNets, instead of on the 3×3."""
+    """Move the stride of each bottleneck to its first 1×1 convolution, as in Caffe's ResNets.
+
+    Args:
+        cnn: the network, whose bottlenecks have their stride on the 3×3 convolution.
+        name: what an error calls it.
+
+    Raises:
+        TagmaskError: if there is no stride to move.
+    """
     moved = 0
     for block in cnn.modules():
-        first, second = getattr(block, "conv1", None), getattr(block, "conv2", None)
-        if not (
-            isinstance(first, nn.Conv2d)
-            and isinstance(second, nn.Conv2d)
-            and hasattr(block, "conv3")
-        ):
+        first = getattr(block, "conv1", None)
+        second = getattr(block, "conv2", None)
+        if not isinstance(first, nn.Conv2d) or not isinstance(second, nn.Conv2d):
+            continue
+        if not hasattr(block, "conv3"):
             continue
         if first.kernel_size == (1, 1) and second.stride != (1, 1):
-            first.stride, second.stride = second.stride, (1, 1)
+            first.stride = second.stride
+            second.stride = (1, 1)
             moved += 1
     if not moved:
         raise TagmaskError(
-            f"{name} has no bottlenecks with a stride to move; use caffe with resnet50 or resnet101."
+            f"{name} has no bottlenecks with a stride to move; "
+            "use caffe with resnet50 or resnet101."
         )

@@ -1,9 +1,10 @@
 """Let torchvision import beside a torch built without its compiled operators.
 
-A CPU-only torch beside the ordinary torchvision fails to import torchvision with "operator torchvision::nms
-does not exist", and timm imports torchvision. Declaring the two missing operator schemas fixes exactly that
-case, and nothing is done if torchvision imports by itself. ``tagmask.models`` imports this module before
-anything else; take torchvision's transforms from here.
+A CPU-only torch beside the ordinary torchvision fails to import torchvision with "operator
+torchvision::nms does not exist", and timm imports torchvision. Declaring the two missing operator
+schemas fixes exactly that case, and nothing is done if torchvision imports by itself.
+``tagmask.models`` imports this module before anything else; take torchvision's transforms from
+here.
 """
 
 import sys
@@ -25,7 +26,8 @@ def _import_torchvision() -> None:
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
             raise
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        half_imported = [name for name in sys.modules if name.split(".")[0] == "torchvision"]
+        for name in half_imported:
             del sys.modules[name]
         _library = torch.library.Library("torchvision", "DEF")
         for schema in _SCHEMAS:

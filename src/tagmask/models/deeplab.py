@@ -1,8 +1,9 @@
-"""DeepLabV2 (Chen et al. 2017) on any convolutional timm encoder: the network that learns from pseudo labels.
+"""DeepLabV2 (Chen et al. 2017) on any convolutional timm encoder.
 
-The encoder runs at output stride 8, dilated where it would shrink further; four dilated 3×3 convolutions
-(rates 6, 12, 18, 24) read its last stage and are added up. Deviation: the Caffe original doubles the
-learning rate of the biases of new layers; here all new weights have the same.
+It is the network that learns from pseudo labels. The encoder runs at output stride 8, dilated
+where it would shrink further; four dilated 3×3 convolutions (rates 6, 12, 18, 24) read its last
+stage and are added up. Deviation: the Caffe original doubles the learning rate of the biases of
+new layers; here all new weights have the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,22 +45,32 @@ class ASPP(nn.Module):
             nn.Conv2d(features, num_classes, 3, padding=rate, dilation=rate) for rate in rates
         )
         for name, parameter in self.named_parameters():
-            nn.init.normal_(parameter, std=0.01) if name.endswith("weight") else nn.init.zeros_(
-                parameter
-            )
+            if name.endswith("weight"):
+                nn.init.normal_(parameter, std=0.01)
+            else:
+                nn.init.zeros_(parameter)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Return logits (B, K, h, w) of features (B, d, h, w)."""
         return torch.stack([convolution(features) for convolution in self.convolutions]).sum(0)
 
 
 class DeepLabV2(Normalized):
-    """A segmentation network with ``num_classes`` logits per grid cell, background (label 0) included.
+    """A segmentation network with logits per grid cell, background (label 0) included.
 
-    ``classes`` are the names of the labels 1 …, so one fewer than ``num_classes``. ``pretrained`` takes timm's
-    published encoder weights, ``weights`` a local file of an image classifier. ``multi_scale`` also sees the image
-    at ¾ and ½ of its size and takes the largest logit. ``freeze_norm`` keeps statistics and affine part of the
-    encoder's BatchNorm fixed, also in training. ``caffe`` is for weights whose bottleneck blocks stride in their
-    first 1×1 convolution. ``notes`` are sentences for the user.
+    ``notes`` are sentences for the user.
+
+    Args:
+        backbone: the name of a convolutional timm model.
+        num_classes: the number of logits, K.
+        pretrained: take timm's published encoder weights.
+        weights: a local file with weights of an image classifier, instead.
+        classes: the names of the labels 1 …, so one fewer than ``num_classes``
+            (default: "class 0" …).
+        multi_scale: see the image also at ¾ and ½ of its size and take the largest logit.
+        freeze_norm: keep statistics and affine part of the encoder's BatchNorm fixed, also in
+            training.
+        caffe: for weights whose bottleneck blocks stride in their first 1×1 convolution.
     """
 
     kind = "segmenter"
@@ -84,29 +95,22 @@ class DeepLabV2(Normalized):
         check_start(backbone, pretrained, weights, _ADVICE)
         if pretrained and caffe:
             raise TagmaskError(
-                "timm's published weights do not stride as Caffe's do; leave out caffe or pretrained."
+                "timm's published weights do not stride as Caffe's do; "
+                "leave out caffe or pretrained."
             )
-        self.backbone, self.multi_scale, self.freeze_norm, self.caffe = (
-            backbone,
-            multi_scale,
-            freeze_norm,
-            caffe,
-        )
-        self.classes = (
-            tuple(classes)
-            if classes is not None
-            else tuple(f"class {c}" for c in range(num_classes - 1))
-        )
+        if classes is None:
+            classes = [f"class {c}" for c in range(num_classes - 1)]
+        self.backbone = backbone
+        self.multi_scale = multi_scale
+        self.freeze_norm = freeze_norm
+        self.caffe = caffe
+        self.classes = tuple(classes)
         self.encoder: Any = _create(backbone, pretrained)
         if caffe:
             move_strides(self.encoder, backbone)
         if weights is not None:
-            fit_weights(
-                self.encoder,
-                Path(weights),
-                partial(_check_tags_only, Path(weights)),
-                optional=_HEADS,
-            )
+            file = Path(weights)
+            fit_weights(self.encoder, file, partial(_check_tags_only, file), optional=_HEADS)
         self.stride, self.aligned = _probe(self.encoder, backbone)
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)
@@ -119,65 +123,78 @@ class DeepLabV2(Normalized):
 
     @property
     def num_classes(self) -> int:
-        """Labels, background included."""
+        """Return the number of labels, background included."""
         return len(self.classes) + 1
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalised images (B, 3, H, W) to logits (B, K, h, w) at the network's stride."""
+        """Return logits (B, K, h, w) at the network's stride of normalised images (B, 3, H, W)."""
         return self.all_logits(images)[-1]
 
     def all_logits(self, images: Tensor) -> list[Tensor]:
-        """Logits (B, K, h, w) of every scale and, last, their maximum; one entry without ``multi_scale``.
+        """Return logits (B, K, h, w) of every scale and, last, their maximum.
 
-        The original trains each of them, so that the smaller scales learn too.
+        Without ``multi_scale`` there is one entry. The original trains each of them, so that the
+        smaller scales learn too.
         """
         scaled = [self._one_scale(images)]
         if not self.multi_scale:
             return scaled
+        grid = scaled[0].shape[-2:]
         for scale in SCALES[1:]:
-            size = [
-                (side * round(8 * scale) + 4) // 8 for side in images.shape[-2:]
-            ]  # whole numbers: ONNX can follow
-            small = F.interpolate(images, size, mode="bilinear", align_corners=self.aligned)
-            logits = self._one_scale(small)
-            scaled.append(
-                F.interpolate(
-                    logits, scaled[0].shape[-2:], mode="bilinear", align_corners=self.aligned
-                )
-            )
+            # whole numbers, so that ONNX can follow
+            eighths = round(8 * scale)
+            size = [(side * eighths + 4) // 8 for side in images.shape[-2:]]
+            small = self._interpolate(images, size)  # (B, 3, H', W')
+            logits = self._one_scale(small)  # (B, K, h', w')
+            scaled.append(self._interpolate(logits, grid))  # (B, K, h, w)
         return [*scaled, torch.stack(scaled).amax(0)]
 
     def _one_scale(self, images: Tensor) -> Tensor:
+        """Return logits (B, K, h, w) of images (B, 3, H, W) at the size they have."""
         logits: Tensor = self.aspp(self.encoder.forward_features(images))
         return logits
 
-    def upsample(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
-        """Logits (B, K, h, w) to pixels (B, K, H, W), bilinearly.
+    def _interpolate(self, values: Tensor, size: Sequence[int]) -> Tensor:
+        """Resize values (B, C, h, w) bilinearly, with cells where the encoder puts them."""
+        return F.interpolate(values, size, mode="bilinear", align_corners=self.aligned)
 
-        Cell i of an encoder of odd kernels lies on pixel stride · i, whatever the size of the image: cells are put
-        there, and the few pixels beyond the last one repeat it. Cells of patchifying encoders lie in mid-patch.
+    def upsample(self, logits: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return logits of pixels (B, K, H, W), bilinearly.
+
+        Cell i of an encoder of odd kernels lies on pixel stride · i, whatever the size of the
+        image: cells are put there, and the few pixels beyond the last one repeat it. Cells of
+        patchifying encoders lie in mid-patch.
+
+        Args:
+            logits: (B, K, h, w) at the network's stride.
+            size: height and width (H, W) of the images.
         """
         rows, columns = logits.shape[-2:]
         more = 1 if self.aligned else self.stride
         whole = (rows * self.stride + more, columns * self.stride + more)
-        further = F.pad(
-            logits, (0, 1, 0, 1), mode="replicate"
-        )  # (B, K, h+1, w+1): one cell covers what lies beyond
-        pixels = F.interpolate(further, whole, mode="bilinear", align_corners=self.aligned)
+        # one more cell covers what lies beyond the last one
+        further = F.pad(logits, (0, 1, 0, 1), mode="replicate")  # (B, K, h+1, w+1)
+        pixels = self._interpolate(further, whole)
         return pixels[..., : size[0], : size[1]]
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        names, switches = (
-            config["classes"],
-            {name: config[name] for name in ("multi_scale", "freeze_norm", "caffe")},
+        """Build the network of a config.json, its weights not yet loaded."""
+        names = config["classes"]
+        model = cls(
+            config["backbone"],
+            len(names) + 1,
+            classes=names,
+            multi_scale=config["multi_scale"],
+            freeze_norm=config["freeze_norm"],
+            caffe=config["caffe"],
         )
-        model = cls(config["backbone"], len(names) + 1, classes=names, **switches)
         model.notes = ()  # they are about a training
         return model
 
 
 def _check_classes(num_classes: int, classes: Sequence[str] | None) -> None:
+    """Refuse a number of classes that masks cannot hold, or another number of names."""
     if not 2 <= num_classes <= 255:
         raise TagmaskError(
             f"num_classes is {num_classes}; it counts the background too: give 2 to 255."
@@ -190,23 +207,21 @@ def _check_classes(num_classes: int, classes: Sequence[str] | None) -> None:
 
 
 def _create(name: str, pretrained: bool) -> Any:
-    """The timm encoder at stride 8, or at its own stride if it cannot be dilated."""
+    """Create the timm encoder at stride 8, or at its own stride if it cannot be dilated."""
+    options = {"pretrained": pretrained, "num_classes": 0}
     with fetching(name, pretrained):
         try:
-            return timm.create_model(
-                name, pretrained=pretrained, num_classes=0, output_stride=STRIDE
-            )
-        except (
-            TypeError,
-            AssertionError,
-            ValueError,
-            NotImplementedError,
-        ):  # each family refuses in its own way
-            return timm.create_model(name, pretrained=pretrained, num_classes=0)
+            return timm.create_model(name, output_stride=STRIDE, **options)
+        # each family of networks refuses in its own way
+        except (TypeError, AssertionError, ValueError, NotImplementedError):
+            return timm.create_model(name, **options)
 
 
 def _probe(encoder: Any, name: str) -> tuple[int, bool]:
-    """Stride, and whether cell 0 lies on pixel 0; weights that the last stage does not use are frozen."""
+    """Return the stride of an encoder, and True if its cell 0 lies on pixel 0.
+
+    Weights that the last stage does not use are frozen.
+    """
     encoder.eval()
     parameters = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
     try:
@@ -220,18 +235,22 @@ def _probe(encoder: Any, name: str) -> tuple[int, bool]:
         is_map = False
     if not is_map:
         raise TagmaskError(f"{name} gives no feature map for images of any size; {_ADVICE}.")
-    used = torch.autograd.grad(features.sum(), parameters, allow_unused=True)
-    for parameter, gradient in zip(parameters, used, strict=True):
+    gradients = torch.autograd.grad(features.sum(), parameters, allow_unused=True)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.requires_grad_(gradient is not None)
-    cells = int(features.shape[2])  # odd: 64 / stride + 1
-    return (_PROBE - 1) // (cells - 1 if cells % 2 else cells), bool(cells % 2)
+    cells = int(features.shape[2])
+    is_aligned = cells % 2 == 1  # 64 / stride + 1
+    steps = cells - 1 if is_aligned else cells
+    return (_PROBE - 1) // steps, is_aligned
 
 
 def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
+    """Return what the user should know before a training."""
     notes = []
     if stride != STRIDE:
         notes.append(
-            f"{name} cannot run at output stride {STRIDE}; it runs at {stride}, so outlines are coarser."
+            f"{name} cannot run at output stride {STRIDE}; it runs at {stride}, "
+            "so outlines are coarser."
         )
     if not has_weights:
         notes.append(
@@ -243,12 +262,12 @@ def _notes(name: str, stride: int, has_weights: bool) -> tuple[str, ...]:
 def _check_tags_only(path: Path, tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
     """Refuse weights trained on masks."""
     for name, value in tensors.items():
-        dense = (
-            name.startswith(("classifier.", "head.")) and value.ndim == 4 and value.shape[-1] > 1
-        )
-        if dense or any(part in name for part in _SEGMENTERS):
+        is_head = name.startswith(("classifier.", "head."))
+        is_dense = is_head and value.ndim == 4 and value.shape[-1] > 1
+        if is_dense or any(part in name for part in _SEGMENTERS):
             raise TagmaskError(
-                f"weights file {path} is a segmentation network's (it holds {name}), trained on masks; "
-                "give the weights of an image classifier, or results are no longer from tags alone."
+                f"weights file {path} is a segmentation network's (it holds {name}), "
+                "trained on masks; give the weights of an image classifier, or results are no "
+                "longer from tags alone."
             )
     return tensors

@@ -12,26 +12,31 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def gpu() -> torch.device | None:
-    """The current GPU, if there is one; the processes of a launch (``LOCAL_RANK``) take one each."""
+    """Return the current GPU, or None if there is none.
+
+    The processes of a launch (``LOCAL_RANK``) take one each.
+    """
     if not torch.accelerator.is_available():
         return None
-    kind, rank = torch.accelerator.current_accelerator(), os.environ.get("LOCAL_RANK")
-    assert kind is not None
-    return (
-        kind
-        if rank is None
-        else torch.device(kind.type, int(rank) % max(1, torch.accelerator.device_count()))
-    )
+    device = torch.accelerator.current_accelerator()
+    assert device is not None
+    rank = os.environ.get("LOCAL_RANK")
+    if rank is None:
+        return device
+    count = max(1, torch.accelerator.device_count())
+    return torch.device(device.type, int(rank) % count)
 
 
 def on_device(network: Network) -> Network:
-    """The network on a GPU, if there is one."""
+    """Move a network to a GPU, if there is one, and return it."""
     device = gpu()
-    return network if device is None else network.to(device)
+    if device is None:
+        return network
+    return network.to(device)
 
 
 def chosen_device(name: Literal["cpu", "gpu"] | None) -> str | None:
-    """What torch calls the device of a setting."""
+    """Return what torch calls the device of a setting."""
     if name != "gpu":
         return name
     device = gpu()

@@ -23,19 +23,25 @@ _NETWORKS: dict[str, type[Network]] = {
 
 
 def load(path: Path | str) -> Network:
-    """Any network of a run from its folder: classifier, MCTformer, affinity network or segmenter, in eval mode."""
+    """Load any network of a run from its folder, in eval mode.
+
+    It may be a classifier, an MCTformer, an affinity network or a segmenter.
+    """
     config = read_json(Path(path) / MODEL_CONFIG)
-    # files of earlier versions say "model"
-    kind = config.get("kind", config.get("model")) if isinstance(config, dict) else None
+    kind = None
+    if isinstance(config, dict):
+        # files of earlier versions say "model"
+        kind = config.get("kind", config.get("model"))
     if not isinstance(kind, str) or kind not in _NETWORKS:
         raise TagmaskError(
-            f"{path} does not hold a network of tagmask; give a folder such as run/1_classifier or run/5_segmenter."
+            f"{path} does not hold a network of tagmask; "
+            "give a folder such as run/1_classifier or run/5_segmenter."
         )
     return _NETWORKS[kind].load(path)
 
 
 def load_classifier(path: Path | str) -> Classifier:
-    """The tag classifier of a folder, of either kind."""
+    """Load the tag classifier of a folder, of either kind."""
     network = load(path)
     if not isinstance(network, Classifier):
         raise TagmaskError(
@@ -45,7 +51,7 @@ def load_classifier(path: Path | str) -> Classifier:
 
 
 def load_segmenter(path: Path | str) -> Segmenter:
-    """The segmentation network of a folder, of either kind."""
+    """Load the segmentation network of a folder, of either kind."""
     network = load(path)
     if not isinstance(network, DeepLabV2 | HeadSegmenter):
         raise TagmaskError(

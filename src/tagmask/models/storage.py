@@ -1,4 +1,7 @@
-"""A network on disk: ``model.safetensors`` and a ``config.json`` that says which kind it is and how to build it."""
+"""A network on disk: ``model.safetensors`` and ``config.json``.
+
+The latter says which kind of network it is and how to build it.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,34 +31,48 @@ _ADDED = {"fixed_views": None}  # missing there
 
 
 def _has_form(value: Any, form: Any) -> bool:
+    """Return True if a value of config.json has the form of ``_FORMS``, and sizes are sensible."""
     if isinstance(form, list):
         return isinstance(value, list) and all(is_a(member, form[0]) for member in value)
+    if not is_a(value, form):
+        return False
     if isinstance(value, list):  # sizes: two numbers
-        return (
-            is_a(value, form)
-            and len(value) == 2
-            and all(is_a(member, int) and member > 0 for member in value)
-        )
-    return is_a(value, form) and (
-        not isinstance(value, int) or isinstance(value, bool) or 0 < value <= 16_384
-    )
+        are_sizes = [is_a(member, int) and member > 0 for member in value]
+        return len(are_sizes) == 2 and all(are_sizes)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return 0 < value <= 16_384
+    return True
 
 
 def check_finite(tensors: Mapping[str, Tensor], source: str = "") -> None:
-    """Refuse weights that are infinite or nan: of the file ``source``, or of a training, before anything is saved."""
+    """Refuse weights that are infinite or nan.
+
+    Args:
+        tensors: the weights by name.
+        source: what an error calls the file they were read from; by default they are those of a
+            training, before anything is saved.
+
+    Raises:
+        TagmaskError: if a value is not finite.
+    """
     for name, value in tensors.items():
-        # half-precision files of ResNets have variances beyond its range: such a channel is constant, not wrong
-        is_variance = name.endswith("running_var")
-        if not value.is_floating_point() or bool(
-            (~value.isnan() if is_variance else value.isfinite()).all()
-        ):
+        if not value.is_floating_point():
+            continue
+        if name.endswith("running_var"):
+            # half-precision files of ResNets have variances beyond its range: such a channel is
+            # constant, not wrong
+            is_usable = ~value.isnan()
+        else:
+            is_usable = value.isfinite()
+        if bool(is_usable.all()):
             continue
         if source:
             raise TagmaskError(
                 f"{source} holds values that are not finite (first: {name}); fetch it again."
             )
         raise TagmaskError(
-            f"the weights are no longer finite (first: {name}), so nothing is saved; lower --lr, or add --clip 1."
+            f"the weights are no longer finite (first: {name}), so nothing is saved; "
+            "lower --lr, or add --clip 1."
         )
 
 
@@ -69,23 +86,25 @@ class StoredNetwork(nn.Module):
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
-        """The network of a config.json, its weights not yet loaded."""
+        """Build the network of a config.json, its weights not yet loaded."""
         return cls(**{name: config[name] for name in cls.saved})
 
     def stored(self) -> nn.Module:
-        """The part whose weights are written."""
+        """Return the part whose weights are written."""
         return self
 
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
-        folder, weights = Path(path), self.stored().state_dict()
+        folder = Path(path)
+        weights = self.stored().state_dict()
         check_finite(weights)
         with replacing(folder / MODEL) as partial:
-            save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
-        write_json(
-            folder / MODEL_CONFIG,
-            {"kind": self.kind, **{name: getattr(self, name) for name in self.saved}},
-        )
+            tensors = {name: value.cpu().contiguous() for name, value in weights.items()}
+            save_file(tensors, partial)
+        config: dict[str, Any] = {"kind": self.kind}
+        for name in self.saved:
+            config[name] = getattr(self, name)
+        write_json(folder / MODEL_CONFIG, config)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -98,7 +117,8 @@ class StoredNetwork(nn.Module):
             raise
         except Exception as error:  # timm's constructors raise errors of many kinds
             raise TagmaskError(
-                f"{folder / MODEL_CONFIG} describes no network that can be built ({error}); correct it or train again."
+                f"{folder / MODEL_CONFIG} describes no network that can be built ({error}); "
+                "correct it or train again."
             ) from None
         for name in {"crop_size", "fixed_views"}.intersection(cls.saved):
             setattr(model, name, config[name])
@@ -116,22 +136,22 @@ class StoredNetwork(nn.Module):
 
     @classmethod
     def _read_config(cls, folder: Path) -> dict[str, Any]:
+        """Read config.json and check that it describes a network of this kind."""
         read = read_json(folder / MODEL_CONFIG)
         known: dict[str, Any] = read if isinstance(read, dict) else {}
-        config: dict[str, Any] = _ADDED | {
-            _RENAMED.get(name, name): value for name, value in known.items()
-        }
-        if config.get("kind") != cls.kind or not set(cls.saved) <= config.keys():
+        config: dict[str, Any] = dict(_ADDED)
+        for name, value in known.items():
+            config[_RENAMED.get(name, name)] = value
+        is_complete = set(cls.saved) <= config.keys()
+        if config.get("kind") != cls.kind or not is_complete:
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")
-        wrong = [
-            name
-            for name, form in _FORMS.items()
-            if name in config and not _has_form(config[name], form)
-        ]
-        if wrong:
-            raise TagmaskError(
-                f"{folder / MODEL_CONFIG} is not as tagmask writes it ({wrong[0]} is {config[wrong[0]]!r}); correct it "
-                "or train again."
-            )
-        pairs = [name for name in ("img_size", "fixed_views") if isinstance(config.get(name), list)]
-        return config | {name: tuple(config[name]) for name in pairs}
+        for name, form in _FORMS.items():
+            if name in config and not _has_form(config[name], form):
+                raise TagmaskError(
+                    f"{folder / MODEL_CONFIG} is not as tagmask writes it "
+                    f"({name} is {config[name]!r}); correct it or train again."
+                )
+        for name in ("img_size", "fixed_views"):
+            if isinstance(config.get(name), list):
+                config[name] = tuple(config[name])
+        return config

@@ -1,11 +1,12 @@
-"""``tagmask_tiny``: a small hybrid ViT for the built-in scenes, created by name like any timm model.
+"""``tagmask_tiny``: a small hybrid ViT for the built-in scenes, created by name as any timm model.
 
-A convolution stem of stride 8 before four narrow blocks: the shape of the paper's ViT-hybrid, at a size that
-learns in minutes on a laptop. Group norm in the stem, so that a batch split over processes gives the same
-gradients as the joint batch.
+A convolution stem of stride 8 before four narrow blocks: the shape of the paper's ViT-hybrid, at a
+size that learns in minutes on a laptop. Group norm in the stem, so that a batch split over
+processes gives the same gradients as the joint batch.
 
-``pretrained`` takes the weights beside this file: trained by ``scripts/pretrain_tiny.py`` to fill in hidden parts of
-generated scenes, without any tag or mask. Its first two blocks attend to the rest of the same object.
+``pretrained`` takes the weights beside this file: trained by ``scripts/pretrain_tiny.py`` to fill
+in hidden parts of generated scenes, without any tag or mask. Its first two blocks attend to the
+rest of the same object.
 """
 
 from functools import partial
@@ -53,7 +54,8 @@ class Residual(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
-        changed: Tensor = self.body(features)
+        """Return features (B, width, h, w) of the same shape."""
+        changed: Tensor = self.body(features)  # (B, width, h, w)
         return features + changed
 
 
@@ -61,13 +63,15 @@ class ConvolutionStem(nn.Sequential):
     """Image (B, 3, H, W) to features (B, width, H/8, W/8)."""
 
     def __init__(self, in_chans: int = 3, width: int = 96) -> None:
+        quarter = width // 4
+        half = width // 2
         super().__init__(
-            nn.Conv2d(in_chans, width // 4, 3, stride=2, padding=1),
-            nn.GroupNorm(8, width // 4),
+            nn.Conv2d(in_chans, quarter, 3, stride=2, padding=1),
+            nn.GroupNorm(8, quarter),
             nn.GELU(),
-            nn.Conv2d(width // 4, width // 2, 3, stride=2, padding=1),
-            Residual(width // 2),
-            nn.Conv2d(width // 2, width, 3, stride=2, padding=1),
+            nn.Conv2d(quarter, half, 3, stride=2, padding=1),
+            Residual(half),
+            nn.Conv2d(half, width, 3, stride=2, padding=1),
             Residual(width),
             Residual(width),
             nn.GroupNorm(1, width),  # tokens of the scale of the class token, whatever the picture
@@ -76,26 +80,32 @@ class ConvolutionStem(nn.Sequential):
 
 @register_model
 def tagmask_tiny(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
-    """Four blocks of width 96, four heads, on a convolution stem of stride 8."""
+    """Create four blocks of width 96, with four heads, on a convolution stem of stride 8.
+
+    Args:
+        pretrained: take the weights beside this file.
+        **kwargs: what timm's ``VisionTransformer`` takes.
+    """
+    stem = ConvolutionStem(kwargs.get("in_chans", 3))
     options: dict[str, Any] = {
         "img_size": 96,
         "patch_size": 1,
         "embed_dim": 96,
         "depth": 4,
         "num_heads": 4,
+        "embed_layer": partial(HybridEmbed, backbone=stem),
     }
-    options |= {
-        "embed_layer": partial(HybridEmbed, backbone=ConvolutionStem(kwargs.get("in_chans", 3)))
-    }
+    options.update(kwargs)
     model: VisionTransformer = build_model_with_cfg(
         VisionTransformer,
         "tagmask_tiny",
         pretrained,
         pretrained_filter_fn=checkpoint_filter_fn,
-        **{**options, **kwargs},
+        **options,
     )
     if isinstance(model.head, nn.Linear):
-        model.head.reset_parameters()  # timm's small head keeps the class token from learning for hundreds of steps
+        # timm's small head keeps the class token from learning for hundreds of steps
+        model.head.reset_parameters()
     if not pretrained:
         _balance(model)
     return model
@@ -104,8 +114,8 @@ def tagmask_tiny(pretrained: bool = False, **kwargs: Any) -> VisionTransformer:
 def _balance(model: VisionTransformer) -> None:
     """Start with blocks and class token on the scale of the patch tokens.
 
-    timm's deviations (0.02 for weights, 1e-6 for the class token) suit widths of 384 and more. At width 96 the blocks
-    would hardly contribute.
+    timm's deviations (0.02 for weights, 1e-6 for the class token) suit widths of 384 and more. At
+    width 96 the blocks would hardly contribute.
     """
     with torch.no_grad():
         model.cls_token.normal_()

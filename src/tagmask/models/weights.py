@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from tagmask.errors import TagmaskError
 from tagmask.models.storage import check_finite
 
-_WRAPPERS = (
-    "state_dict",
-    "model",
-    "model_ema",
-)  # keys under which published checkpoints nest their tensors
+# keys under which published checkpoints nest their tensors
+_WRAPPERS = ("state_dict", "model", "model_ema")
 _PREFIXES = ("module.", "_orig_mod.", "backbone.")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors of a .safetensors, .pth or .pt file, as float32; a .pth can run no code (weights only)."""
+    """Read the tensors of a .safetensors, .pth or .pt file as float32.
+
+    A .pth can run no code (weights only).
+    """
     if not path.is_file():
         raise TagmaskError(f"weights file {path} does not exist; check --weights.")
     try:
@@ -29,29 +29,16 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             content: Any = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(content, Mapping):
-            raise ValueError(f"it holds a {type(content).__name__} instead of named tensors")
-        content = next(
-            (content[key] for key in _WRAPPERS if isinstance(content.get(key), Mapping)), content
-        )
-        named = {
-            name: value
-            for name, value in content.items()
-            if isinstance(name, str) and isinstance(value, Tensor)
-        }
-        tensors = {
-            _bare(name): value.float() if value.is_floating_point() else value
-            for name, value in named.items()
-        }
+        tensors = _named_tensors(content)
     except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
         raise TagmaskError(
             f"weights file {path} cannot be read ({_first_line(error)}); fetch it again."
         ) from None
-    except (
-        Exception
-    ) as error:  # torch raises pickle errors of several kinds for unsafe or foreign files
+    # torch raises pickle errors of several kinds for unsafe or foreign files
+    except Exception as error:
         raise TagmaskError(
-            f"weights file {path} is not a plain tensor file ({_first_line(error)}); convert it to safetensors."
+            f"weights file {path} is not a plain tensor file ({_first_line(error)}); "
+            "convert it to safetensors."
         ) from None
     if not tensors:
         raise TagmaskError(
@@ -61,14 +48,29 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _named_tensors(content: Any) -> dict[str, Tensor]:
+    """Return the tensors of a checkpoint by their names in the model."""
+    if not isinstance(content, Mapping):
+        raise ValueError(f"it holds a {type(content).__name__} instead of named tensors")
+    for key in _WRAPPERS:
+        if isinstance(content.get(key), Mapping):
+            content = content[key]
+            break
+    tensors = {}
+    for name, value in content.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            continue
+        bare = name
+        for prefix in _PREFIXES:
+            bare = bare.removeprefix(prefix)
+        tensors[bare] = value.float() if value.is_floating_point() else value
+    return tensors
+
+
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _bare(name: str) -> str:
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
-    return name
+    """Return the first line of an error's message; its type if it has none."""
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def fit_weights(
@@ -77,48 +79,61 @@ def fit_weights(
     adapt: Callable[[dict[str, Tensor], nn.Module], Mapping[str, Tensor]],
     optional: tuple[str, ...],
 ) -> None:
-    """Load ``path`` into ``model``; every parameter must be found except those whose name starts with ``optional``.
+    """Load a weights file into a model.
 
-    ``adapt`` is timm's own conversion of foreign layouts (it also resamples position embeddings). A head of
-    another number of classes is left out.
+    Args:
+        model: the network, whose weights are replaced.
+        path: a .safetensors, .pth or .pt file.
+        adapt: timm's own conversion of foreign layouts (it also resamples position embeddings).
+        optional: beginnings of names that the file need not have, or may have in another shape: a
+            head of another number of classes is left out. All others must be found.
+
+    Raises:
+        TagmaskError: if the file cannot be read or does not fit the model.
     """
     wanted = model.state_dict()
     read = read_weights(path)
+    # many files leave the counters out, and nothing reads them
+    tensors = {name: wanted[name] for name in wanted if name.endswith("num_batches_tracked")}
     try:
-        counters = {
-            name: value for name, value in wanted.items() if name.endswith("num_batches_tracked")
-        }
-        tensors = {
-            **counters,
-            **adapt(read, model),
-        }  # many files leave the counters out, and nothing reads them
+        tensors.update(adapt(read, model))
     except TagmaskError:
         raise
     except Exception as error:  # timm's conversions trust the shapes of a file
         raise TagmaskError(
-            f"weights file {path} does not fit this backbone ({_first_line(error)}); choose the backbone the file was "
-            "made for."
-        ) from None
-    for name in [
-        n
-        for n in tensors
-        if n.startswith(optional) and n in wanted and tensors[n].shape != wanted[n].shape
-    ]:
-        del tensors[name]
-    missing = [name for name in wanted if name not in tensors and not name.startswith(optional)]
-    wrong = [
-        name for name in wanted if name in tensors and tensors[name].shape != wanted[name].shape
-    ]
-    unused = [
-        name
-        for name in tensors
-        if name not in wanted and not name.startswith((*optional, "mask_token"))
-    ]
-    if missing or wrong or unused:
-        shown = ", ".join((missing + wrong + unused)[:3])
-        raise TagmaskError(
-            f"weights file {path} does not fit this backbone: of {len(wanted)} tensors {len(missing)} are missing and "
-            f"{len(wrong)} have another shape, and {len(unused)} of the file have no place (first: {shown}); "
+            f"weights file {path} does not fit this backbone ({_first_line(error)}); "
             "choose the backbone the file was made for."
-        )
+        ) from None
+    for name in list(tensors):
+        is_optional = name.startswith(optional) and name in wanted
+        if is_optional and tensors[name].shape != wanted[name].shape:
+            del tensors[name]
+    _check_fit(path, tensors, wanted, optional)
     model.load_state_dict(tensors, strict=False)
+
+
+def _check_fit(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    optional: tuple[str, ...],
+) -> None:
+    """Refuse tensors of which some are missing, have another shape or are not wanted."""
+    missing = []
+    wrong = []
+    for name, value in wanted.items():
+        if name not in tensors:
+            if not name.startswith(optional):
+                missing.append(name)
+        elif tensors[name].shape != value.shape:
+            wrong.append(name)
+    may_be_unused = (*optional, "mask_token")
+    unused = [n for n in tensors if n not in wanted and not n.startswith(may_be_unused)]
+    if not missing and not wrong and not unused:
+        return
+    shown = ", ".join((missing + wrong + unused)[:3])
+    raise TagmaskError(
+        f"weights file {path} does not fit this backbone: of {len(wanted)} tensors "
+        f"{len(missing)} are missing and {len(wrong)} have another shape, and {len(unused)} of "
+        f"the file have no place (first: {shown}); choose the backbone the file was made for."
+    )
