@@ -25,8 +25,9 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import NOT_CORRECTED, fix
 from tagmask.data.images import write_mask
 from tagmask.data.open import read_catalog
-from tagmask.data.tokens import Tokens, TokenStore
 from tagmask.explore.learn import refit
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import Tokens
 from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
 from tagmask.models.head import HeadSegmenter
@@ -139,7 +140,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     catalog = read_catalog(settings)
     head = load_segmenter(args.run / layout.SEGMENTER)
     assert isinstance(head, HeadSegmenter), "the run has no head"
-    store = TokenStore.features_of(head, args.run, 0)  # keeps nothing new
+    store = TokenStore.features_of(
+        head.classifier, head.blocks, head.size, args.run, 0
+    )  # keeps nothing new
     tokens = [store.get(catalog, i) for i in range(len(catalog))]
     print(f"{len(catalog)} photos, {len(catalog.classes)} classes")
     rows: dict[int, list[tuple[float, float, float]]] = {

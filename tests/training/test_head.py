@@ -13,8 +13,9 @@ import tagmask
 from tagmask.config import PredictSettings, SegmentSettings
 from tagmask.data.corrections import PERSON_UNSURE, write_labels
 from tagmask.data.images import read_mask, write_mask
-from tagmask.data.tokens import Tokens, TokenStore, photo_features
 from tagmask.errors import TagmaskError
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import Tokens, photo_features
 from tagmask.models.classifier import Classifier
 from tagmask.models.head import HeadSegmenter
 from tagmask.scenes.catalog import CLASSES, Scenes
@@ -190,7 +191,7 @@ def test_corrected_pixels_are_gathered_whatever_the_pseudo_label_says(run: Path)
         scenes.corrected(run / "corrections"),
         HeadSegmenter(named_classifier(), (1, 3), SIZE),
     )
-    store = TokenStore.features_of(model, run, 1)
+    store = TokenStore.features_of(model.classifier, model.blocks, model.size, run, 1)
     cells, broken = gather_cells(
         lambda i: store.get(catalog, i), catalog, run / "4_pseudo", model, 0
     )
@@ -228,15 +229,20 @@ def test_from_labels_to_masks(run: Path) -> None:
 
 def test_kept_features_are_fresh_features(run: Path, tmp_path: Path) -> None:
     model, scenes = head(), Scenes(2)
-    store = TokenStore.features_of(model, tmp_path / "x", 1.0)
+    store = TokenStore.features_of(model.classifier, model.blocks, model.size, tmp_path / "x", 1.0)
     for i in range(2):
-        fresh = photo_features(model, scenes.load_image(i)).values
+        fresh = photo_features(
+            model.classifier, model.blocks, model.size, scenes.load_image(i)
+        ).values
         assert torch.equal(store.get(scenes, i).values, fresh)
         assert torch.equal(store.get(scenes, i).values, fresh)
     with torch.no_grad():
         model.classifier.vit.norm.weight.add_(0.5)
     assert not torch.equal(
-        TokenStore.features_of(model, tmp_path / "x", 1.0).get(scenes, 0).values, fresh
+        TokenStore.features_of(model.classifier, model.blocks, model.size, tmp_path / "x", 1.0)
+        .get(scenes, 0)
+        .values,
+        fresh,
     )
 
 
@@ -282,7 +288,7 @@ def test_of_many_photos_a_part_of_the_cells_is_learnt_from(
 ) -> None:
     scenes = Scenes(COUNT)
     model = HeadSegmenter(named_classifier(), (1, 3), SIZE)
-    store = TokenStore.features_of(model, run, 1.0)
+    store = TokenStore.features_of(model.classifier, model.blocks, model.size, run, 1.0)
     monkeypatch.setattr("tagmask.training.head.MOST_BYTES", 20 * 2 * model.shift.numel() * COUNT)
     cells, _ = gather_cells(lambda i: store.get(scenes, i), scenes, run / "4_pseudo", model, seed=0)
     assert len(cells.features) == 20 * COUNT

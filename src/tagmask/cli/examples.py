@@ -14,6 +14,7 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask pseudo    pixel labels from the maps, by random walk, dense CRF or attention
   tagmask segment   train a segmentation network on pseudo labels
   tagmask predict   masks of a catalog, a folder of photos, or one photo
+  tagmask check     whether the masks of each tag can be believed, without true masks
   tagmask report    one page on a run: scores, curves, pictures, and how they were made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT and others; the network as ONNX
   tagmask explore   look into a run in the browser, correct it, learn again in seconds
@@ -33,7 +34,7 @@ also: --preset NAME   start from a named recipe:
 SOURCES = f"{_PRESETS}      --config FILE   start from the section of this command in a run's config.toml\n"
 
 RUN = f"""\
-From images and tags to masks: train, seeds, pseudo, segment, predict, score, report. If it is stopped, the same
+From images and tags to masks: train, seeds, pseudo, segment, predict, check, score, report. If it is stopped, the same
 command resumes it; a finished stage is redone only if its settings or inputs have changed.
 
 examples:
@@ -86,6 +87,14 @@ examples:
   tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
   tagmask pseudo --preset voc-paper --out run              as the ACR authors do it
   tagmask pseudo --out run --background-power 16 --steps 256 --beta 8 --no-crf      as PSA was published
+"""
+
+CHECK = """\
+Say whether the masks of each tag can be believed, without true masks: good, doubtful, or probably the surroundings,
+with the reason and what to do.
+
+examples:
+  tagmask check --out run
 """
 
 REPORT = """\

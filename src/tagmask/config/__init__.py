@@ -6,6 +6,7 @@ from tagmask.config.explore import ExploreSettings
 from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.seeds import (
+    CheckSettings,
     MapSettings,
     PhotoSettings,
     ReportSettings,

@@ -48,17 +48,18 @@ _VOC: Preset = {
     # frozen statistics: the same result on one GPU and on eight
     "segment": {"backbone": "resnet101", "pretrained": True, "freeze_norm": True, "lr": 2e-4},
 }
-_OWN_PHOTOS: Preset = {  # minutes on two cores: all but the last blocks are frozen, and their tokens are kept
+_OWN_PHOTOS: Preset = {  # a minute or two on two cores: every photo is seen once, and its tokens are kept
     "run": {"data": "folder"},
     "train": {
-        "backbone": "vit_small_patch14_reg4_dinov2", "pretrained": True, "freeze": 8, "fixed_views": True, "size": 280,
-        "optimizer": "adamw", "lr": 2e-4, "head_lr": 10.0, "weight_decay": 0.02, "warmup": 10, "batch": 8,
-        "epochs": 6.0, "val_every": 3.0,
+        "backbone": "vit_small_patch14_reg4_dinov2", "pretrained": True, "freeze": 6, "fixed_views": True, "size": 392,
+        "head_first": True, "objects": True, "train_from": 1000, "earn": True,
+        "optimizer": "adamw", "lr": 5e-5, "head_lr": 2.0, "weight_decay": 0.02, "warmup": 10, "batch": 8,
+        "epochs": 2.0, "val_every": 0.5,
     },
-    # better than ACR's maps on photos: docs/own-photos.md
+    # for maps without objects: better than ACR's on photos, docs/own-photos.md
     "seeds": {"method": "weighted", "affinity_steps": 2, "affinity_blocks": (6, 11)},
-    "pseudo": {"method": "crf", "rule": "otsu", "crf_size": 256},
-    "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 600},
+    "pseudo": {"method": "crf", "rule": "otsu", "crf": False},
+    "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 300},
     "predict": {"scales": (1.0,), "flip": False, "use_tags": True, "crf_size": 256},
 }
 _VOC_PAPER: Preset = {
@@ -115,7 +116,7 @@ PRESETS: Mapping[str, Preset] = {
     },
     "own-photos": _OWN_PHOTOS,
     "own-photos-large": _with(
-        _OWN_PHOTOS, train={"backbone": "vit_base_patch14_reg4_dinov2", "size": 392}, segment={"size": 518}
+        _OWN_PHOTOS, train={"backbone": "vit_base_patch14_reg4_dinov2"}
     ),
 }
 # fmt: on

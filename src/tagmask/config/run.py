@@ -38,7 +38,14 @@ class RunTop(SharedTokenSettings, DataSettings):
     """What is set once for a whole run; the [run] table of config.toml."""
 
     section = "run"
-    makes = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
+    makes = (
+        *layout.FOLDERS,
+        layout.CONFIG,
+        layout.CHECK,
+        layout.SCORES,
+        layout.CURVE,
+        layout.REPORT,
+    )
     basic = "restart estimate rows masks count"
     out: Path
     """Folder of the run."""

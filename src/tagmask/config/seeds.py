@@ -22,6 +22,9 @@ class MapSettings(Settings):
     ] = "acr"
     """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
     compares with, on the same classifier."""
+    objects: bool | None = None
+    """Make maps of objects: where they are in photos like those of the run, and which of the photo's tags each has;
+    default: yes, if the classifier has learned that (train --objects). No: maps by --method."""
     layers: Count | None = None
     """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
     affinity_blocks: Blocks | None = None
@@ -110,6 +113,16 @@ class ScoreSettings(DataSettings):
     """Folder of the run."""
     processes: Processes | None = None
     """Read and count with this many processes; default: one for each core."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings(DataSettings):
+    """Say, without masks, whether the masks of each tag can be believed."""
+
+    basic = ""
+    makes = (layout.CHECK,)
+    out: Path
+    """Folder of the run; the verdicts go into its check.json."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,22 @@ class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
     computed once and kept in 0_tokens."""
     head_first: bool = False
     """Begin with the head that fits the untouched backbone best; needs --fixed-views."""
+    objects: bool = False
+    """Learn from all photos together where objects are, and which tag each has, without masks and without training:
+    maps then show objects, not their surroundings. Name tags that are no objects in --stuff."""
+    stuff: str | None = None
+    """objects: tags that are no objects but ground or surroundings, e.g. grass,sky."""
+    object_method: Literal["border", "component"] = "border"
+    """objects: how they are found; border: what the middle of photos has and their border has not."""
+    object_blocks: Annotated[tuple[int, ...], Limit(least=0)] = (8, 11)
+    """objects: the blocks, counted from 0, whose tokens are read; the last must be the backbone's last."""
+    object_size: Annotated[int, Limit(least=9, most=16_384)] = 392
+    """objects: long side in pixels at which photos are seen."""
+    train_from: Annotated[int, Limit(least=0, most=1_000_000_000)] = 0
+    """Train only with at least this many photos; with fewer the head is fitted and the backbone stays as it is."""
+    earn: bool = False
+    """Keep a training only if it helps on photos held out and leaves the maps on the objects; otherwise the fitted
+    head on the untouched backbone stays."""
     size: Side | None = None
     """Side of the training crops in pixels, with --fixed-views long side of the photos; default: the backbone's."""
     crop_scale: Annotated[float, Limit(above=0, most=1)] = 0.6
@@ -72,5 +88,11 @@ class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
             yield "--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path."
         if self.head_first and not self.fixed_views:
             yield "--head-first fits the head to kept tokens; add --fixed-views and --freeze."
+        if self.objects and self.kind != "acr":
+            yield "--objects needs --kind acr."
+        if self.stuff is not None and not self.objects:
+            yield "--stuff belongs to --objects; add it, or leave out --stuff."
+        if (self.earn or self.train_from) and not self.head_first:
+            yield "--earn and --train-from go back to the fitted head; add --head-first."
         if self.val_split is not None and self.data != "voc":
             yield f"--val-split belongs to --data voc; with --data {self.data} use --val-fraction."

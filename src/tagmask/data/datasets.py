@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 from tagmask.config import AffinitySettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import Picture, check_same_size, read_mask
-from tagmask.data.tokens import TokenStore
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, UNSURE, Mask
 from tagmask.models.affinity_net import STRIDE
@@ -24,7 +23,7 @@ from tagmask.pipeline.layout import label_file
 _TRIES = 100  # images tried in place of an unusable one before giving up
 
 
-class _RandomSamples(Dataset[dict[str, Tensor]]):
+class RandomSamples(Dataset[dict[str, Tensor]]):
     """Training samples, indexed by (position, image index).
 
     Randomness depends on ``seed`` and the position alone. An image that cannot be used is replaced
@@ -79,7 +78,7 @@ class _RandomSamples(Dataset[dict[str, Tensor]]):
         ) from None
 
 
-class TagDataset(_RandomSamples):
+class TagDataset(RandomSamples):
     """For the classifier: a random square crop, randomly flipped, and its multi-hot tags.
 
     Args:
@@ -121,7 +120,7 @@ class TagDataset(_RandomSamples):
     def load(self, index: int) -> tuple[Tensor, Tensor]:
         """Return the image (3, H, W) uint8 and its tags (C,)."""
         image = self.catalog.load_image(index)  # (H, W, 3)
-        return to_tensor(image), _tags(self.catalog, index)
+        return to_tensor(image), tags_of(self.catalog, index)
 
     def sample(self, image: Tensor, target: Tensor, seed: int) -> dict[str, Tensor]:
         """Return "images" (3, size, size) in [0, 1] and "targets" (C,).
@@ -134,46 +133,6 @@ class TagDataset(_RandomSamples):
         # torch.manual_seed would note the call for every kind of device
         torch.default_generator.manual_seed(seed)
         return {"images": self.transform(image), "targets": target}
-
-
-class TokenDataset(_RandomSamples):
-    """For a classifier that is trained on fixed views: tokens of a photo, and its tags.
-
-    The tokens are those of the feature cache, of the photo and its mirror image.
-
-    Args:
-        catalog: the images and their tags.
-        store: the feature cache.
-    """
-
-    def __init__(self, catalog: Catalog, store: TokenStore) -> None:
-        super().__init__(catalog, 0)
-        self.store = store
-
-    def load(self, index: int) -> tuple[Any, Tensor]:
-        """Return the tokens and the tags (C,)."""
-        tokens = self.store.get(self.catalog, index)
-        return tokens, _tags(self.catalog, index)
-
-    def sample(self, image: Any, target: Tensor, seed: int) -> dict[str, Tensor]:
-        """Return "tokens" (2, N, D), "grids" (2,) and "targets" (C,).
-
-        Args:
-            image: the tokens.
-            target: tags (C,).
-            seed: not needed: nothing is random.
-        """
-        del seed
-        return {"tokens": image.values, "grids": torch.tensor(image.grid), "targets": target}
-
-    @staticmethod
-    def collate(samples: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
-        """Return a batch; photos differ in their number of tokens, so these stay a list."""
-        batch: dict[str, Any] = {"tokens": [sample["tokens"] for sample in samples]}
-        for name in samples[0]:
-            if name != "tokens":
-                batch[name] = torch.stack([sample[name] for sample in samples])
-        return batch
 
 
 def _resize_long_side(shortest: int, longest: int, image: Tensor) -> Tensor:
@@ -213,12 +172,12 @@ class SquareDataset(Dataset[dict[str, Tensor]]):
         square = v2.functional.resize(image, [self.size, self.size], antialias=True)
         return {
             "images": v2.functional.to_dtype(square, torch.float32, scale=True),
-            "targets": _tags(self.catalog, int(index)),
+            "targets": tags_of(self.catalog, int(index)),
             "broken": torch.tensor(broken),
         }
 
 
-class PseudoDataset(_RandomSamples):
+class PseudoDataset(RandomSamples):
     """For the segmenter: a random square crop of an image, and its pseudo label.
 
     The image is randomly scaled and flipped. Images whose label is 255 everywhere cannot be used.
@@ -275,7 +234,7 @@ class PseudoDataset(_RandomSamples):
         return {"images": picture, "labels": labels}
 
 
-class RegionDataset(_RandomSamples):
+class RegionDataset(RandomSamples):
     """For AffinityNet: a random crop, and the labels of the pixels its features lie on.
 
     The image is randomly scaled and flipped.
@@ -401,7 +360,7 @@ def to_tensor(image: Picture) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
 
 
-def _tags(catalog: Catalog, index: int) -> Tensor:
+def tags_of(catalog: Catalog, index: int) -> Tensor:
     """Return the multi-hot tags (C,) of an item."""
     return torch.from_numpy(catalog.targets([index])[0])  # (C,)
 

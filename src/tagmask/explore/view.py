@@ -22,8 +22,9 @@ from tagmask.data import corrections
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import Picture, read_mask
-from tagmask.data.tokens import TokenStore, photo_tokens
 from tagmask.errors import TagmaskError
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import photo_tokens
 from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
 from tagmask.methods import METHODS, method_for
@@ -97,7 +98,13 @@ class View:
     def features(self) -> TokenStore:
         if self.head is None:
             raise TagmaskError("the run has no head.")
-        return TokenStore.features_of(self.head, self.run.out, self.run.tokens_limit)
+        return TokenStore.features_of(
+            self.head.classifier,
+            self.head.blocks,
+            self.head.size,
+            self.run.out,
+            self.run.tokens_limit,
+        )
 
     @cached_property
     def tokens(self) -> TokenStore | None:

@@ -17,6 +17,7 @@ from tagmask.acr.attention import record_attention, replaced_forwards
 from tagmask.acr.gradients import check_blocks, only_first, why_no_shortcut
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_start, fetching
+from tagmask.models.finder import ObjectFinder
 from tagmask.models.position_bias import has_position_bias, take_any_size
 from tagmask.models.weights import fit_weights
 
@@ -24,6 +25,8 @@ _ADVICE = (
     "use a ViT with a class token, such as deit_small_patch16_224, vit_base_r50_s16_384 or "
     "tagmask_tiny"
 )
+_OBJECTS = "objects"  # the object finder in config.json
+_FINDER = "objects."  # and what the names of its tensors begin with
 _HEADS = ("head.", "head_dist.", "fc_norm.")
 
 
@@ -84,6 +87,7 @@ class Classifier(Normalized):
         # side of the crops it was trained on; the training sets it
         self.crop_size = self.native_size
         # if it was trained on whole photos: their long side, and the number of frozen blocks
+        self.finder: ObjectFinder | None = None  # where objects are, if that was learned
         self.fixed_views: tuple[int, int] | None = None
 
     @property
@@ -221,16 +225,72 @@ class Classifier(Normalized):
         index = torch.tensor([*classes, *patches], device=attention.device)  # (T+n,)
         return attention.index_select(-2, index).index_select(-1, index)
 
+    @torch.no_grad()
+    def block_tokens(self, images: Tensor, blocks: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return what leaves some blocks, each after the final norm and put side by side.
+
+        Args:
+            images: normalised (B, 3, H, W), whole patches.
+            blocks: counted from 0.
+
+        Returns:
+            Patch tokens (B, n, F) and class tokens (B, F).
+        """
+        wanted = sorted(set(blocks))
+        found = self.vit.forward_intermediates(
+            images,
+            wanted,
+            return_prefix_tokens=True,
+            norm=True,
+            stop_early=True,
+            output_fmt="NLC",
+            intermediates_only=True,
+        )  # of each wanted block (B, n, D) and (B, prefix, D)
+        in_order = [found[wanted.index(i)] for i in blocks]
+        patches = torch.cat([patch for patch, _ in in_order], dim=-1)
+        class_tokens = torch.cat([prefix[:, 0] for _, prefix in in_order], dim=-1)
+        return patches, class_tokens
+
     def stored(self) -> nn.Module:
         """Return the part whose weights are written."""
         vit: nn.Module = self.vit
         return vit
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights of the backbone and, where it was fitted, of the object finder."""
+        tensors = super().tensors()
+        if self.finder is not None:
+            for name, value in self.finder.state_dict().items():
+                tensors[_FINDER + name] = value
+        return tensors
+
+    def take_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what ``tensors`` returned."""
+        of_finder = {}
+        of_backbone = {}
+        for name, value in tensors.items():
+            if name.startswith(_FINDER):
+                of_finder[name.removeprefix(_FINDER)] = value
+            else:
+                of_backbone[name] = value
+        super().take_tensors(of_backbone)
+        if self.finder is not None:
+            self.finder.load_state_dict(of_finder)
+
+    def more_config(self) -> dict[str, Any]:
+        """Return how the object finder is built, where there is one."""
+        return {} if self.finder is None else {_OBJECTS: self.finder.config()}
+
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
         """Build the network of a config.json, its weights not yet loaded."""
         names = config["classes"]
-        return cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
+        model = cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
+        if isinstance(config.get(_OBJECTS), dict):
+            model.finder = ObjectFinder.build(
+                config[_OBJECTS], int(model.vit.embed_dim), len(names)
+            )
+        return model
 
 
 def _create(

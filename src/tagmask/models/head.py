@@ -45,6 +45,7 @@ class HeadSegmenter(Normalized):
                 f"blocks 0 to {depth - 1}."
             )
         self.classifier = classifier.requires_grad_(False).eval()
+        self.classifier.finder = None  # the head answers both questions itself
         self.backbone = classifier.backbone
         self.img_size = classifier.img_size
         self.stride = classifier.patch_size
@@ -71,23 +72,18 @@ class HeadSegmenter(Normalized):
         right = -width % patch
         below = -height % patch
         images = F.pad(images, (0, right, 0, below))
-        wanted = sorted(set(self.blocks))
-        tokens = self.classifier.vit.forward_intermediates(
-            images,
-            wanted,
-            norm=True,
-            stop_early=True,
-            output_fmt="NLC",
-            intermediates_only=True,
-        )  # of each wanted block (B, n, D)
-        in_order = [tokens[wanted.index(i)] for i in self.blocks]
+        tokens, _ = self.classifier.block_tokens(images, self.blocks)
         grid = ((height + below) // patch, (width + right) // patch)
-        return torch.cat(in_order, dim=-1), grid
+        return tokens, grid
 
     def logits_of(self, features: Tensor) -> Tensor:
         """Return the logits (…, K) of tokens (…, F)."""
-        logits: Tensor = self.linear((features - self.shift) / self.scale)
+        logits: Tensor = self.linear(self.standardise(features))
         return logits
+
+    def standardise(self, features: Tensor) -> Tensor:
+        """Return tokens (…, F) with the mean and deviation of the training tokens."""
+        return (features - self.shift) / self.scale
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (B, K, h, w) at the patches of normalised images (B, 3, H, W)."""

@@ -93,10 +93,22 @@ class StoredNetwork(nn.Module):
         """Return the part whose weights are written."""
         return self
 
+    def more_config(self) -> dict[str, Any]:
+        """Return what config.json holds besides the attributes of ``saved``."""
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that model.safetensors holds."""
+        return self.stored().state_dict()
+
+    def take_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what model.safetensors holds."""
+        self.stored().load_state_dict(tensors)
+
     def save(self, path: Path | str) -> None:
         """Write ``model.safetensors`` and ``config.json`` into the folder ``path``."""
         folder = Path(path)
-        weights = self.stored().state_dict()
+        weights = self.tensors()
         check_finite(weights)
         with replacing(folder / MODEL) as partial:
             tensors = {name: value.cpu().contiguous() for name, value in weights.items()}
@@ -104,6 +116,7 @@ class StoredNetwork(nn.Module):
         config: dict[str, Any] = {"kind": self.kind}
         for name in self.saved:
             config[name] = getattr(self, name)
+        config |= self.more_config()
         write_json(folder / MODEL_CONFIG, config)
 
     @classmethod
@@ -126,7 +139,7 @@ class StoredNetwork(nn.Module):
         if not file.is_file():
             raise TagmaskError(f"{file} does not exist; train {cls.what} into {folder} first.")
         try:
-            model.stored().load_state_dict(load_file(file))
+            model.take_tensors(load_file(file))
         except Exception as error:
             raise TagmaskError(
                 f"{file} does not hold the model of config.json beside it: {error}\n"

@@ -14,6 +14,7 @@ CORRECTIONS = "corrections"
 FOLDERS = (TOKENS, CLASSIFIER, SEEDS, AFFINITY, PSEUDO, SEGMENTER, PREDICTIONS)
 SCORES = "scores.json"
 CURVE = "scores.png"
+CHECK = "check.json"
 REPORT = "report.html"
 
 MODEL = "model.safetensors"  # in the folder of a network, with the four below
@@ -22,6 +23,8 @@ BEST = "best"
 LOG = "log.jsonl"
 RESUME = "resume.safetensors"
 BROKEN = "broken_images.json"
+TAGS = "tags.json"  # in CLASSIFIER: what is suspicious about the tags
+EARNED = "earned.json"  # in CLASSIFIER: whether the training was kept, and why
 
 REGIONS = "regions"  # in AFFINITY
 REGIONS_PICTURE = "regions.png"

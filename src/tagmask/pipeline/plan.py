@@ -30,10 +30,11 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
     amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
     example = probe(settings, catalog) if settings.estimate else None
     rates = _rates(settings, waiting, example) if example else {}
+    units = {name: _unit(settings, catalog, stage(name)) for name in statuses}
     lines = [f"plan for {settings.out}: {len(catalog)} images, {len(catalog.classes)} classes"]
     lines += [f"    {row}" for row in tag_table(catalog)] if waiting else []
     for name, status in statuses.items():
-        amount = f"{amounts[name]} {stage(name).unit}" if name in waiting else ""
+        amount = f"{amounts[name]} {units[name]}" if name in waiting else ""
         time = f"about {duration(rates[name] * amounts[name])}" if name in rates else ""
         lines.append(f"  {name:8} {_state(status, name in waiting):38} {amount:14} {time}".rstrip())
     if not catalog.has_masks:
@@ -68,8 +69,11 @@ def _state(status: Status, waiting: bool) -> str:
 def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -> int:
     """How many steps or images are left of a stage, at most."""
     folder, resume = settings.out / row.folder, status.state == "resume"
+    amount = row.part("amount")
+    section: Any = row.settings_of(settings) if row.unit == "steps" else None
+    if amount is not None and amount(section, len(catalog))[1] == "images":
+        return len(catalog)
     if row.unit == "steps":
-        section: Any = row.settings_of(settings)
         total = total_steps(section, round(len(catalog) * (1 - section.val_fraction)))
         state = read_state(folder) if resume else None
         return total - min(total, state["step"] if state else 0)
@@ -78,6 +82,15 @@ def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -
         made = sum((folder / f"{catalog.name(i)}{suffix}").is_file() for i in range(len(catalog)))
         return len(catalog) - made
     return 1 if row.unit == "page" else len(catalog)
+
+
+def _unit(settings: RunSettings, catalog: Catalog, row: Stage) -> str:
+    """Return what a stage counts."""
+    amount = row.part("amount")
+    if amount is None:
+        return row.unit
+    unit: str = amount(row.settings_of(settings), len(catalog))[1]
+    return unit
 
 
 def _disk(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> list[str]:

@@ -70,6 +70,7 @@ _BESIDE = {  # files that belong to the products of a stage; the others have not
     ),
     layout.SCORES: (layout.CURVE,),
     layout.REPORT: (),
+    layout.CHECK: (),
 }
 
 

@@ -22,11 +22,12 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
-from tagmask.files import only_one, read_json
+from tagmask.files import only_one, read_json, read_object
 from tagmask.pipeline import layout
 from tagmask.pipeline.plan import plan
 from tagmask.pipeline.record import CORRECTIONS, INPUT, Parts, Record, Status, places, shorten
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
+from tagmask.stages.check import verdict_lines
 from tagmask.stages.pool import launched_shard
 
 _FILES = {
@@ -53,18 +54,29 @@ class RunSummary:
         """The stages that had something to do."""
         return tuple(name for name, status in self.stages.items() if status.state != "done")
 
+    def _verdicts(self) -> list[str]:
+        """Say whether the masks can be believed."""
+        file = self.out / layout.CHECK
+        if not file.is_file():
+            return []
+        tags = read_object(file, tags=dict)["tags"]
+        return [
+            "",
+            "self-check:",
+            *verdict_lines([{**row, "tag": tag} for tag, row in tags.items()]),
+        ]
+
     def summary(self) -> str:
-        """One table, and where the files are."""
+        """One table, the verdicts of the self-check, and where the files are."""
         lines = ["", *score_table(self.scores, self.rule)] if self.scores else []
-        lines += (
-            []
-            if self.made
-            else ["nothing to do: every stage is done with these settings and images."]
-        )
-        paths = {name: self.out / path for name, path in _FILES.items()}
-        return "\n".join(
-            [*lines, *(f"{name}: {path}" for name, path in paths.items() if path.exists())]
-        )
+        lines += self._verdicts()
+        if not self.made:
+            lines.append("nothing to do: every stage is done with these settings and images.")
+        for name, file in _FILES.items():
+            path = self.out / file
+            if path.exists():
+                lines.append(f"{name}: {path}")
+        return "\n".join(lines)
 
 
 def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:

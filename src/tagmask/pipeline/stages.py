@@ -1,6 +1,6 @@
 """The table of stages: everything that several places need to know about a stage, once.
 
-    images + tags ─► train ─► seeds ─► pseudo ─► segment ─► predict ─► score ─► report
+    images + tags ─► train ─► seeds ─► pseudo ─► segment ─► predict ─► check ─► score ─► report
 
 ``tagmask run``, its plan, the record of what is done, the command line, the demo and the paper's tables are loops over
 this table. To add a stage, write its file and its settings and add a row here. The module of a stage has
@@ -83,10 +83,12 @@ STAGES: list[Stage] = [
     Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", config.PredictSettings,
           "tagmask.stages.predict:predict_catalog", reads=("segment",), corrected=True,
           photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
+    Stage("check", "self-check", "", layout.CHECK, config.CheckSettings,
+          "tagmask.stages.check:check_run", reads=("train", "seeds", "pseudo", "predict")),
     Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
           "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
     Stage("report", "report", "", layout.REPORT, config.ReportSettings,
-          "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "score"), unit="page"),
+          "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "check", "score"), unit="page"),
 ]
 # fmt: on
 

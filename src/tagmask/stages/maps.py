@@ -17,7 +17,10 @@ from torch import Tensor
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
 from tagmask.data.datasets import to_tensor
-from tagmask.data.tokens import Tokens, photo_tokens
+from tagmask.errors import TagmaskError
+from tagmask.features.photo import Tokens, photo_features, photo_tokens, whole_patches
+from tagmask.inference.evidence import Which, shares_of_objects
+from tagmask.inference.objectness import Where
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
@@ -74,10 +77,60 @@ def photo_maps(
     model: Classifier, image: Image, classes: Sequence[int], settings: MapSettings
 ) -> Maps:
     """Maps of one image, as the stage makes them."""
+    if shows_objects(model, settings):
+        assert model.finder is not None
+        tokens = photo_features(model, model.finder.blocks, model.finder.size, image)
+        return object_maps(model, tokens, classes)
     if takes_tokens(model, settings) and model.fixed_views is not None:
         size, first = model.fixed_views
         return token_maps(model, photo_tokens(model, first, size, image), classes, settings)
     return make_maps(model, [image], [classes], settings)[0]
+
+
+def shows_objects(model: Classifier, settings: MapSettings) -> bool:
+    """Return True if maps are those of objects: of a classifier that has learned where they are.
+
+    Args:
+        model: the classifier.
+        settings: how maps are made.
+
+    Raises:
+        TagmaskError: if they are asked for and the classifier has not learned it.
+    """
+    if settings.objects and model.finder is None:
+        raise TagmaskError(
+            "this classifier has not learned where objects are; train it with --objects, or leave "
+            "out --objects."
+        )
+    return model.finder is not None and settings.objects is not False
+
+
+def object_maps(model: Classifier, tokens: Tokens, classes: Sequence[int]) -> Maps:
+    """Return the maps of objects of one photo: values in [0, 1] at every pixel.
+
+    Without affinity stands for the evidence of the tag alone, with affinity for that of an object.
+
+    Args:
+        model: a classifier with an object finder.
+        tokens: what the finder reads of the photo.
+        classes: the classes to show.
+    """
+    finder = model.finder
+    assert finder is not None
+    where = Where(finder.where_weight, float(finder.where_bias))
+    which = Which(finder.which_weight, finder.which_bias, finder.stuff)
+    cells = finder.standardise(tokens.values[0])  # (n, F)
+    evidence = torch.sigmoid(which.logits(cells))[:, list(classes)].T  # (k, n)
+    found = shares_of_objects(where, which, cells, classes)  # (k, n)
+    kinds = []
+    for values in (evidence, found):
+        if not len(classes):
+            kinds.append(np.zeros((0, *tokens.shape), np.float32))
+            continue
+        grid = values.unflatten(-1, tokens.grid)[None]  # (1, k, h, w)
+        pixels = F.interpolate(grid, tokens.shape, mode="bilinear", align_corners=False)[0]
+        kinds.append(pixels.cpu().numpy())
+    return Maps(tuple(classes), *kinds)
 
 
 def takes_tokens(model: Classifier, settings: MapSettings) -> bool:
@@ -178,6 +231,12 @@ def predicted_classes(
     model: Classifier, image: Image, settings: MapSettings, above: float = 0.5
 ) -> list[int]:
     """The classes that the model itself sees in an image: all above a probability, or the likeliest."""
-    picture = to_tensor(image).float()[None].to(model.mean.device) / 255
-    chances = torch.sigmoid(model(next(views(model, picture, settings)).images))[0]  # (C,)
-    return torch.nonzero(chances > above).flatten().tolist() or [int(chances.argmax())]
+    if model.finder is not None:  # the head was fitted to photos seen in this way
+        seen = whole_patches(model, model.finder.size, image)[0]
+    elif model.fixed_views is not None and settings.size is None:
+        seen = whole_patches(model, model.fixed_views[0], image)[0]
+    else:
+        picture = to_tensor(image).float()[None].to(model.mean.device) / 255
+        seen = next(views(model, picture, settings)).images
+    probabilities = torch.sigmoid(model(seen))[0]  # (C,)
+    return torch.nonzero(probabilities > above).flatten().tolist() or [int(probabilities.argmax())]

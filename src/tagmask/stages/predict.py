@@ -19,8 +19,9 @@ from tagmask.data.corrections import fix
 from tagmask.data.images import read_image, strip_suffix, walk, write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.report import odd_note
-from tagmask.data.tokens import Tokens, TokenStore
 from tagmask.errors import TagmaskError, enough_memory, first_of
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
 from tagmask.models.device import chosen_device, on_device
@@ -87,7 +88,9 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     done.kept = len(indices) - len(todo)
     store = None
     if isinstance(model, HeadSegmenter) and settings.photos is None:
-        store = TokenStore.features_of(model, settings.out, settings.tokens_limit)
+        store = TokenStore.features_of(
+            model.classifier, model.blocks, model.size, settings.out, settings.tokens_limit
+        )
     work = partial(_predict_image, catalog, model, numbers, settings, store)
     alone = model.mean.device.type != "cpu" or launched_shard()[1] > 1
     processes = settings.processes or (1 if alone else count_processes(None, len(indices)))

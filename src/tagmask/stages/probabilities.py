@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tagmask.config import HALO
 from tagmask.data.datasets import to_tensor
-from tagmask.data.tokens import Tokens, photo_features
 from tagmask.errors import TagmaskError
+from tagmask.features.photo import Tokens, photo_features
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import chosen_device
 from tagmask.models.head import HeadSegmenter
@@ -69,7 +69,12 @@ def _head_logits(
     for scale in scales:
         for mirrored in (False, True) if flip else (False,):
             kept = tokens if scale == 1 and not mirrored else None
-            seen = kept or photo_features(model, image[:, ::-1] if mirrored else image, scale)
+            seen = kept or photo_features(
+                model.classifier,
+                model.blocks,
+                round(scale * model.size),
+                image[:, ::-1] if mirrored else image,
+            )
             cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
             yield (
                 F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[

@@ -19,7 +19,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import read_json, write_json
+from tagmask.files import read_json, read_object, write_json
 from tagmask.pipeline import layout, record
 from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.scoring import Curve, Sweep, choosers
@@ -215,6 +215,7 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     labels = _count({kind: folders[kind] for kind in there}, catalog, settings.processes)
     seeds = _write_seeds(settings, labels.pop("seeds")) if "seeds" in labels else None
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
+    _add_verdicts(settings.out)
     others = [
         title
         for kind, (title, _, _) in MADE.items()
@@ -331,6 +332,14 @@ def _add_scores(out: Path, scores: dict[str, Any]) -> None:
         for kind, values in scores.items()
     }
     write_json(file, {**(before if isinstance(before, dict) else {}), **noted})
+
+
+def _add_verdicts(out: Path) -> None:
+    """Put the verdicts of the self-check into the run's scores.json."""
+    file = out / layout.CHECK
+    if file.is_file():
+        scores = read_object(out / layout.SCORES)
+        write_json(out / layout.SCORES, {**scores, "check": read_object(file)["tags"]})
 
 
 def _row(title: str, note: str, scores: Scores) -> str:

@@ -20,8 +20,9 @@ from tagmask.config import MapSettings, PhotoSettings, SeedSettings, check, writ
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
-from tagmask.data.tokens import TokenStore, photo_tokens, whole_patches
 from tagmask.errors import ImageError, TagmaskError, enough_memory
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import photo_tokens, whole_patches
 from tagmask.files import read_arrays, write_arrays
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
@@ -34,8 +35,10 @@ from tagmask.stages.maps import (
     Maps,
     block_range,
     make_maps,
+    object_maps,
     photo_maps,
     predicted_classes,
+    shows_objects,
     takes_tokens,
     token_maps,
 )
@@ -44,6 +47,7 @@ from tagmask.stages.timing import Probe, timed
 
 Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
+SECONDS_OF_OBJECT_MAPS = 0.02  # of one photo, from kept tokens
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
@@ -102,12 +106,8 @@ class _Work:
         self, model: Classifier, numbers: list[int], catalog: Catalog, settings: SeedSettings
     ) -> None:
         self.model, self.numbers, self.catalog, self.settings = model, numbers, catalog, settings
-        keeps = takes_tokens(model, settings)
-        self.store = (
-            TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens)
-            if keeps
-            else None
-        )
+        self.shows_objects = shows_objects(model, settings)
+        self.store = _store(model, settings)
         self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
 
     def processes(self, images: int) -> int:
@@ -134,6 +134,18 @@ class _Work:
         return done
 
 
+def _store(model: Classifier, settings: SeedSettings) -> TokenStore | None:
+    """Return the feature cache that maps are made from; None if photos are seen in another way."""
+    if shows_objects(model, settings):
+        assert model.finder is not None
+        return TokenStore.features_of(
+            model, model.finder.blocks, model.finder.size, settings.out, settings.tokens_limit
+        )
+    if takes_tokens(model, settings):
+        return TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens)
+    return None
+
+
 def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterator[tuple[int, Maps]]:
     """The maps of all images that are to do, from kept tokens where the classifier was trained on them."""
     model, numbers, catalog, settings, store = (
@@ -155,8 +167,9 @@ def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterato
                 continue
             yield from zip([i for i, _ in group], made, strict=True)
         return
+    make = object_maps if work.shows_objects else partial(token_maps, settings=settings)
     for i, tokens in _tagged(catalog, sorted(todo), partial(store.get, catalog), done.skipped):
-        yield i, token_maps(model, tokens, [numbers[c] for c in catalog.tags(i)], settings)
+        yield i, make(model, tokens, [numbers[c] for c in catalog.tags(i)])
     done.notes += tuple(store.notes)
 
 
@@ -208,6 +221,8 @@ def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]
 def estimate(probe: Probe) -> float:
     """Seconds of an image."""
     settings, model = probe.run.for_stage("seeds"), probe.task.classifier.eval()
+    if probe.training.objects and settings.objects is not False:
+        return SECONDS_OF_OBJECT_MAPS
     if takes_tokens(model, settings) and model.fixed_views is not None:
         size, first = model.fixed_views
         kept = photo_tokens(model, first, size, probe.image)  # by the training

@@ -10,8 +10,8 @@ import torch
 from tagmask.config import SegmentSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
-from tagmask.data.tokens import TokenStore, photo_features
 from tagmask.errors import TagmaskError, first_of
+from tagmask.features.cache import TokenStore
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
@@ -94,7 +94,9 @@ def _train_head(
             "the classifier has other classes than the images; train it on these images first."
         )
     write_section(settings.out / layout.CONFIG, "segment", settings)
-    store = TokenStore.features_of(on_device(model), settings.out, settings.tokens_limit)
+    store = TokenStore.features_of(
+        on_device(model).classifier, model.blocks, model.size, settings.out, settings.tokens_limit
+    )
     cells, broken = gather_cells(partial(store.get, catalog), catalog, labels, model, settings.seed)
     metrics = train_head(model, cells, settings, folder)
     model.eval().save(folder)
@@ -119,7 +121,7 @@ def estimate(probe: Probe) -> float:
     """Seconds per training step; of a head with its rounds, and the tokens of all photos shared out over the steps."""
     settings: SegmentSettings = probe.run.for_stage("segment")
     if settings.net == "head":
-        tokens = timed(lambda: photo_features(probe.head, probe.image)) * len(probe.catalog)
+        tokens = timed(lambda: probe.see()) * len(probe.catalog)
         features = torch.rand(settings.cells, len(probe.head.shift), device=probe.head.shift.device)
         step = timed(lambda: probe.head.logits_of(features).logsumexp(-1).sum().backward())
         return step * (settings.rounds + 1) + tokens / total_steps(settings, len(probe.catalog))

@@ -17,8 +17,8 @@ from torch import nn
 from tagmask.config import SegmentSettings, TrainSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.tokens import Tokens, photo_features
 from tagmask.errors import ImageError
+from tagmask.features.photo import Tokens, photo_features
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.training.classifier import ClassifierTask
@@ -65,7 +65,12 @@ class Probe:
     @cached_property
     def head_tokens(self) -> Tokens:
         """What the head reads of the image."""
-        return photo_features(self.head, self.image)
+        return self.see()
+
+    def see(self) -> Tokens:
+        """Compute what the head reads of the image."""
+        head = self.head
+        return photo_features(head.classifier, head.blocks, head.size, self.image)
 
 
 def probe(run: RunSettings, catalog: Catalog) -> Probe | None:

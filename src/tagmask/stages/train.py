@@ -1,6 +1,16 @@
-"""Train the tag classifier."""
+"""Train the tag classifier, or fit it without training.
+
+With few photos training does harm: tags that exclude each other can be told apart by the
+backgrounds, and then the maps show those. So a preset may ask for a number of photos from which
+on to train (``train_from``), and a training may have to earn its place (``earn``): it starts from
+the head that fits the untouched backbone, and is kept only if held-out tags are told better and
+the maps stay on the objects.
+"""
 
 import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
 
 from torch.utils.data import default_collate
 
@@ -8,56 +18,273 @@ from tagmask.config import TrainSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import photo_features
+from tagmask.files import write_json, write_text
+from tagmask.inference.evidence import STRENGTH
+from tagmask.inference.linear import cross_validate
+from tagmask.inference.tagcheck import TagFinding, check_tags
+from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.pipeline import layout
 from tagmask.pipeline.record import IMAGES, Parts, made_from, places
+from tagmask.stages.images import list_skipped, split_tags
 from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.checkpoint import read_state
-from tagmask.training.classifier import ClassifierTask
+from tagmask.training.classifier import ClassifierTask, build_classifier
+from tagmask.training.earning import Judge
 from tagmask.training.loop import Loop, Trained, total_steps
+from tagmask.training.objects import PhotoVectors, check_fittable, fit_head, fit_objects
 from tagmask.training.start import fit_heads, read_heads
 
 
-def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained:
-    """Train a classifier, or resume a training that was stopped."""
+@dataclass
+class Fitted:
+    """What is left behind where a backbone stays as it is."""
+
+    folder: Path
+    notes: tuple[str, ...]
+    broken: dict[str, str]  # photo: why it could not be read
+    findings: list[TagFinding]
+    metrics: dict[str, float]
+
+    def summary(self) -> str:
+        """Say what was fitted, and what is suspicious about the tags."""
+        lines = [*self.notes, *list_skipped(self.broken), *tag_lines(self.findings)]
+        return "\n".join([*lines, f"classifier: {self.folder / layout.MODEL}"])
+
+
+def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained | Fitted:
+    """Train a classifier, or resume a training that was stopped, or fit one without training.
+
+    Args:
+        settings: those of the stage.
+        catalog: the images; default: those of the settings.
+    """
     check(settings)
     whole = open_catalog(settings) if catalog is None else catalog
+    if not len(whole):
+        raise TagmaskError("there is no image to train on; check the data settings.")
+    if is_only_fitted(settings, len(whole)):
+        return _fit_only(settings, whole)
     if settings.val_split is not None:
-        training, val = whole, open_catalog(dataclasses.replace(settings, split=settings.val_split))
+        training = whole
+        val = open_catalog(dataclasses.replace(settings, split=settings.val_split))
     else:
         training, val = whole.split(settings.val_fraction, settings.seed)
     if not len(training):
         raise TagmaskError("there is no image to train on; check the data settings.")
-    identity: Parts = {**made_from(settings), **places(settings), IMAGES[0]: training.fingerprint()}
-    task, folder = ClassifierTask(training, val, settings), settings.out / layout.CLASSIFIER
-    if settings.head_first and (settings.restart or read_state(folder) is None):
+    identity: Parts = {
+        **made_from(settings),
+        **places(settings),
+        IMAGES[0]: training.fingerprint(),
+    }
+    task = ClassifierTask(training, val, settings)
+    if settings.objects:
+        check_fittable(task.classifier, settings.object_blocks)
+    folder = settings.out / layout.CLASSIFIER
+    is_new = settings.restart or read_state(folder) is None
+    if settings.head_first and is_new:
         fit_heads(on_device(task.classifier), settings.freeze, task.store, training)
+    judge = Judge(task, folder) if settings.earn else None
+    if judge is not None and is_new:
+        judge.keep_start()
     loop = Loop(task, settings, folder, identity)
     if loop.is_main:
         write_section(settings.out / layout.CONFIG, "train", settings)
-    return loop.train(training, whole.notes)
+    trained = loop.train(training, whole.notes)
+    if judge is not None and loop.is_main:
+        trained.notes += judge.decide()
+    if settings.objects and loop.is_main:
+        vectors = _fit_objects(settings, task.classifier, whole)
+        task.classifier.save(folder)
+        findings = _check_tags(vectors, whole, folder)
+        trained.notes += tuple(tag_lines(findings))
+    return trained
+
+
+def is_only_fitted(settings: TrainSettings, photos: int) -> bool:
+    """Return True if there are too few photos to train with these settings.
+
+    Args:
+        settings: those of the stage.
+        photos: how many there are.
+    """
+    return photos < settings.train_from
+
+
+def _fit_only(settings: TrainSettings, catalog: Catalog) -> Fitted:
+    """Fit the head, and with ``objects`` the finder, on the untouched backbone.
+
+    It takes a second once the tokens are there, so one that was stopped starts over.
+    """
+    folder = settings.out / layout.CLASSIFIER
+    classifier = build_classifier(settings, catalog)
+    size = settings.size or classifier.native_size
+    classifier.crop_size = size
+    if settings.fixed_views:
+        classifier.fixed_views = (size, settings.freeze)
+    classifier = on_device(classifier).eval().requires_grad_(False)
+    write_section(settings.out / layout.CONFIG, "train", settings)
+    findings: list[TagFinding] = []
+    broken: dict[str, str] = {}
+    if settings.objects:
+        check_fittable(classifier, settings.object_blocks)
+        vectors = _fit_objects(settings, classifier, catalog)
+        fit_head(classifier, vectors)
+        findings = _check_tags(vectors, catalog, folder)
+        broken = vectors.broken
+    else:
+        store = TokenStore.of(classifier, settings.out, settings.tokens_limit, settings.tokens)
+        fit_heads(classifier, settings.freeze, store, catalog)
+    classifier.save(folder)
+    reason = (
+        f"no training: {len(catalog)} photos are fewer than {settings.train_from}, from which on "
+        "it is worth a try; the head is fitted and the backbone stays as it is."
+    )
+    metrics = _metrics(findings)
+    write_text(folder / layout.LOG, json.dumps({"step": 0, **metrics}) + "\n")
+    return Fitted(folder, (*catalog.notes, reason), broken, findings, metrics)
+
+
+def _fit_objects(settings: TrainSettings, classifier: Classifier, catalog: Catalog) -> PhotoVectors:
+    """Give the classifier its object finder."""
+    classifier.eval()
+    blocks = settings.object_blocks
+    size = settings.object_size
+    store = TokenStore.features_of(classifier, blocks, size, settings.out, settings.tokens_limit)
+    return fit_objects(
+        classifier,
+        store,
+        catalog,
+        blocks=blocks,
+        size=size,
+        method=settings.object_method,
+        stuff=_stuff(settings, catalog),
+    )
+
+
+def _stuff(settings: TrainSettings, catalog: Catalog) -> list[int]:
+    """Return the numbers of the tags that are no objects."""
+    numbers = []
+    for name in split_tags(settings.stuff) or []:
+        if name not in catalog.classes:
+            known = ", ".join(catalog.classes)
+            raise TagmaskError(f"--stuff {name} is no tag of these photos; they have: {known}.")
+        numbers.append(catalog.classes.index(name))
+    return sorted(set(numbers))
+
+
+def _check_tags(vectors: PhotoVectors, catalog: Catalog, folder: Path) -> list[TagFinding]:
+    """Look at the tags by scores of models that have not seen the photo, and write tags.json."""
+    pooled = vectors.pooled.flatten(1)  # (N, 2F): the foreground and the rest of each photo
+    logits = cross_validate(pooled, vectors.targets, STRENGTH, balanced=True)
+    names = [catalog.name(i) for i in vectors.indices]
+    findings = check_tags(logits, vectors.targets, catalog.classes, names)
+    rows = [dataclasses.asdict(finding) for finding in findings]
+    write_json(folder / layout.TAGS, {"tags": rows})
+    return findings
+
+
+def _metrics(findings: list[TagFinding]) -> dict[str, float]:
+    """Return the mean average precision of held-out scores, where there are any."""
+    known = [finding.average_precision for finding in findings if finding.photos]
+    return {"map": sum(known) / len(known)} if known else {}
+
+
+def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
+    """Return sentences on tags that are suspicious, the worst first.
+
+    Args:
+        findings: one per tag.
+        most: how many photos are named per tag and kind.
+    """
+    lines = []
+    for mean in _metrics(findings).values():
+        lines.append(f"held-out mAP of the tags {mean:.3f} (each photo scored unseen)")
+    for finding in sorted(findings, key=lambda finding: finding.learned):
+        if finding.photos and finding.learned < POORLY_LEARNED:
+            lines.append(
+                f'"{finding.tag}" can hardly be told from these photos (held-out precision '
+                f"{finding.average_precision:.2f}, {finding.by_chance:.2f} by chance); add photos."
+            )
+    for kind, advice in (("missing", "look as if it belonged to"), ("wrong", "do not look like")):
+        for finding in findings:
+            suspects = getattr(finding, kind)
+            if suspects:
+                shown = ", ".join(name for name, _ in suspects[:most])
+                more = f" and {len(suspects) - most} more" if len(suspects) > most else ""
+                have = "without" if kind == "missing" else "with"
+                lines.append(
+                    f'{len(suspects)} photos {have} the tag "{finding.tag}" {advice} it: '
+                    f"{shown}{more}; check them (all in {layout.CLASSIFIER}/{layout.TAGS})."
+                )
+    return lines
+
+
+POORLY_LEARNED = 0.15  # of the way from chance to perfection
 
 
 def estimate(probe: Probe) -> float:
-    """Seconds per training step."""
-    settings, task = probe.training, probe.task
+    """Return the seconds of a training step, or of a photo where nothing is trained."""
+    settings = probe.training
+    if is_only_fitted(settings, len(probe.catalog)):
+        return _estimate_fit(probe)
+    task = probe.task
     part = settings.batch // settings.accumulate
     samples = [task.dataset[(k, k % len(probe.catalog))] for k in range(part)]
     batch = getattr(task.dataset, "collate", default_collate)(samples)
     batch.pop("broken")
     seconds = time_step(task.module, batch) * settings.accumulate
+    steps = total_steps(settings, len(probe.catalog))
     if settings.fixed_views:  # the tokens of every photo are computed once
         once = timed(lambda: task.dataset[(0, 0)])
         if settings.head_first:  # and are seen once before the first step
             once += timed(
                 lambda: read_heads(task.classifier, settings.freeze, task.store, probe.catalog, [0])
             )
-        seconds += once * len(probe.catalog) / total_steps(settings, len(probe.catalog))
+        seconds += once * len(probe.catalog) / steps
+    if settings.objects:
+        seconds += _estimate_fit(probe) * len(probe.catalog) / steps
     return seconds
 
 
+def _estimate_fit(probe: Probe) -> float:
+    """Return the seconds of one photo: its tokens, and its share in the fits."""
+    settings = probe.training
+    if not settings.objects:
+        return timed(lambda: probe.task.dataset[(0, 0)])
+    model = probe.task.classifier.eval()
+    blocks = settings.object_blocks
+    size = settings.object_size
+    return timed(lambda: photo_features(model, blocks, size, probe.image)) * FITS_COST
+
+
+FITS_COST = 1.15  # the fits take about this much of the time of the tokens
+
+
+def amount(settings: TrainSettings, photos: int) -> tuple[int, str]:
+    """Return how much there is to do, and in which unit.
+
+    Args:
+        settings: those of the stage.
+        photos: how many there are.
+    """
+    if is_only_fitted(settings, photos):
+        return photos, "images"
+    return total_steps(settings, round(photos * (1 - settings.val_fraction))), "steps"
+
+
 def disk(probe: Probe) -> float:
-    """Bytes that kept tokens take."""
-    if not probe.training.fixed_views:
-        return 0.0
-    return float(probe.task.dataset[(0, 0)]["tokens"].numel() * 2 * len(probe.catalog))
+    """Return the bytes that kept tokens take."""
+    settings = probe.training
+    per_photo = 0.0
+    if settings.objects:
+        model = probe.task.classifier.eval()
+        tokens = photo_features(model, settings.object_blocks, settings.object_size, probe.image)
+        per_photo += float(tokens.values.numel() * 2)
+    if settings.fixed_views and not (
+        settings.objects and is_only_fitted(settings, len(probe.catalog))
+    ):
+        per_photo += float(probe.task.dataset[(0, 0)]["tokens"].numel() * 2)
+    return per_photo * len(probe.catalog)

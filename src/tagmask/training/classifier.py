@@ -19,9 +19,10 @@ from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
 from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.datasets import SquareDataset, TagDataset, TokenDataset
-from tagmask.data.tokens import TokenStore
+from tagmask.data.datasets import SquareDataset, TagDataset
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.features.cache import TokenStore
+from tagmask.features.dataset import TokenDataset
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import KINDS
 from tagmask.models.tail import tail
@@ -184,10 +185,18 @@ class ClassifierTask(Task):
             )
         if accelerator.num_processes > 1:
             logits, targets = (np.concatenate(gather_object([x])) for x in (logits, targets))
-        if not len(logits):  # none could be read
+        return _tag_scores(logits, targets)
+
+    def scores_alone(self) -> dict[str, float]:
+        """Return what ``validate`` returns, computed by this process from kept tokens."""
+        self.classifier.eval()
+        with torch.inference_mode():
+            seen = list(self._see_tokens(range(len(self.val))))
+        if not seen:
             return {}
-        loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
-        return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
+        logits = np.concatenate([scores for scores, _ in seen])
+        targets = np.concatenate([tags for _, tags in seen])
+        return _tag_scores(logits, targets)
 
     def _see_images(self, share: range, accelerator: Accelerator) -> Iterator[Scored]:
         """The readable images, in batches."""
@@ -207,6 +216,14 @@ class ClassifierTask(Task):
                 tokens = self.store.get(self.val, i)
                 rest = tail(self.classifier, self.settings.freeze, tokens.grid)
                 yield rest(tokens.values[:1]).float().cpu().numpy(), self.val.targets([i])
+
+
+def _tag_scores(logits: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> dict[str, float]:
+    """Return mean average precision and class loss of logits and targets (N, C)."""
+    if not len(logits):  # none could be read
+        return {}
+    loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
+    return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
 
 
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:

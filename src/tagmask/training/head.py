@@ -21,8 +21,8 @@ from tagmask.config import SegmentSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.data.datasets import read_pair
-from tagmask.data.tokens import Tokens
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.features.photo import Tokens
 from tagmask.files import write_text
 from tagmask.labels import UNSURE, Mask
 from tagmask.models.head import HeadSegmenter

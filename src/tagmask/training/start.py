@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.tokens import TokenStore
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.features.cache import TokenStore
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
 

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from tagmask.config import MapSettings, TrainSettings
-from tagmask.data.tokens import TokenStore, photo_tokens
 from tagmask.errors import TagmaskError
+from tagmask.features.cache import TokenStore
+from tagmask.features.photo import photo_tokens
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import enter, frozen_digest, tail
@@ -167,7 +168,7 @@ def test_a_full_disk_is_noted_and_nothing_is_lost(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tagmask.data.tokens.save_file", refuse)
+    monkeypatch.setattr("tagmask.features.cache.save_file", refuse)
     other = store_in(tmp_path / "other", model)
     assert torch.equal(other.get(scenes, 0).values, kept)
     assert len(other.notes) == 1
@@ -281,7 +282,7 @@ def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             seeds["refined"], np.rint(maps.refined * 255).astype(np.uint8)
         )
     monkeypatch.setattr(
-        "tagmask.data.tokens.photo_tokens", lambda *_: pytest.fail("computed again")
+        "tagmask.features.cache.photo_tokens", lambda *_: pytest.fail("computed again")
     )
     trained = [
         i for i in range(6) if (tmp_path / f"0_tokens/train/{scenes.name(i)}.safetensors").is_file()

@@ -1,0 +1,268 @@
+"""The feature cache of a run: what frozen networks make of each photo, in ``0_tokens``.
+
+A file holds ``tokens`` (views, N, D) and, of features, ``class`` (D,), in half precision; its
+metadata hold the token grid, the photo's size, a hash of the photo and one of the numbers. A file
+of another photo, network or size, or a damaged one, is made again; what exceeds the limit or the
+disk is computed whenever it is needed, with the same result to the last bit.
+
+A photo's file is hashed when its tokens are computed. Later its size, times and inode are
+compared, and its content only where these have changed.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tagmask.data.catalog import Catalog
+from tagmask.data.images import Picture
+from tagmask.errors import TagmaskError
+from tagmask.features.photo import Tokens, photo_features, photo_tokens
+from tagmask.files import read_object, replacing, write_json
+from tagmask.models.classifier import Classifier
+from tagmask.models.tail import check_cut, frozen_digest
+from tagmask.pipeline import layout
+
+_SPARE = 1e9  # bytes that are left free on the disk
+_DAMAGE = (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError)
+
+
+@dataclass
+class TokenStore:
+    """The kept tokens of a run, for one network and size.
+
+    Args:
+        folder: where the files are.
+        maker: what makes them; a folder of another maker is made anew.
+        compute: the tokens of a photo (H, W, 3).
+        model: the network, which a training may move to a GPU later.
+        limit: bytes that may be kept.
+    """
+
+    folder: Path
+    maker: dict[str, Any]
+    compute: Callable[[Picture], Tokens]
+    model: Classifier
+    limit: float
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.is_current = self._is_noted()
+        self.used = 0
+        if self.is_current:
+            for file in self.folder.glob("**/*.safetensors"):
+                self.used += file.stat().st_size
+
+    @classmethod
+    def of(
+        cls, model: Classifier, out: Path, limit: float, shared: Path | None = None
+    ) -> "TokenStore":
+        """Return the cache of what enters the first trained block of a classifier on fixed views.
+
+        Args:
+            model: the classifier.
+            out: the folder of the run.
+            limit: gigabytes that may be kept.
+            shared: a folder for several runs; default: in the run.
+        """
+        assert model.fixed_views is not None
+        check_cut(model)
+        size, first = model.fixed_views
+        maker = {"frozen": frozen_digest(model, first), "first": first, "size": size}
+        digest = hashlib.blake2b(json.dumps(maker).encode(), digest_size=8).hexdigest()
+        folder = out / layout.TOKENS / "train" if shared is None else shared / digest
+        compute = partial(photo_tokens, model, first, size)
+        return cls(folder, maker, compute, model, limit * 1e9)
+
+    @classmethod
+    def features_of(
+        cls, model: Classifier, blocks: Sequence[int], size: int, out: Path, limit: float
+    ) -> "TokenStore":
+        """Return the cache of what leaves some blocks, which heads and object finders read.
+
+        Args:
+            model: the network.
+            blocks: counted from 0.
+            size: long side in pixels at which photos are seen.
+            out: the folder of the run.
+            limit: gigabytes that may be kept.
+        """
+        frozen = frozen_digest(model, max(blocks) + 1, norm=True)
+        maker = {"frozen": frozen, "blocks": list(blocks), "size": size}
+        compute = partial(photo_features, model, tuple(blocks), size)
+        return cls(out / layout.TOKENS / "head", maker, compute, model, limit * 1e9)
+
+    def get(self, catalog: Catalog, i: int) -> Tokens:
+        """Return the tokens of item ``i``, and keep them if there is room.
+
+        Args:
+            catalog: the photos.
+            i: the item.
+
+        Raises:
+            ImageError: if the photo cannot be read.
+        """
+        photo = _Photo(catalog, i)
+        tokens = self._read(catalog.name(i), photo)
+        if tokens is None:
+            tokens = self.compute(catalog.load_image(i))
+            self._keep(catalog.name(i), tokens, photo)
+        return tokens
+
+    def _is_noted(self) -> bool:
+        note = self.folder / layout.MADE_BY
+        if not note.is_file():
+            return False
+        try:
+            return read_object(note) == self.maker
+        except TagmaskError:  # damaged, so nobody knows what made the files
+            return False
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.safetensors"
+
+    def _read(self, name: str, photo: "_Photo") -> Tokens | None:
+        """Return what is kept of a photo; None if nothing is, or something else."""
+        if not self.is_current:
+            return None
+        with suppress(*_DAMAGE), safe_open(self._file(name), framework="pt") as file:
+            about = json.loads((file.metadata() or {})["about"])
+            tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            values = tensors["tokens"]
+            class_token = tensors.get("class")
+            grid = tuple(about["grid"])
+            shape = tuple(about["shape"])
+            is_whole = (
+                values.dtype == torch.float16
+                and about["numbers"] == _digest_of(tensors)
+                and values.shape[1] >= grid[0] * grid[1]
+                and len(grid) == 2
+                and len(shape) == 2
+            )
+            if is_whole and photo.is_that_of(about):
+                device = self.model.mean.device
+                single = None if class_token is None else class_token.to(device).float()
+                return Tokens(values.to(device).float(), grid, shape, single)
+        return None
+
+    def _keep(self, name: str, tokens: Tokens, photo: "_Photo") -> None:
+        tensors = {"tokens": tokens.values.half().cpu().contiguous()}
+        if tokens.class_token is not None:
+            tensors["class"] = tokens.class_token.half().cpu().contiguous()
+        needed = sum(tensor.numel() * 2 for tensor in tensors.values())
+        if self.used + needed > self.limit or self.notes:
+            return
+        about = {
+            "photo": photo.content,
+            "stamp": photo.stamp,
+            "grid": tokens.grid,
+            "shape": tokens.shape,
+            "numbers": _digest_of(tensors),
+        }
+        try:
+            if not self.is_current and not self._is_noted():  # another process may have begun
+                _remove_kept(self.folder)  # of another network or size: it cannot be used
+                write_json(self.folder / layout.MADE_BY, self.maker)
+            self.is_current = True
+            if shutil.disk_usage(self.folder).free < needed + _SPARE:
+                raise OSError(errno.ENOSPC, "less than a gigabyte is free")
+            with replacing(self._file(name)) as temporary:
+                save_file(tensors, temporary, metadata={"about": json.dumps(about)})
+        except OSError as error:
+            self.notes.append(
+                f"{self.folder}: no more tokens are kept ({error}); "
+                "the others are computed when needed."
+            )
+            return
+        self.used += needed
+
+
+class _Photo:
+    """The file of an item, or its pixels where there is no file: is it the one of a note?"""
+
+    def __init__(self, catalog: Catalog, i: int) -> None:
+        self._catalog = catalog
+        self._index = i
+        self._path = catalog.item(i).image
+        self.stamp = _stamp(self._path)
+        self._content: str | None = None
+
+    @property
+    def content(self) -> str:
+        """A hash of the content, computed when it is first asked for."""
+        if self._content is None:
+            self._content = self._hash()
+        return self._content
+
+    def _hash(self) -> str:
+        try:
+            if self._path is None:
+                content = self._catalog.load_image(self._index).tobytes()
+            else:
+                content = self._path.read_bytes()
+        except OSError:
+            content = b""  # reading the image says what is wrong
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+    def is_that_of(self, about: dict[str, Any]) -> bool:
+        """Return True if the note is about this photo as it is now."""
+        if self.stamp is not None and about.get("stamp") == self.stamp:
+            return True
+        return bool(about["photo"] == self.content)
+
+
+def _stamp(path: Path | None) -> list[int] | None:
+    """Return what changes when a file is written: size, times, inode; None without a file."""
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    # nobody can set st_ctime, unlike the time of the last change
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _digest_of(tensors: dict[str, Tensor]) -> str:
+    """Return a short hash of the numbers, their names and shapes."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _remove_kept(folder: Path) -> None:
+    """Remove the tokens in a folder and its note; files of anybody else stay."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    for file in sorted(folder.glob("**/*.safetensors")):
+        if _is_ours(file):
+            file.unlink(missing_ok=True)
+    for below in sorted(folder.glob("**/"), reverse=True):
+        with suppress(OSError):  # it is not empty
+            below.rmdir()
+
+
+def _is_ours(file: Path) -> bool:
+    """Return True if a file holds kept tokens, whole or damaged."""
+    if file.is_symlink():
+        return False
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return "about" in (opened.metadata() or {})
+    except (SafetensorError, OSError, RecursionError):
+        return False

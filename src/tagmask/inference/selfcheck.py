@@ -1,0 +1,197 @@
+"""Can these masks be believed? Signs that need no true masks, and a verdict per tag.
+
+The signs of a tag, each between 0 and 1 where 1 is good:
+
+    inside      its maps avoid the border of the photos (mean along the border over the mean)
+    agreement   its masks agree with objectness found in another way, of which they know nothing
+    stability   pseudo labels and the masks learned from them agree
+    presence    it is found on the photos that have it, and does not fill them
+    learned     held-out photos with the tag are told from those without
+
+A weighted mean of these is the trust in a tag; docs/research/few-photos.md says how the weights
+and the two limits were calibrated, and how well the verdict predicts the true IoU.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Level = Literal["good", "doubtful", "probably the surroundings"]
+BAND = 0.035  # width of the border as a share of each side: one cell of 28
+_BEST_BORDER = 0.35  # border ratio of very good maps
+_WORST_BORDER = 0.95  # border ratio of maps that show the surroundings
+FOUND = 0.002  # share of a photo below which a mask counts as empty
+FILLED = 0.85  # share of a photo above which a mask counts as full
+WEIGHTS = {
+    "inside": 0.2,
+    "agreement": 0.4,
+    "stability": 0.15,
+    "presence": 0.1,
+    "learned": 0.15,
+}
+GOOD = 0.62  # trust from which a tag is called good
+SURROUNDINGS = 0.3  # trust below which it is probably the surroundings
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The signs of one tag; None where they could not be measured."""
+
+    photos: int
+    border_ratio: float | None = None
+    agreement: float | None = None
+    stability: float | None = None
+    empty: float | None = None  # share of its photos whose mask lacks the tag
+    full: float | None = None  # share of its photos that the tag fills
+    learned: float | None = None
+
+    def values(self) -> dict[str, float]:
+        """Return the signs that could be measured, 1 being good."""
+        values: dict[str, float] = {}
+        if self.border_ratio is not None:
+            span = _WORST_BORDER - _BEST_BORDER
+            values["inside"] = _clip((_WORST_BORDER - self.border_ratio) / span)
+        if self.agreement is not None:
+            values["agreement"] = _clip(self.agreement)
+        if self.stability is not None:
+            values["stability"] = _clip(self.stability)
+        if self.empty is not None and self.full is not None:
+            values["presence"] = _clip(1 - self.empty - self.full)
+        if self.learned is not None:
+            values["learned"] = _clip(self.learned)
+        return values
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the masks of a tag can be believed."""
+
+    tag: str
+    level: Level
+    trust: float  # 0 to 1
+    reason: str  # empty if good
+    remedy: str  # empty if good
+    signs: Signs
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything, for check.json and scores.json."""
+        signs = {name: _rounded(value) for name, value in vars(self.signs).items()}
+        return {
+            "level": self.level,
+            "trust": round(self.trust, 3),
+            "reason": self.reason,
+            "remedy": self.remedy,
+            "signs": signs,
+        }
+
+
+def judge(tag: str, signs: Signs) -> Verdict:
+    """Return the verdict on a tag.
+
+    Args:
+        tag: its name.
+        signs: what was measured.
+    """
+    values = signs.values()
+    trust = trust_of(values)
+    if trust >= GOOD:
+        return Verdict(tag, "good", trust, "", "", signs)
+    reason, remedy = _explain(values, signs)
+    level: Level = "doubtful"
+    if trust < SURROUNDINGS or _is_inverted(values):
+        level = "probably the surroundings"
+    return Verdict(tag, level, trust, reason, remedy, signs)
+
+
+def trust_of(values: Mapping[str, float]) -> float:
+    """Return the weighted mean of the signs that could be measured; 0 without any.
+
+    Args:
+        values: signs by name, 1 being good.
+    """
+    total = sum(WEIGHTS[name] for name in values)
+    if not total:
+        return 0.0
+    return sum(WEIGHTS[name] * value for name, value in values.items()) / total
+
+
+def border_ratio(values: npt.NDArray[Any]) -> float:
+    """Return the mean of a map (H, W) along its border, divided by its mean over all.
+
+    1 for a constant map and for one that is 0 everywhere; below 1 where the middle is higher.
+    """
+    whole = float(values.mean())
+    if not whole > 0:
+        return 1.0
+    inner = np.ones(values.shape, dtype=bool)
+    rows = max(1, round(BAND * values.shape[0]))
+    columns = max(1, round(BAND * values.shape[1]))
+    inner[:rows] = False
+    inner[-rows:] = False
+    inner[:, :columns] = False
+    inner[:, -columns:] = False
+    border = values[~inner]
+    return float(border.mean()) / whole
+
+
+def overlap(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> float:
+    """Return the intersection over union of two masks of the same shape; 0 if both are empty.
+
+    Args:
+        first: booleans.
+        second: booleans.
+    """
+    union = int((first | second).sum())
+    return int((first & second).sum()) / union if union else 0.0
+
+
+def _is_inverted(values: Mapping[str, float]) -> bool:
+    """Return True if the maps are no lower at the border, or the masks avoid the objects."""
+    return values.get("inside", 1.0) < 0.1 or values.get("agreement", 1.0) < 0.15
+
+
+def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
+    """Return the reason of a bad verdict, by the sign that costs most, and what to do."""
+    worst = max(values, key=lambda name: WEIGHTS[name] * (1 - values[name]), default="")
+    if worst == "inside":
+        return (
+            f"its maps are {signs.border_ratio:.2f} as high along the border of the photos as "
+            "over the whole photo, so they show what surrounds it",
+            "add photos with it in other surroundings; if it is ground or sky, name it in "
+            "--train.stuff",
+        )
+    if worst == "agreement":
+        return (
+            f"its masks cover {100 * (signs.agreement or 0):.0f} % of what stands out in its "
+            "photos and the rest is elsewhere",
+            "look at the masks; if the tag is no object, name it in --train.stuff, otherwise "
+            "correct some of them",
+        )
+    if worst == "stability":
+        return (
+            "the masks differ from the labels they were learned from",
+            "look at the labels (4_pseudo); correct some photos, or add photos of the tag",
+        )
+    if worst == "presence":
+        return (
+            f"{100 * (signs.empty or 0):.0f} % of its photos have no mask of it and in "
+            f"{100 * (signs.full or 0):.0f} % it fills the photo",
+            "check whether these photos show it; if it is ground or sky, name it in --train.stuff",
+        )
+    if worst == "learned":
+        return (
+            "photos with it cannot be told from photos without it",
+            "add photos of it, or check its tags",
+        )
+    return "nothing could be measured", "make labels and masks of these photos first"
+
+
+def _clip(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+def _rounded(value: float | None) -> float | None:
+    return value if value is None or isinstance(value, int) else round(value, 3)

@@ -1,0 +1,241 @@
+"""The self-check of a run: whether the masks of each tag can be believed, without true masks.
+
+It reads maps, labels and masks of some photos, looks for signs of trouble, and writes a verdict
+for each tag into check.json. What the signs are is told in ``tagmask.inference.selfcheck``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from tagmask.config import CheckSettings, check
+from tagmask.data.catalog import Catalog
+from tagmask.data.images import read_mask
+from tagmask.data.open import open_catalog
+from tagmask.errors import ImageError, TagmaskError
+from tagmask.features.cache import TokenStore
+from tagmask.files import read_object, write_json
+from tagmask.inference.objectness import Grid, fit_where
+from tagmask.inference.selfcheck import (
+    FILLED,
+    FOUND,
+    Signs,
+    Verdict,
+    border_ratio,
+    judge,
+    overlap,
+)
+from tagmask.labels import UNSURE, Mask
+from tagmask.models.device import on_device
+from tagmask.models.head import HeadSegmenter
+from tagmask.models.kinds import load_segmenter
+from tagmask.pipeline import layout
+from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.pipeline.record import made_from
+from tagmask.stages.seeds import as_float, read_seeds
+
+__all__ = ["check_run", "made_from"]
+
+MOST_PHOTOS = 200  # that are looked at, evenly spaced
+MOST_FOR_OBJECTS = 80  # of them, whose tokens are compared
+INDEPENDENT = "component"  # objectness that no stage uses for its labels
+LIMITED = 0.2  # gigabytes of tokens that this stage may add
+
+
+@dataclass
+class Tally:
+    """What was seen of one tag so far."""
+
+    photos: int = 0
+    borders: list[float] = field(default_factory=list)
+    agreements: list[float] = field(default_factory=list)
+    shared: int = 0  # pixels with this label in both label and mask
+    either: int = 0  # pixels with it in at least one of them
+    masks: int = 0  # photos with a mask
+    empty: int = 0
+    full: int = 0
+
+    def signs(self, learned: float | None) -> Signs:
+        """Return the signs; ``learned`` comes from the training stage."""
+        return Signs(
+            photos=self.photos,
+            border_ratio=_mean(self.borders),
+            agreement=_mean(self.agreements),
+            stability=self.shared / self.either if self.either else None,
+            empty=self.empty / self.masks if self.masks else None,
+            full=self.full / self.masks if self.masks else None,
+            learned=learned,
+        )
+
+
+@dataclass
+class Checked:
+    """The verdicts on a run."""
+
+    out: Path
+    verdicts: list[Verdict]
+
+    def summary(self) -> str:
+        """Say which tags can be believed, the worst first, and what to do about the others."""
+        return "\n".join([*verdict_lines([v.to_json() | {"tag": v.tag} for v in self.verdicts])])
+
+
+def verdict_lines(verdicts: list[dict[str, Any]]) -> list[str]:
+    """Return one line on all good tags, and one for every other, the worst first.
+
+    Args:
+        verdicts: as check.json holds them, each with its tag.
+    """
+    good = [row["tag"] for row in verdicts if row["level"] == "good"]
+    others = [row for row in verdicts if row["level"] != "good"]
+    lines = []
+    for row in sorted(others, key=lambda row: row["trust"]):
+        lines.append(
+            f'"{row["tag"]}": {row["level"]} (trust {row["trust"]:.2f}): {row["reason"]}; '
+            f"{row['remedy']}."
+        )
+    if good:
+        shown = ", ".join(good[:8]) + (f" and {len(good) - 8} more" if len(good) > 8 else "")
+        lines.append(f"masks look good, as far as can be told without true ones: {shown}")
+    return lines
+
+
+def check_run(settings: CheckSettings, catalog: Catalog | None = None) -> Checked:
+    """Look at what the run has made, and write check.json.
+
+    Args:
+        settings: those of the stage.
+        catalog: the images; default: those of the settings.
+    """
+    check(settings)
+    catalog = open_catalog(settings) if catalog is None else catalog
+    count = min(MOST_PHOTOS, len(catalog))
+    chosen = np.unique(np.linspace(0, len(catalog) - 1, count).astype(int)).tolist()
+    tallies = [Tally() for _ in catalog.classes]
+    masks: dict[int, Mask] = {}
+    for i in chosen:
+        mask = _look(settings.out, catalog, i, tallies)
+        if mask is not None:
+            masks[i] = mask
+    _compare_with_objects(settings.out, catalog, masks, tallies)
+    learned = _learned(settings.out / layout.CLASSIFIER / layout.TAGS)
+    verdicts = []
+    for name, tally in zip(catalog.classes, tallies, strict=True):
+        if tally.photos:
+            verdicts.append(judge(name, tally.signs(learned.get(name))))
+    rows = {verdict.tag: verdict.to_json() for verdict in verdicts}
+    write_json(settings.out / layout.CHECK, {"photos": len(chosen), "tags": rows})
+    return Checked(settings.out, verdicts)
+
+
+def _look(out: Path, catalog: Catalog, i: int, tallies: list[Tally]) -> Mask | None:
+    """Add what the stages have made of item ``i``; returns its mask, if there is one."""
+    name = catalog.name(i)
+    tags = catalog.tags(i)
+    maps = _maps(out, name, len(catalog.classes))
+    label = _mask(label_file(out / layout.PSEUDO, name), len(catalog.classes))
+    mask = _mask(label_file(out / layout.PREDICTIONS, name), len(catalog.classes))
+    for tag in tags:
+        tally = tallies[tag]
+        tally.photos += 1
+        if tag in maps:
+            tally.borders.append(border_ratio(maps[tag]))
+        if mask is None:
+            continue
+        found = mask == tag + 1
+        share = float(found.mean())
+        tally.masks += 1
+        tally.empty += share < FOUND
+        tally.full += share > FILLED
+        if label is not None and label.shape == mask.shape:
+            labelled = (label == tag + 1) & (label != UNSURE)
+            tally.shared += int((labelled & found).sum())
+            tally.either += int(((labelled | found) & (label != UNSURE)).sum())
+    return mask
+
+
+def _maps(out: Path, name: str, classes: int) -> dict[int, Any]:
+    """Return the maps of a photo by class; none if they are missing or damaged."""
+    try:
+        seeds = read_seeds(seed_file(out / layout.SEEDS, name))
+    except TagmaskError:
+        return {}
+    numbers = seeds["classes"].tolist()
+    values = as_float(seeds["refined"])
+    return {c: values[k] for k, c in enumerate(numbers) if 0 <= c < classes}
+
+
+def _mask(file: Path, classes: int) -> Mask | None:
+    """Return a mask; None if it is missing or damaged."""
+    try:
+        return read_mask(file, classes) if file.is_file() else None
+    except TagmaskError:
+        return None
+
+
+def _compare_with_objects(
+    out: Path, catalog: Catalog, masks: Mapping[int, Mask], tallies: list[Tally]
+) -> None:
+    """Compare masks with objectness that was found in another way, where tokens are kept."""
+    folder = out / layout.SEGMENTER
+    if not masks or not (folder / layout.MODEL).is_file():
+        return
+    model = load_segmenter(folder)
+    if not isinstance(model, HeadSegmenter):
+        return
+    model = on_device(model)
+    store = TokenStore.features_of(model.classifier, model.blocks, model.size, out, LIMITED)
+    every = max(1, -(-len(masks) // MOST_FOR_OBJECTS))
+    chosen = list(masks)[::every]
+    cells: list[torch.Tensor] = []
+    grids: list[Grid] = []
+    seen: list[int] = []
+    for i in chosen:
+        try:
+            tokens = store.get(catalog, i)
+        except ImageError:
+            continue
+        cells.append(model.standardise(tokens.values[0]))
+        grids.append(tokens.grid)
+        seen.append(i)
+    try:
+        where = fit_where(cells, grids, INDEPENDENT)
+    except (TagmaskError, RuntimeError):  # nothing stands out, or there are no photos
+        return
+    for i, tokens_of, grid in zip(seen, cells, grids, strict=True):
+        stands_out = (where.probability(tokens_of) > 0.5).reshape(grid).cpu().numpy()
+        covered = _covered(masks[i], grid)
+        agreement = overlap(covered, stands_out)
+        for tag in catalog.tags(i):
+            tallies[tag].agreements.append(agreement)
+
+
+def _covered(mask: Mask, grid: Grid) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Return which cells of a grid are mostly foreground."""
+    foreground = torch.from_numpy(((mask > 0) & (mask != UNSURE)).astype(np.float32))
+    share = F.interpolate(foreground[None, None], grid, mode="area")[0, 0]
+    covered: np.ndarray[Any, np.dtype[np.bool_]] = (share > 0.5).numpy()
+    return covered
+
+
+def _learned(file: Path) -> dict[str, float]:
+    """Return how far each tag was learned, as the training stage found; nothing if it did not."""
+    if not file.is_file():
+        return {}
+    rows = read_object(file, tags=list)["tags"]
+    learned = {}
+    for row in rows:
+        by_chance = float(row["by_chance"])
+        if by_chance < 1:
+            above = (float(row["average_precision"]) - by_chance) / (1 - by_chance)
+            learned[str(row["tag"])] = max(0.0, above)
+    return learned
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
