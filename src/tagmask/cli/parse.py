@@ -74,7 +74,9 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
     if preset is None and config is None and not _given(rest, "--data"):
         preset = "scenes"
     values = run_values(preset, None if config is None else Path(config))
-    values = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
+    # a run has settings that a table has not
+    shared = {*DATA, *SECTIONS}
+    values = {key: value for key, value in values.items() if key in shared}
     if preset is not None:
         values |= find_preset(preset).get("paper", {})
     if config is not None:
@@ -212,8 +214,8 @@ def _refuse_old_names(arguments: list[str], command: str) -> None:
     today = {}
     for section, prefix in prefixes.items():
         for old, new in RENAMED.get(section, {}).items():
-            for switch in ("", "no-"):
-                today[f"--{prefix}{switch}{flag(old)}"] = f"--{prefix}{switch}{flag(new)}"
+            for start in (f"--{prefix}", f"--{prefix}no-"):
+                today[f"{start}{flag(old)}"] = f"{start}{flag(new)}"
     for argument in arguments:
         name = flag(argument.partition("=")[0])
         if name in today:
@@ -221,4 +223,4 @@ def _refuse_old_names(arguments: list[str], command: str) -> None:
 
 
 def _given(arguments: list[str], name: str) -> bool:
-    return any(argument == name or argument.startswith(name + "=") for argument in arguments)
+    return any(argument.partition("=")[0] == name for argument in arguments)

@@ -58,15 +58,23 @@ def maps(bench: Bench) -> Figure:
         for method, title in METHODS.items():
             if method == "acr":
                 made = maps_by(mct, "acr", image, catalog, tag, mct_run)
-                cells.append(("MCTformer", shown_heat(image, made.refined[0])))
+                heat = shown_heat(image, made.refined[0])
+                cells.append(("MCTformer", heat))
             made = maps_by(model, method, image, catalog, tag, run)
             plain, refined = PAIRS.get(method, (title, ""))
-            cells.append((plain, shown_heat(image, made.plain[0])))
+            heat = shown_heat(image, made.plain[0])
+            cells.append((plain, heat))
             if refined:
-                cells.append((refined, shown_heat(image, made.refined[0])))
+                heat = shown_heat(image, made.refined[0])
+                cells.append((refined, heat))
         rows.append(cells + _truth(catalog, i, image))
     note = "all methods on the same classifier but MCTformer, which has its own (with affinity)."
-    return Figure("maps", "Maps of each method", sheet(rows), (note, _note(bench)))
+    return Figure(
+        name="maps",
+        title="Maps of each method",
+        picture=sheet(rows),
+        notes=(note, _note(bench)),
+    )
 
 
 def multi_class(bench: Bench) -> Figure:
@@ -96,7 +104,12 @@ def multi_class(bench: Bench) -> Figure:
             cells.append((f"{name} + affinity", shown_heat(image, refined)))
         rows.append(cells + _truth(catalog, i, image))
     title = "Maps of images with several classes (ACR)"
-    return Figure("multi-class", title, sheet(rows), tuple(notes))
+    return Figure(
+        name="multi-class",
+        title=title,
+        picture=sheet(rows),
+        notes=tuple(notes),
+    )
 
 
 def affinity(bench: Bench) -> Figure:
@@ -110,7 +123,8 @@ def affinity(bench: Bench) -> Figure:
         name = catalog.classes[tag[0]]
         for title, (run, model) in models.items():
             made = maps_by(model, "acr", image, catalog, tag, run)
-            cells.append((f"{title}: {name}", shown_heat(image, made.refined[0])))
+            heat = shown_heat(image, made.refined[0])
+            cells.append((f"{title}: {name}", heat))
             matrix = patch_affinity(model, image, run.settings.seeds)[0]
             cells.append(("affinity", affinity_matrix(matrix)))
         rows.append(cells)
@@ -118,7 +132,12 @@ def affinity(bench: Bench) -> Figure:
         "row = the patch that attends, column = the one attended to; "
         "bright columns: all attend to the same few."
     )
-    return Figure("affinity", "Maps and affinity matrices", sheet(rows), (note, _note(bench)))
+    return Figure(
+        name="affinity",
+        title="Maps and affinity matrices",
+        picture=sheet(rows),
+        notes=(note, _note(bench)),
+    )
 
 
 def source_pixels(bench: Bench) -> Figure:
@@ -144,7 +163,12 @@ def source_pixels(bench: Bench) -> Figure:
         "two pixels in the strongest regions of the classes, one in the background; "
         "each map has its own scale."
     )
-    return Figure("source-pixels", "Affinity of source pixels", sheet(rows), (note, _note(bench)))
+    return Figure(
+        name="source-pixels",
+        title="Affinity of source pixels",
+        picture=sheet(rows),
+        notes=(note, _note(bench)),
+    )
 
 
 def examples(bench: Bench) -> Figure:
@@ -165,7 +189,12 @@ def examples(bench: Bench) -> Figure:
     body = sheet(rows)
     names = {label: catalog.classes[label - 1] for label in sorted(labels)}
     picture = np.vstack([body, legend(names, width=body.shape[1])])
-    return Figure("examples", "Segmentation examples", picture, (_note(bench),))
+    return Figure(
+        name="examples",
+        title="Segmentation examples",
+        picture=picture,
+        notes=(_note(bench),),
+    )
 
 
 def patch_order(bench: Bench) -> Figure:
@@ -185,7 +214,12 @@ def patch_order(bench: Bench) -> Figure:
         "the patches and mirrors the pixels inside each; "
         "restoring the order leaves the inside of the patches as it is.",
     )
-    return Figure("patch-order", "The order of patches in a flipped view", sheet(rows), notes)
+    return Figure(
+        name="patch-order",
+        title="The order of patches in a flipped view",
+        picture=sheet(rows),
+        notes=notes,
+    )
 
 
 def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
@@ -205,7 +239,9 @@ def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
         red, green, blue = (255 - (255 - colour) // 2).tolist()
         left = x * side
         top = y * side
-        square = (left, top, left + side - 2, top + side - 2)
+        # a gap of a pixel separates the squares
+        inner = side - 2
+        square = (left, top, left + inner, top + inner)
         draw.rectangle(square, fill=(red, green, blue))
         middle = ((x + 0.5) * side, (y + 0.5) * side)
         font = font_for(str(number), side // 2)
@@ -241,9 +277,9 @@ def three_points(maps: np.ndarray) -> list[Point]:
         x, y = points[0]
         rest = maps.copy()
         reach = max(1, min(rest.shape[1:]) // 4)
-        top = max(0, y - reach)
-        left = max(0, x - reach)
-        rest[:, top : y + reach + 1, left : x + reach + 1] = 0
+        rows = slice(max(0, y - reach), y + reach + 1)
+        columns = slice(max(0, x - reach), x + reach + 1)
+        rest[:, rows, columns] = 0
         points.append(default_points(rest)[0])
     return [*points[: POINTS - 1], background]
 
@@ -283,7 +319,8 @@ def _loaded(bench: Bench, variants: dict[str, Changes]) -> dict[str, tuple[Run, 
 
 
 def _regularised(bench: Bench) -> dict[str, tuple[Run, Classifier]]:
-    return _loaded(bench, {title: ABLATION[name] for name, title in REGULARISED.items()})
+    variants = {title: ABLATION[name] for name, title in REGULARISED.items()}
+    return _loaded(bench, variants)
 
 
 def _readable(catalog: Catalog, least: int) -> Iterator[tuple[int, Image]]:

@@ -41,7 +41,8 @@ class _MapGains:
     gains: list[Gain | None]
 
     def row(self) -> Row:
-        return Row(self.title, (*self.baseline, *map(_cell, self.gains)))
+        gains = [_cell(gain) for gain in self.gains]
+        return Row(self.title, (*self.baseline, *gains))
 
 
 def gains(bench: Bench) -> Table:
@@ -69,7 +70,14 @@ def gains(bench: Bench) -> Table:
         f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks.",
         f"mean of the maps for each seed: {'; '.join(by_column)}.",
     )
-    return Table("gains", "Gain of the consistency", "maps", tuple(columns), tuple(rows), notes)
+    return Table(
+        name="gains",
+        title="Gain of the consistency",
+        head="maps",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=notes,
+    )
 
 
 def _gain_columns(bench: Bench, variants: Mapping[str, Any]) -> list[Column]:
@@ -118,12 +126,12 @@ def chain(bench: Bench) -> Table:
         INTERVAL_NOTE,
     )
     return Table(
-        "chain",
-        "From seeds to masks, without and with consistency",
-        "stage",
-        tuple(columns),
-        tuple(rows),
-        notes,
+        name="chain",
+        title="From seeds to masks, without and with consistency",
+        head="stage",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=notes,
     )
 
 
@@ -131,6 +139,12 @@ def _scores_and_photos(seed: Mapping[str, Any], kind: str, rule: str) -> tuple[A
     """Return the scores of seeds at the threshold of a rule, and the counts of their photos."""
     scores = seed[kind]["thresholds"].get(rule, {})
     return scores, seed["photos"][kind].get(rule)
+
+
+def _photos(scores: Sequence[Mapping[str, Any]], kind: str, rule: str) -> list[Any]:
+    """Return the counts of photos for each random seed; None where the rule chose no threshold."""
+    by_rule = [seed["photos"][kind] for seed in scores]
+    return [photos.get(rule) for photos in by_rule]
 
 
 def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any, Any]]]) -> Row:
@@ -145,7 +159,8 @@ def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any
         cells.append(Cell(tuple(means)))
         photos.append([counts for _, counts in variant])
     baseline, acr = photos
-    return Row(title, (*cells, _cell(_gain(acr, baseline, _class_numbers(bench)))))
+    gain = _gain(acr, baseline, _class_numbers(bench))
+    return Row(title, (*cells, _cell(gain)))
 
 
 def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Gain | None:
@@ -200,8 +215,8 @@ def _map_gains(
             if name == "none":
                 continue
             for rule in bench.rules:
-                ours = [seed["photos"][kind].get(rule) for seed in scores[name]]
-                theirs = [seed["photos"][kind].get(rule) for seed in scores["none"]]
+                ours = _photos(scores[name], kind, rule)
+                theirs = _photos(scores["none"], kind, rule)
                 gains.append(_gain(ours, theirs, classes))
         title = "without affinity"
         if kind == "refined":

@@ -57,12 +57,12 @@ def pseudo(bench: Bench) -> Table:
     if only:
         titles.append("mIoU, only")
     return Table(
-        "pseudo",
-        "From seeds to pseudo labels",
-        "stage",
-        tuple(map(Column, titles)),
-        tuple(rows),
-        _pseudo_notes(bench, labels[0]["images"]),
+        name="pseudo",
+        title="From seeds to pseudo labels",
+        head="stage",
+        columns=tuple(map(Column, titles)),
+        rows=tuple(rows),
+        notes=_pseudo_notes(bench, labels[0]["images"]),
     )
 
 
@@ -87,7 +87,8 @@ def segmentation(bench: Bench) -> Table:
     theirs = NUMBERS[f"per-class-{data}"] if data in ("voc", "coco") else {}
     rows = []
     for name in scores[0]["iou"]:
-        rows.append(Row(name, (_iou(scores, name, theirs.get(name)),)))
+        cell = _iou(scores, name, theirs.get(name))
+        rows.append(Row(name, (cell,)))
     if only:
         rows.append(Row("mean over background and --only", (_only(scores, only),)))
     stages = NUMBERS["stages"]
@@ -100,7 +101,14 @@ def segmentation(bench: Bench) -> Table:
         f"COCO val {stages['coco_val']}.",
         ABOUT,
     )
-    return Table("segmentation", "Segmentation", "class", (Column("IoU"),), tuple(rows), notes)
+    return Table(
+        name="segmentation",
+        title="Segmentation",
+        head="class",
+        columns=(Column("IoU"),),
+        rows=tuple(rows),
+        notes=notes,
+    )
 
 
 def per_class(bench: Bench) -> Table:
@@ -121,7 +129,8 @@ def per_class(bench: Bench) -> Table:
         ours = _iou(scores, name, theirs.get(name))
         rows.append(Row(name, (ours, *_paper_cells(numbers))))
     means = theirs["mean"]
-    rows.append(Row(MEAN, (_score(scores, means[-1]), *_paper_cells(means[: len(others)]))))
+    ours = _score(scores, means[-1])
+    rows.append(Row(MEAN, (ours, *_paper_cells(means[: len(others)]))))
     columns = (Column("IoU"), *(Column(name, theirs=True) for name in others))
     data = "MS COCO" if is_coco else "PASCAL VOC"
     notes = (
@@ -130,7 +139,14 @@ def per_class(bench: Bench) -> Table:
         *footnotes("per-class"),
         ABOUT,
     )
-    return Table("per-class", "IoU of each class", "class", columns, tuple(rows), notes)
+    return Table(
+        name="per-class",
+        title="IoU of each class",
+        head="class",
+        columns=columns,
+        rows=tuple(rows),
+        notes=notes,
+    )
 
 
 def compare(bench: Bench) -> Table:
@@ -147,7 +163,9 @@ def compare(bench: Bench) -> Table:
         # some rows end in true where seeds use saliency maps too
         if numbers[-1] is True:
             about += ", seeds too"
-        known = [None if math.isnan(number) else number for number in numbers[: len(columns)]]
+        known: list[float | None] = []
+        for number in numbers[: len(columns)]:
+            known.append(None if math.isnan(number) else number)
         rows.append(Row(about, tuple(_paper_cells(known))))
     rows.append(Row(OURS, _our_cells(bench, name)))
     notes = (
@@ -155,7 +173,14 @@ def compare(bench: Bench) -> Table:
         *footnotes(name),
         ABOUT,
     )
-    return Table(name, title, "method", tuple(map(Column, columns)), tuple(rows), notes)
+    return Table(
+        name=name,
+        title=title,
+        head="method",
+        columns=tuple(map(Column, columns)),
+        rows=tuple(rows),
+        notes=notes,
+    )
 
 
 def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:
@@ -208,7 +233,8 @@ def _paper_cells(numbers: Sequence[float | None]) -> list[Cell]:
 
 def _iou(scores: list[Any], name: str, paper: list[float] | None = None) -> Cell:
     """Return the IoU of a class; the paper's own is the last of its numbers."""
-    values = [percent(seed["iou"][name]) for seed in scores if name in seed["iou"]]
+    ious = [seed["iou"] for seed in scores]
+    values = [percent(iou[name]) for iou in ious if name in iou]
     return Cell(tuple(values), paper[-1] if paper else None)
 
 

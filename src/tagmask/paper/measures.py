@@ -71,8 +71,8 @@ def only_at(scores: Scores, kind: str, rule: str, only: Sequence[str]) -> Cell:
 
 def _chosen(seed: Mapping[str, Any], kind: str, rule: str) -> Mapping[str, Any]:
     """Return the scores of one seed at the threshold of a rule; empty if it chose none."""
-    scores: Mapping[str, Any] = seed[kind]["thresholds"].get(rule, {})
-    return scores
+    thresholds: Mapping[str, Mapping[str, Any]] = seed[kind]["thresholds"]
+    return thresholds.get(rule, {})
 
 
 def seed_columns(bench: Bench) -> tuple[Column, ...]:

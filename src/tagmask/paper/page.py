@@ -79,7 +79,8 @@ def _write_figure(made: Figure, out: Path, how: str) -> Written:
     text = render("paper.html", title=made.title, subtitle=how, made=made, uri=uri, charts=[])
     page = out / f"{made.name}.html"
     write_text(page, text)
-    return Written("\n".join([made.title, *wrapped(made.notes)]), (picture, page))
+    lines = [made.title, *wrapped(made.notes)]
+    return Written("\n".join(lines), (picture, page))
 
 
 def table_page(made: Table, how: str) -> str:
@@ -118,10 +119,12 @@ def save_plot(path: Path, table: Table) -> None:
     for axes, chart in zip(subplots, table.charts, strict=True):
         for number, index in enumerate(chart.columns):
             cells = [row.cells[index] for row in table.rows]
+            means = [cell.mean for cell in cells]
+            deviations = [cell.std for cell in cells]
             axes.errorbar(
                 x,
-                [cell.mean for cell in cells],
-                [cell.std for cell in cells],
+                means,
+                deviations,
                 ms=4,
                 capsize=3,
                 label=table.columns[index].title,
@@ -146,6 +149,7 @@ def save_gains(path: Path, table: Table) -> None:
 
     panels = _gain_panels(table)
     rows = len(table.rows)
+    titles = [row.title for row in table.rows]
     figure = Figure(
         figsize=(2.4 + 3.6 * len(panels), 1.4 + 0.36 * rows), dpi=130, layout="constrained"
     )
@@ -160,7 +164,7 @@ def save_gains(path: Path, table: Table) -> None:
             _draw_gains(axes, cells, heights, number, label)
         axes.axvline(0, color="0.4", lw=1)
         axes.set_title(title, fontsize=10)
-        axes.set_yticks(range(rows, 0, -1), [row.title for row in table.rows])
+        axes.set_yticks(range(rows, 0, -1), titles)
         tidy(axes, "x", xlabel="gain over the baseline, points of mIoU")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
@@ -189,7 +193,9 @@ def _draw_gains(
 ) -> None:
     """Draw one column of gains: a point with its interval in each row, and a × for each seed."""
     means = [cell.mean for cell in cells]
-    ends = np.array([cell.interval or (cell.mean, cell.mean) for cell in cells])  # (rows, 2)
+    # without an interval both ends are the mean itself
+    intervals = [cell.interval or (cell.mean, cell.mean) for cell in cells]
+    ends = np.array(intervals)  # (rows, 2)
     colour = COLOURS[number]
     axes.errorbar(
         means,

@@ -55,6 +55,7 @@ def photo_counts(
         chosen = scores[kind]["thresholds"]
         thresholds[kind] = {rule: chosen[rule]["threshold"] for rule in rules if rule in chosen}
         counts[kind] = {rule: {} for rule in thresholds[kind]}
+    labels = len(catalog.classes) + 1
     for i in range(len(catalog)):
         name = catalog.name(i)
         file = seed_file(folder, name)
@@ -69,8 +70,9 @@ def photo_counts(
             for rule, threshold in by_rule.items():
                 found = np.zeros(truth.shape, np.intp)
                 if len(classes):
-                    found = np.where(bins > round(threshold * STEPS), classes[top] + 1, 0)
-                counts[kind][rule][name] = _photo(found, truth, len(catalog.classes) + 1)
+                    is_object = bins > round(threshold * STEPS)  # (H, W)
+                    found = np.where(is_object, classes[top] + 1, 0)
+                counts[kind][rule][name] = _photo(found, truth, labels)
     return counts
 
 
@@ -99,9 +101,12 @@ def _photo(found: npt.NDArray[Any], truth: npt.NDArray[Any], classes: int) -> Ph
     """Count the pixels of one photo (H, W), class by class; ``classes`` includes the background."""
     matrix = confusion(found, truth, classes)  # (K, K + 1), unsure pixels last
     hit = matrix.diagonal()  # (K,)
-    union = matrix[:, :classes].sum(0) + matrix.sum(1) - hit  # (K,)
+    in_prediction = matrix[:, :classes].sum(0)  # (K,)
+    in_truth = matrix.sum(1)  # (K,)
+    union = in_prediction + in_truth - hit  # (K,)
     occurring = np.flatnonzero(union)
-    counts: Photo = np.stack([occurring, hit[occurring], union[occurring]], axis=1).tolist()
+    columns = [occurring, hit[occurring], union[occurring]]
+    counts: Photo = np.stack(columns, axis=1).tolist()
     return counts
 
 
@@ -182,6 +187,7 @@ def _miou(weights: Floats, counts: Floats) -> Floats:
     hit = np.tensordot(weights, counts[:, 0], ((1,), (1,)))  # (R, S, K)
     union = np.tensordot(weights, counts[:, 1], ((1,), (1,)))  # (R, S, K)
     present = union > 0
-    shares: Floats = np.where(present, hit / np.where(present, union, 1), 0)
+    # a class that does not occur has no hits either: its share is 0
+    shares = hit / np.where(present, union, 1)  # (R, S, K)
     means: Floats = 100 * shares.sum(-1) / present.sum(-1)
     return means

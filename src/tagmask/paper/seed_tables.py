@@ -95,12 +95,20 @@ def methods(bench: Bench) -> Table:
         numbers = paper.get(method, (None, None))
         rows.append(seed_row(bench, title, scores[method], numbers))
     notes = seed_notes(bench, next(iter(scores.values())))
-    return Table("methods", "Seeds by method", "method", seed_columns(bench), tuple(rows), notes)
+    return Table(
+        name="methods",
+        title="Seeds by method",
+        head="method",
+        columns=seed_columns(bench),
+        rows=tuple(rows),
+        notes=notes,
+    )
 
 
 def layers(bench: Bench) -> Table:
     """Score maps over the first of the blocks whose gradients are fused: mIoU, FP and FN."""
     asked = bench.settings.seeds
+    only = bench.settings.only
     if asked.method != "acr":
         raise TagmaskError(
             f"layers is about class gradients; --seeds.method {asked.method} has none, "
@@ -117,15 +125,16 @@ def layers(bench: Bench) -> Table:
         changes = {} if is_default else {"layers": count}
         scores = bench.scored(runs, maps=changes)["ACR"]
         paper: Pair = pairs("ablation")["both"] if count == 2 else (None, None)
-        rows.append(Row(f"{depth - count}", _layer_cells(scores, paper, bench.settings.only)))
+        first_block = depth - count
+        rows.append(Row(str(first_block), _layer_cells(scores, paper, only)))
     return Table(
-        "layers",
-        "Blocks fused",
-        "first block",
-        _layer_columns(bench.settings.only),
-        tuple(rows),
-        _layer_notes(depth, scores[0]["images"]),
-        _layer_charts(),
+        name="layers",
+        title="Blocks fused",
+        head="first block",
+        columns=_layer_columns(only),
+        rows=tuple(rows),
+        notes=_layer_notes(depth, scores[0]["images"]),
+        charts=_layer_charts(),
     )
 
 
@@ -186,7 +195,15 @@ def _trained_rows(
     scores = bench.scored(bench.trained(bench.rows(variants)))
     rows = []
     for variant, seeds in scores.items():
-        rows.append(seed_row(bench, titles.get(variant, variant), seeds, paper[variant]))
+        row_title = titles.get(variant, variant)
+        rows.append(seed_row(bench, row_title, seeds, paper[variant]))
     first = next(iter(scores.values()))
     all_notes = (*seed_notes(bench, first), *notes, *footnotes(name))
-    return Table(name, f"{title}: seeds", head, seed_columns(bench), tuple(rows), all_notes)
+    return Table(
+        name=name,
+        title=f"{title}: seeds",
+        head=head,
+        columns=seed_columns(bench),
+        rows=tuple(rows),
+        notes=all_notes,
+    )

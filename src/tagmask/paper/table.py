@@ -32,15 +32,17 @@ class Cell:
     @property
     def std(self) -> float:
         """Return the standard deviation of the seeds (n − 1); nan for fewer than two."""
-        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else math.nan
+        if len(self.ours) < 2:
+            return math.nan
+        return float(np.std(self.ours, ddof=1))
 
     def shown(self, digits: int = 1) -> str:
         """Return our number as a reader sees it."""
         if math.isnan(self.mean):
             return NONE
         if self.interval is not None:
-            low, high = self.interval
-            return f"{self.mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
+            low, high = (f"{end:+.{digits}f}" for end in self.interval)
+            return f"{self.mean:+.{digits}f} [{low}, {high}]"
         if math.isnan(self.std):
             return f"{self.mean:.{digits}f}"
         return f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"

@@ -61,7 +61,8 @@ class Axis:
             low = math.log10(low)
             high = math.log10(high)
             value = math.log10(value)
-        return round(self.start + (self.end - self.start) * (value - low) / (high - low), 1)
+        length = self.end - self.start
+        return round(self.start + length * (value - low) / (high - low), 1)
 
     def labels(self) -> list[tuple[float, str]]:
         """Return pixel and text of each tick."""
@@ -82,7 +83,9 @@ class Chart:
 
     def points(self, line: Line) -> list[tuple[float, float]]:
         """Return the line in pixels, (N, 2)."""
-        return [(self.x.place(x), self.y.place(y)) for x, y in zip(line.x, line.y, strict=True)]
+        xs = [self.x.place(x) for x in line.x]
+        ys = [self.y.place(y) for y in line.y]
+        return list(zip(xs, ys, strict=True))
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,9 @@ def histogram(title: str, values: Sequence[float], x_name: str) -> Chart:
     counts, edges = np.histogram(values, 10, (0, 100))
     x = linear_axis(0, 100, LEFT, RIGHT, tight=True)
     y = linear_axis(0, max(1, int(counts.max())), BOTTOM, TOP)
-    bars = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
+    starts = edges[:-1].tolist()
+    ends = edges[1:].tolist()
+    bars = list(zip(starts, ends, counts.tolist(), strict=True))
     return Chart(title, x, y, x_name, "images", bars=bars)
 
 
@@ -249,7 +254,8 @@ def _drawable(line: Line) -> Line:
     x = np.asarray(line.x, np.float64)
     y = np.asarray(line.y, np.float64)
     finite = np.isfinite(x) & np.isfinite(y)
-    return Line(line.name, *thinned(x[finite], y[finite]), line.marks)
+    few_x, few_y = thinned(x[finite], y[finite])
+    return Line(line.name, few_x, few_y, line.marks)
 
 
 def _tick_text(value: float) -> str:

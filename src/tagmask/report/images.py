@@ -165,11 +165,14 @@ def survey(labels: RunLabels, stages: dict[str, list[int]], rows: int) -> Survey
         truth = False
         facts = look_at(labels, indices, last, before, truth)
     total = len(stages[last])
+    coverage = f"{total} images"
+    if len(facts) < total:
+        coverage = f"{len(facts)} of {total} images"
     return Survey(
         truth=truth,
         last=TITLES[last],
         before=TITLES[before] if before else "",
-        coverage=f"{len(facts)} of {total} images" if len(facts) < total else f"{total} images",
+        coverage=coverage,
         facts=facts,
         cases=_cases(labels, facts, names, rows, truth),
     )
@@ -231,8 +234,10 @@ def _compared(
     found = classes_in(mask)
     tagged = set(catalog.tags(i))
     missing = [catalog.classes[c] for c in sorted(tagged - found)]
+    extra = []
     # without tags nothing is known about what should not be there
-    extra = [catalog.classes[c] for c in sorted(found - tagged)] if tagged else []
+    if tagged:
+        extra = [catalog.classes[c] for c in sorted(found - tagged)]
     return {
         "agreement": _mean_iou(mask, earlier, labels),
         "confidence": _confidence(labels, i, last),
@@ -252,7 +257,8 @@ def _mean_iou(mask: Mask, target: Mask | None, labels: RunLabels) -> float | Non
     """Return the mean IoU over the classes of an image; None without a pixel to compare with."""
     if target is None:
         return None
-    score = iou(confusion(mask, target, len(labels.catalog.classes) + 1)).miou_present
+    counts = confusion(mask, target, len(labels.catalog.classes) + 1)
+    score = iou(counts).miou_present
     return None if np.isnan(score) else score
 
 
@@ -314,7 +320,10 @@ def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bo
         pictures.append((f"no {title}", None))
         # the mask may be missing, damaged or not of the image's size
         with suppress(TagmaskError):
-            mask = labels.catalog.load_mask(i) if stage == "truth" else labels.read(stage, i)
+            if stage == "truth":
+                mask = labels.catalog.load_mask(i)
+            else:
+                mask = labels.read(stage, i)
             if mask is not None:
                 pictures[-1] = (title, shown_mask(image, mask, size))
                 shown |= set(np.unique(mask).tolist())
@@ -328,8 +337,9 @@ def evenly(indices: Sequence[int], most: int) -> list[int]:
         indices: The indices.
         most: At most so many are returned.
     """
-    count = min(most, len(indices))
-    return [indices[number * len(indices) // count] for number in range(count)]
+    total = len(indices)
+    count = min(most, total)
+    return [indices[number * total // count] for number in range(count)]
 
 
 def pick(count: int, rows: int) -> tuple[range, range, range]:

@@ -70,6 +70,8 @@ def report_page(report: Report) -> str:
     survey = report.survey
     made = report.provenance
     matrices = _confusion_charts(report)
+    trainings = [(training.title, training_charts(training)) for training in report.trainings]
+    makers = {folder: _maker(values, made) for folder, values in made.makers.items()}
     return render(
         "report.html",
         title=report.title,
@@ -88,8 +90,8 @@ def report_page(report: Report) -> str:
         legend=_legend(report),
         curves=_curve_charts(report),
         matrices=matrices,
-        trainings=[(training.title, training_charts(training)) for training in report.trainings],
-        makers={folder: _maker(values, made) for folder, values in made.makers.items()},
+        trainings=trainings,
+        makers=makers,
         settings=_sections(made.settings),
     )
 
@@ -130,7 +132,9 @@ def data_uri(picture: Picture, longest: int, quality: int) -> str:
     image = check_picture(picture)
     height, width = image.shape[:2]
     scale = min(1.0, longest / max(height, width))
-    image = resize(image, (max(1, round(height * scale)), max(1, round(width * scale))))
+    shown_height = max(1, round(height * scale))
+    shown_width = max(1, round(width * scale))
+    image = resize(image, (shown_height, shown_width))
     file = io.BytesIO()
     # full colour resolution, since the outlines of masks are a pixel wide
     Image.fromarray(image).save(file, format="JPEG", quality=quality, subsampling=0)
@@ -196,7 +200,8 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     stages = {row.stage: row for row in _class_columns(report.scores)}
     tiles = []
     for row in reversed(stages.values()):
-        tiles.append((_percent(row.miou_present), f"mIoU of {row.stage}", _how(report, row)))
+        value = _percent(row.miou_present)
+        tiles.append((value, f"mIoU of {row.stage}", _how(report, row)))
     for training in report.trainings:
         rates = [row["map"] for row in training.rows if "map" in row]
         if rates:
@@ -218,8 +223,10 @@ def _doubt_tiles(survey: Survey) -> list[tuple[str, str, str]]:
         known = [value for value in values if value is not None]
         if known:
             tiles.append((_percent(float(np.mean(known))), name, explanation))
-    odd = sum(bool(facts.missing or facts.extra) for facts in survey.facts)
-    tiles.append((str(odd), "images to check", f"{survey.last} and tags name different classes"))
+    odd = [facts for facts in survey.facts if facts.missing or facts.extra]
+    tiles.append(
+        (str(len(odd)), "images to check", f"{survey.last} and tags name different classes")
+    )
     return tiles
 
 
@@ -341,7 +348,8 @@ def _log_lines(training: Training, names: Sequence[str]) -> list[Line]:
         factor = 100 if name in RATES else 1
         title = LOGGED.get(name, name.replace("_", " "))
         steps = [row["step"] for row in rows]
-        lines.append(Line(title, steps, [factor * row[name] for row in rows]))
+        values = [factor * row[name] for row in rows]
+        lines.append(Line(title, steps, values))
     return lines
 
 

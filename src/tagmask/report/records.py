@@ -223,7 +223,8 @@ def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
         run: Folder of the run.
         facts: Name and value of facts that come first.
     """
-    settings = read_toml(run / layout.CONFIG) if (run / layout.CONFIG).exists() else {}
+    config = run / layout.CONFIG
+    settings = read_toml(config) if config.exists() else {}
     seeds = []
     for name, section in settings.items():
         if isinstance(section, dict) and "seed" in section:
