@@ -191,7 +191,8 @@ def _mask_free(scores: Any, kind: str) -> str:
     threshold = scores.chosen[kind].get(RULE)
     if threshold is None:
         return "nan"
-    return f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
+    miou = scores.curves[kind].at(threshold).miou_present
+    return f"{100 * miou:.1f}"
 
 
 def _show_pictures(out: Path, scenes: Any) -> None:
@@ -202,7 +203,8 @@ def _show_pictures(out: Path, scenes: Any) -> None:
     for i in range(8):
         tags = ", ".join(scenes.classes[c] for c in scenes.tags(i))
         cells.append((tags, scenes.load_image(i)))
-    save_picture(out / "pictures.png", sheet([cells[:4], cells[4:]]))
+    rows = [cells[:4], cells[4:]]
+    save_picture(out / "pictures.png", sheet(rows))
 
 
 def _show_examples(out: Path, scenes: Any) -> None:
@@ -216,17 +218,20 @@ def _show_examples(out: Path, scenes: Any) -> None:
     from tagmask.stages.seeds import as_float, read_seeds
 
     rows: list[list[tuple[str, Any]]] = []
-    for i in _quartiles(out, scenes.subset(range(min(60, len(scenes))))):
+    first = range(min(60, len(scenes)))
+    for i in _quartiles(out, scenes.subset(first)):
         scene = scenes.scene(i)
         name = scenes.name(i)
         seeds = read_seeds(layout.seed_file(out / layout.SEEDS, name))
         cells = [("picture", scene.image)]
         for index, number in enumerate(seeds["classes"].tolist()):
             for kind, title in (("plain", ""), ("refined", " + affinity")):
-                heat = heat_overlay(scene.image, as_float(seeds[kind][index]))
+                values = as_float(seeds[kind][index])  # (H, W)
+                heat = heat_overlay(scene.image, values)
                 cells.append((f"{scenes.classes[number]}{title}", heat))
         for title, folder in (("pseudo label", layout.PSEUDO), ("prediction", layout.PREDICTIONS)):
-            labels = read_mask(layout.label_file(out / folder, name), len(scenes.classes))
+            file = layout.label_file(out / folder, name)
+            labels = read_mask(file, len(scenes.classes))
             cells.append((title, mask_overlay(scene.image, labels)))
         cells.append(("truth", mask_overlay(scene.image, scene.mask)))
         rows.append(cells)
@@ -252,4 +257,5 @@ def _quartiles(out: Path, scenes: Any) -> list[int]:
     if not quality:
         return []
     ranked = sorted(quality, key=lambda i: -quality[i])
-    return [ranked[len(ranked) * quarter // 4] for quarter in (1, 2, 3)]
+    count = len(ranked)
+    return [ranked[count * quarter // 4] for quarter in (1, 2, 3)]

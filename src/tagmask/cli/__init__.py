@@ -39,8 +39,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                 "type it again without a pipe to resume."
             )
     except OSError as error:
-        reason = _DISK.get(error.errno or 0, f"{error.strerror or error}; check the path.")
-        code = _print_error(f"{error.filename or _output(arguments)}: {reason}")
+        otherwise = f"{error.strerror or error}; check the path."
+        reason = _DISK.get(error.errno or 0, otherwise)
+        where = error.filename or _output(arguments)
+        code = _print_error(f"{where}: {reason}")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -79,7 +81,8 @@ def _flushed(code: int) -> int:
         try:
             stream.flush()
         except (OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
     return code
 
 

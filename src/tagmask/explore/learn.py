@@ -131,8 +131,11 @@ class Learner:
         catalog = view.catalog
         settings = view.run.for_stage("segment")
         labels = view.run.out / layout.PSEUDO
-        files = [layout.label_file(labels, catalog.name(i)) for i in range(len(catalog))]
-        labelled = [i for i, file in enumerate(files) if file.is_file()]
+        labelled = []
+        for i in range(len(catalog)):
+            file = layout.label_file(labels, catalog.name(i))
+            if file.is_file():
+                labelled.append(i)
         part = catalog.subset(labelled)
 
         def tokens_of(i: int) -> Any:

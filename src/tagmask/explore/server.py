@@ -105,7 +105,7 @@ class Explorer:
         }
 
     def info(self, i: int) -> dict[str, Any]:
-        """Return what the page needs of one photo: its size, the map methods, and if it learns."""
+        """Return size and map methods of a photo, and why the run cannot learn again."""
         return {
             "size": self.views[0].size(i),
             "methods": [v.methods for v in self.views],

@@ -157,15 +157,19 @@ class View:
         # a trial is of the first run alone
         if self.out is None or kind not in LAYERS:
             return None
-        file = layout.label_file(self.out / LAYERS[kind], self.catalog.name(i))
+        folder = self.out / LAYERS[kind]
+        file = layout.label_file(folder, self.catalog.name(i))
         if not file.is_file():
             return None
         return read_mask(file, len(self.catalog.classes))
 
     def missing(self, kind: str) -> list[int]:
         """Return the photos that a stage has no file of."""
-        made = self.names_in(LAYERS[kind]) if self.out is not None else ()
-        return [i for i in range(len(self.catalog)) if self.catalog.name(i) not in made]
+        indices = list(range(len(self.catalog)))
+        if self.out is None:
+            return indices
+        made = self.names_in(LAYERS[kind])
+        return [i for i in indices if self.catalog.name(i) not in made]
 
     def names_in(self, folder: str) -> set[str]:
         """Return the names of the photos that a folder of the run has labels of."""
@@ -214,7 +218,8 @@ class View:
         }
         line = json.dumps(header).encode()
         # so that the floats are aligned
-        line += b" " * (-(len(line) + 1) % 4) + b"\n"
+        padding = -(len(line) + 1) % 4
+        line += b" " * padding + b"\n"
         shares = pairs / tops[..., None]  # (L, n, n), from 0 to 1
         levels = np.rint(shares * 255).astype(np.uint8)
         return b"".join([line, tops.tobytes(), plain.tobytes(), levels.tobytes()])
@@ -231,8 +236,9 @@ class View:
             size, first = model.fixed_views
             kept = self.tokens.get(self.catalog, i) if self.tokens else None
             tokens = kept or photo_tokens(model, first, size, self.catalog.load_image(i))
+            last_blocks = tail(model, first, tokens.grid)
             span = [float(side) for side in tokens.grid]
-            return tail(model, first, tokens.grid), tokens.values[:1], first, span
+            return last_blocks, tokens.values[:1], first, span
         pixels = to_tensor(self.catalog.load_image(i)).float()[None]  # (1, 3, H, W)
         picture = pixels.to(model.mean.device) / 255
         settings = self.settings.seeds if self.settings is not None else MapSettings()

@@ -97,7 +97,11 @@ def _cells(
     by_seed = [seed["images_per_second"] for seed in measured]
     speeds = [seed[way] for seed in by_seed]
     relative = [seed[way] / seed[OURS] for seed in by_seed]
-    return Cell(tuple(megabytes), memory), Cell(tuple(speeds), speed), Cell(tuple(relative))
+    return (
+        Cell(tuple(megabytes), memory),
+        Cell(tuple(speeds), speed),
+        Cell(tuple(relative)),
+    )
 
 
 def _notes(measured: Mapping[str, Any], settings: TrainSettings, backbone: str) -> tuple[str, ...]:
@@ -122,10 +126,14 @@ def _measured(bench: Bench, settings: TrainSettings, number: int) -> Any:
     parts = {name: getattr(settings, name) for name in ("backbone", "size", "freeze", "optimizer")}
     parts |= {"classes": classes, "of": len(catalog.classes), "place": number}
     parts["losses"] = [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention]
-    file = bench.settings.out / "runs" / f"computation-{key(parts)}" / "measured.json"
+    folder = bench.settings.out / "runs" / f"computation-{key(parts)}"
     tagged = (i for i in range(len(catalog)) if catalog.tags(i))
     first = next(tagged, 0)
-    return once(file, parts, lambda: measure(settings, catalog.subset([first]), classes))
+
+    def work() -> Any:
+        return measure(settings, catalog.subset([first]), classes)
+
+    return once(folder / "measured.json", parts, work)
 
 
 def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def maps(bench: Bench) -> Figure:
     rows = []
     for i, image in _pictures(bench, least=1):
         tag = catalog.tags(i)[:1]
-        cells = [(catalog.classes[tag[0]], _shown(image))]
+        name = catalog.classes[tag[0]]
+        cells = [(name, _shown(image))]
         for method, title in METHODS.items():
             if method == "acr":
                 made = maps_by(mct, "acr", image, catalog, tag, mct_run)
@@ -85,7 +86,8 @@ def multi_class(bench: Bench) -> Figure:
     run, model = _loaded(bench, {"ACR": {}})["ACR"]
     catalog = bench.scored_images
     chosen = _pictures(bench, least=2)
-    failure = _failure(bench, model, run, {i for i, _ in chosen})
+    shown = {i for i, _ in chosen}
+    failure = _failure(bench, model, run, shown)
     titled = [("image", i, image) for i, image in chosen]
     notes = [_note(bench)]
     if failure is not None:
@@ -181,14 +183,16 @@ def examples(bench: Bench) -> Figure:
     for i, image in _pictures(bench, least=1):
         file = layout.label_file(folder / layout.PREDICTIONS, catalog.name(i))
         mask = read_mask(file, len(catalog.classes))
-        cells = [(", ".join(_names(catalog, i)), _shown(image))]
+        title = ", ".join(_names(catalog, i))
+        cells = [(title, _shown(image))]
         cells.append(("prediction", shown_mask(image, mask)))
         rows.append(cells + _truth(catalog, i, image))
         labels |= {int(label) for label in np.unique(mask) if 0 < label < UNSURE}
         labels |= {c + 1 for c in catalog.tags(i)}
     body = sheet(rows)
     names = {label: catalog.classes[label - 1] for label in sorted(labels)}
-    picture = np.vstack([body, legend(names, width=body.shape[1])])
+    below = legend(names, width=body.shape[1])
+    picture = np.vstack([body, below])
     return Figure(
         name="examples",
         title="Segmentation examples",
@@ -235,7 +239,9 @@ def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
     palette = voc_palette()
     for (y, x), number in np.ndenumerate(grid.numpy()):
         row, column = divmod(int(number) - 1, 4)
-        colour = palette[1 + 2 * (row // 2) + column // 2]
+        patch = 2 * (row // 2) + column // 2
+        colour = palette[1 + patch]
+        # halfway to white, so that the number can be read
         red, green, blue = (255 - (255 - colour) // 2).tolist()
         left = x * side
         top = y * side
@@ -264,7 +270,8 @@ def maps_by(
     """
     names = [catalog.classes[c] for c in tags]
     settings = by_method(run.settings.seeds, method)
-    return make_maps(model, [image], [match_classes(names, model)], settings)[0]
+    classes = match_classes(names, model)
+    return make_maps(model, [image], [classes], settings)[0]
 
 
 def three_points(maps: np.ndarray) -> list[Point]:
@@ -333,7 +340,8 @@ def _readable(catalog: Catalog, least: int) -> Iterator[tuple[int, Image]]:
 
 def _pictures(bench: Bench, least: int) -> list[tuple[int, Image]]:
     """Return the first readable images with ``least`` classes, as many as a figure shows."""
-    chosen = list(islice(_readable(bench.scored_images, least), bench.settings.pictures))
+    readable = _readable(bench.scored_images, least)
+    chosen = list(islice(readable, bench.settings.pictures))
     if not chosen:
         raise TagmaskError(
             f"no image has {least} tags or more; "

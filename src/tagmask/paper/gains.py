@@ -153,9 +153,12 @@ def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any
     cells = []
     photos = []
     for variant in scores.values():
-        ious = [seed.get("iou", {}) for seed, _ in variant]
-        # without --only the mean is over all classes; the first name is the background
-        means = [mean_of(iou, only or tuple(iou)[1:]) for iou in ious]
+        means = []
+        for seed, _ in variant:
+            ious = seed.get("iou", {})
+            # without --only the mean is over all classes; the first name is the background
+            classes = only or tuple(ious)[1:]
+            means.append(mean_of(ious, classes))
         cells.append(Cell(tuple(means)))
         photos.append([counts for _, counts in variant])
     baseline, acr = photos
@@ -165,7 +168,9 @@ def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any
 
 def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Gain | None:
     """Return the gain from counts of photos; None if a rule chose no threshold for one of them."""
-    return None if None in (*ours, *theirs) else difference(ours, theirs, classes)
+    if None in (*ours, *theirs):
+        return None
+    return difference(ours, theirs, classes)
 
 
 def _cell(gain: Gain | None) -> Cell:
@@ -221,7 +226,8 @@ def _map_gains(
         title = "without affinity"
         if kind == "refined":
             title = f"affinity, {steps} step{'s' if steps > 1 else ''}"
-        found.append(_MapGains(f"{MAP_TITLES[method]}, {title}", baseline, gains))
+        full_title = f"{MAP_TITLES[method]}, {title}"
+        found.append(_MapGains(full_title, baseline, gains))
     return found
 
 
@@ -237,5 +243,6 @@ def _mean_of_maps(maps: Sequence[_MapGains]) -> _MapGains:
     gains: list[Gain | None] = []
     for column in zip(*(kind.gains for kind in maps), strict=True):
         known = [gain for gain in column if gain is not None]
-        gains.append(mean_gain(known) if len(known) == len(column) else None)
+        is_complete = len(known) == len(column)
+        gains.append(mean_gain(known) if is_complete else None)
     return _MapGains("mean of the maps", baseline, gains)

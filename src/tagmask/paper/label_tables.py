@@ -117,11 +117,12 @@ def per_class(bench: Bench) -> Table:
     The paper's numbers are of COCO if the classes are COCO's, else of VOC.
     """
     scores = _prediction_scores(bench)
-    is_coco = bench.settings.data == "coco" or "motorcycle" in scores[0]["iou"]
+    classes = scores[0]["iou"]
+    is_coco = bench.settings.data == "coco" or "motorcycle" in classes
     theirs = NUMBERS["per-class-coco" if is_coco else "per-class-voc"]
     *others, acr = theirs["methods"]
     names = [name for name in theirs if name not in ("methods", "mean")]
-    names += [name for name in scores[0]["iou"] if name not in names]
+    names += [name for name in classes if name not in names]
     unknown = [None] * len(others)
     rows = []
     for name in names:
@@ -130,8 +131,10 @@ def per_class(bench: Bench) -> Table:
         rows.append(Row(name, (ours, *_paper_cells(numbers))))
     means = theirs["mean"]
     ours = _score(scores, means[-1])
-    rows.append(Row(MEAN, (ours, *_paper_cells(means[: len(others)]))))
-    columns = (Column("IoU"), *(Column(name, theirs=True) for name in others))
+    other_means = _paper_cells(means[: len(others)])
+    rows.append(Row(MEAN, (ours, *other_means)))
+    columns = [Column("IoU")]
+    columns += [Column(name, theirs=True) for name in others]
     data = "MS COCO" if is_coco else "PASCAL VOC"
     notes = (
         f"IoU in per cent on {data} val; the column paper is {acr}, the last ones "
@@ -143,7 +146,7 @@ def per_class(bench: Bench) -> Table:
         name="per-class",
         title="IoU of each class",
         head="class",
-        columns=columns,
+        columns=tuple(columns),
         rows=tuple(rows),
         notes=notes,
     )

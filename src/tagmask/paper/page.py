@@ -56,7 +56,11 @@ def write(made: Table | Figure, out: Path, how: str) -> Written:
     """
     if isinstance(made, Figure):
         return _write_figure(made, out, how)
-    texts = {"md": to_markdown(made), "csv": to_csv(made), "html": table_page(made, how)}
+    texts = {
+        "md": to_markdown(made),
+        "csv": to_csv(made),
+        "html": table_page(made, how),
+    }
     files = []
     for kind, text in texts.items():
         file = out / f"{made.name}.{kind}"
@@ -99,7 +103,8 @@ def _chart(made: Table, chart: Chart) -> LineChart:
     lines = []
     for index in chart.columns:
         means = [row.cells[index].mean for row in made.rows]
-        lines.append(Line(made.columns[index].title, x, means))
+        title = made.columns[index].title
+        lines.append(Line(title, x, means))
     return line_chart(chart.title, lines, chart.x_name, chart.y_name, zero=True)
 
 

@@ -52,9 +52,13 @@ def photo_counts(
     thresholds: dict[str, dict[str, float]] = {}
     counts: dict[str, Any] = {}
     for kind in KINDS:
+        thresholds[kind] = {}
+        counts[kind] = {}
         chosen = scores[kind]["thresholds"]
-        thresholds[kind] = {rule: chosen[rule]["threshold"] for rule in rules if rule in chosen}
-        counts[kind] = {rule: {} for rule in thresholds[kind]}
+        for rule in rules:
+            if rule in chosen:
+                thresholds[kind][rule] = chosen[rule]["threshold"]
+                counts[kind][rule] = {}
     labels = len(catalog.classes) + 1
     for i in range(len(catalog)):
         name = catalog.name(i)
@@ -87,13 +91,14 @@ def mask_counts(folder: Path, catalog: Catalog) -> dict[str, Photo]:
         A ``Photo`` for each name of a photo that has both masks.
     """
     counts: dict[str, Photo] = {}
+    classes = len(catalog.classes)
     for i in range(len(catalog)):
         name = catalog.name(i)
         file = label_file(folder, name)
         truth = catalog.load_mask(i)
         if truth is not None and file.is_file():
-            found = read_mask(file, len(catalog.classes))
-            counts[name] = _photo(found, truth, len(catalog.classes) + 1)
+            found = read_mask(file, classes)
+            counts[name] = _photo(found, truth, classes + 1)
     return counts
 
 
@@ -184,8 +189,10 @@ def _miou(weights: Floats, counts: Floats) -> Floats:
         weights: How often each photo counts, (R, P).
         counts: Pixels hit and pixels in truth or prediction, (S, 2, P, K).
     """
-    hit = np.tensordot(weights, counts[:, 0], ((1,), (1,)))  # (R, S, K)
-    union = np.tensordot(weights, counts[:, 1], ((1,), (1,)))  # (R, S, K)
+    # sums over the photos
+    over_photos = ((1,), (1,))
+    hit = np.tensordot(weights, counts[:, 0], over_photos)  # (R, S, K)
+    union = np.tensordot(weights, counts[:, 1], over_photos)  # (R, S, K)
     present = union > 0
     # a class that does not occur has no hits either: its share is 0
     shares = hit / np.where(present, union, 1)  # (R, S, K)

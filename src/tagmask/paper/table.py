@@ -43,9 +43,10 @@ class Cell:
         if self.interval is not None:
             low, high = (f"{end:+.{digits}f}" for end in self.interval)
             return f"{self.mean:+.{digits}f} [{low}, {high}]"
+        mean = f"{self.mean:.{digits}f}"
         if math.isnan(self.std):
-            return f"{self.mean:.{digits}f}"
-        return f"{self.mean:.{digits}f} ± {self.std:.{digits}f}"
+            return mean
+        return f"{mean} ± {self.std:.{digits}f}"
 
     def shown_paper(self, digits: int = 1) -> str:
         """Return the paper's number as a reader sees it; empty if there is none."""
@@ -127,7 +128,8 @@ def to_text(table: Table) -> str:
     widths = []
     for words in zip(heads, *lines, strict=True):
         widths.append(max(map(len, words)))
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    gaps = 2 * (len(widths) - 1)
+    rule = "-" * (sum(widths) + gaps)
     rows = [_aligned(line, widths) for line in lines]
     above = [table.title, "", _aligned(heads, widths), rule]
     return "\n".join([*above, *rows, "", *wrapped(table.notes)])

@@ -124,7 +124,9 @@ def line_chart(
         raise TagmaskError(f'the chart "{title}" has no point to draw; give finite values.')
     xs = np.concatenate([line.x for line in drawn])
     ys = np.concatenate([line.y for line in drawn])
-    x = linear_axis(float(xs.min()), float(xs.max()), LEFT, RIGHT, tight=True)
+    left = float(xs.min())
+    right = float(xs.max())
+    x = linear_axis(left, right, LEFT, RIGHT, tight=True)
     low = float(ys.min())
     high = float(ys.max())
     if zero:
@@ -133,7 +135,14 @@ def line_chart(
         y = log_axis(low, high, BOTTOM, TOP)
     else:
         y = linear_axis(low, high, BOTTOM, TOP)
-    return Chart(title, x, y, x_name, y_name, lines=drawn)
+    return Chart(
+        title=title,
+        x=x,
+        y=y,
+        x_name=x_name,
+        y_name=y_name,
+        lines=drawn,
+    )
 
 
 def histogram(title: str, values: Sequence[float], x_name: str) -> Chart:
@@ -146,11 +155,19 @@ def histogram(title: str, values: Sequence[float], x_name: str) -> Chart:
     """
     counts, edges = np.histogram(values, 10, (0, 100))
     x = linear_axis(0, 100, LEFT, RIGHT, tight=True)
-    y = linear_axis(0, max(1, int(counts.max())), BOTTOM, TOP)
+    highest = max(1, int(counts.max()))
+    y = linear_axis(0, highest, BOTTOM, TOP)
     starts = edges[:-1].tolist()
     ends = edges[1:].tolist()
     bars = list(zip(starts, ends, counts.tolist(), strict=True))
-    return Chart(title, x, y, x_name, "images", bars=bars)
+    return Chart(
+        title=title,
+        x=x,
+        y=y,
+        x_name=x_name,
+        y_name="images",
+        bars=bars,
+    )
 
 
 def confusion_chart(title: str, confusion: npt.NDArray[np.int64], names: Sequence[str]) -> Matrix:
@@ -169,7 +186,8 @@ def confusion_chart(title: str, confusion: npt.NDArray[np.int64], names: Sequenc
     faint = 0.005 if numbered else 0.01
     squares = []
     for row, column in np.argwhere(shares >= faint).tolist():
-        squares.append((row, column, float(shares[row, column])))
+        share = float(shares[row, column])
+        squares.append((row, column, share))
     mistakes = shares.copy()
     np.fill_diagonal(mistakes, 0)
     order = np.argsort(-mistakes, axis=None, kind="stable")[:MAX_WORST]
@@ -179,7 +197,14 @@ def confusion_chart(title: str, confusion: npt.NDArray[np.int64], names: Sequenc
         share = float(mistakes[row, column])
         if share > 0:
             worst.append((names[row], columns[column], share))
-    return Matrix(title, names, columns, numbered, squares, worst)
+    return Matrix(
+        title=title,
+        names=names,
+        columns=columns,
+        numbered=numbered,
+        squares=squares,
+        worst=worst,
+    )
 
 
 def row_shares(confusion: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -229,7 +254,14 @@ def log_axis(low: float, high: float, start: float, end: float) -> Axis:
     last = max(math.ceil(math.log10(high)), first + 1)
     step = max(1, math.ceil((last - first) / 6))
     ticks = [10.0**k for k in range(first, last + 1, step)]
-    return Axis(10.0**first, 10.0**last, start, end, tuple(ticks), log=True)
+    return Axis(
+        low=10.0**first,
+        high=10.0**last,
+        start=start,
+        end=end,
+        ticks=tuple(ticks),
+        log=True,
+    )
 
 
 def thinned(

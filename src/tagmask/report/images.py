@@ -63,7 +63,8 @@ class RunLabels:
         """Return the images that a stage has a file for."""
         if not (self.run / FOLDERS[stage]).is_dir():
             return []
-        return [i for i in range(len(self.catalog)) if self.path(stage, i).is_file()]
+        indices = range(len(self.catalog))
+        return [i for i in indices if self.path(stage, i).is_file()]
 
     def read(self, stage: str, i: int) -> Mask:
         """Return the labels (H, W) of an image; seeds at the threshold.
@@ -217,7 +218,8 @@ def look_at(
             continue
         tags = tuple(catalog.classes[c] for c in catalog.tags(i))
         unsure = float((mask == UNSURE).mean())
-        facts.append(ImageFacts(i, catalog.name(i), tags, unsure=unsure, **values))
+        name = catalog.name(i)
+        facts.append(ImageFacts(i, name, tags, unsure=unsure, **values))
     return facts
 
 
@@ -233,11 +235,12 @@ def _compared(
         earlier = labels.read(before, i)
     found = classes_in(mask)
     tagged = set(catalog.tags(i))
-    missing = [catalog.classes[c] for c in sorted(tagged - found)]
+    names = catalog.classes
+    missing = [names[c] for c in sorted(tagged - found)]
     extra = []
     # without tags nothing is known about what should not be there
     if tagged:
-        extra = [catalog.classes[c] for c in sorted(found - tagged)]
+        extra = [names[c] for c in sorted(found - tagged)]
     return {
         "agreement": _mean_iou(mask, earlier, labels),
         "confidence": _confidence(labels, i, last),
@@ -357,7 +360,11 @@ def pick(count: int, rows: int) -> tuple[range, range, range]:
     middle = (rows + 1) // 3
     last = rows - first - middle
     start = first + (count - first - last - middle) // 2
-    return range(first), range(start, start + middle), range(count - last, count)
+    return (
+        range(first),
+        range(start, start + middle),
+        range(count - last, count),
+    )
 
 
 def fitted(height: int, width: int) -> tuple[int, int]:

@@ -222,7 +222,8 @@ def _doubt_tiles(survey: Survey) -> list[tuple[str, str, str]]:
         values = [getattr(facts, name) for facts in survey.facts]
         known = [value for value in values if value is not None]
         if known:
-            tiles.append((_percent(float(np.mean(known))), name, explanation))
+            mean = float(np.mean(known))
+            tiles.append((_percent(mean), name, explanation))
     odd = [facts for facts in survey.facts if facts.missing or facts.extra]
     tiles.append(
         (str(len(odd)), "images to check", f"{survey.last} and tags name different classes")
@@ -289,7 +290,8 @@ def _curve_charts(report: Report) -> list[Chart]:
         return []
     lines = []
     for title, curve in report.curves.items():
-        lines.append(_threshold_line(title, curve["miou_present"], _marks(report, title)))
+        marks = _marks(report, title)
+        lines.append(_threshold_line(title, curve["miou_present"], marks))
     last = lines[-1].name
     errors = [
         _threshold_line("FP: too much", report.curves[last]["fp"]),
@@ -304,7 +306,8 @@ def _curve_charts(report: Report) -> list[Chart]:
 
 def _threshold_line(name: str, values: Sequence[float], marks: Sequence[Mark] = ()) -> Line:
     """Return the line of a score over T thresholds i/T."""
-    thresholds = [i / len(values) for i in range(len(values))]
+    count = len(values)
+    thresholds = [i / count for i in range(count)]
     return Line(name, thresholds, values, marks)
 
 
@@ -316,7 +319,8 @@ def _marks(report: Report, title: str) -> list[Mark]:
             continue
         text = f"{row.rule_name}: {_percent(row.miou_present)} at {row.threshold:.2f}"
         hollow = row.rule != ORACLE
-        marks.append(Mark(row.threshold, 100 * row.miou_present, text, hollow=hollow))
+        percent = 100 * row.miou_present
+        marks.append(Mark(row.threshold, percent, text, hollow=hollow))
     return marks
 
 

@@ -131,8 +131,9 @@ def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
     for kind, title in MAPS.items():
         rules = seeds.get(kind, {}).get("thresholds", {})
         for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != RULE)):
-            values = {"images": seeds["images"], **rules[rule]}
-            rows.append(stage_scores(title, values, rule, rules[rule]["threshold"]))
+            scores = rules[rule]
+            values = {"images": seeds["images"], **scores}
+            rows.append(stage_scores(title, values, rule, scores["threshold"]))
     return rows
 
 
@@ -204,11 +205,13 @@ def read_trainings(run: Path) -> tuple[list[Training], str]:
     """Return the logs of the networks, and a sentence on those that are missing."""
     trainings = []
     missing = []
+    has_pseudo = (run / FOLDERS["pseudo"]).is_dir()
     for folder, (title, command) in TRAININGS.items():
         files = sorted((run / folder).glob(f"**/{layout.LOG}"))
         logs = [rows for rows in map(read_log, files) if rows]
         trainings += [Training(title, rows) for rows in logs]
-        is_optional = folder == layout.AFFINITY and (run / FOLDERS["pseudo"]).is_dir()
+        # pseudo labels without a log of AffinityNet were made in another way
+        is_optional = folder == layout.AFFINITY and has_pseudo
         if not logs and not is_optional:
             missing.append(f"{folder} (`tagmask {command}`)")
     if not missing:
@@ -236,11 +239,18 @@ def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
         files = (run / folder).glob(f"**/{layout.MODEL}")
         for file in sorted(files, key=lambda file: (len(file.parts), file)):
             name = file.relative_to(run).as_posix()
-            weights.append((name, file.stat().st_size, file_digest(file, None)))
+            size = file.stat().st_size
+            weights.append((name, size, file_digest(file, None)))
     makers = {}
     for note in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}")):
         makers[note.parent.relative_to(run).as_posix()] = read_object(note)
-    return Provenance(facts, _versions(), weights, makers, settings)
+    return Provenance(
+        facts=facts,
+        versions=_versions(),
+        weights=weights,
+        makers=makers,
+        settings=settings,
+    )
 
 
 def _versions() -> dict[str, str]:
