@@ -14,12 +14,12 @@ from tagmask.config import PRESETS, ReportSettings, ScoreSettings
 from tagmask.config.run import RunSettings, run_values
 from tagmask.pipeline import layout
 
-LABELLED: dict[str, Any] = {
-    "count": 400,
-    "scene_seed": 1,
-}  # other pictures than the classifier learns from
-BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}  # the same training without consistency
-RULE = "cross_entropy"  # chooses every threshold of the table, without masks
+# other pictures than the classifier learns from
+LABELLED: dict[str, Any] = {"count": 400, "scene_seed": 1}
+# the same training without consistency
+BASELINE: dict[str, float] = {"alpha": 0.0, "beta": 0.0}
+# chooses every threshold of the table, without masks
+RULE = "cross_entropy"
 
 
 @dataclass(frozen=True)
@@ -38,74 +38,84 @@ class DemoSettings:
 
 
 def run_demo(settings: DemoSettings) -> None:
-    """All stages on scenes, with the baseline beside ACR; prints how good each is and where the files are."""
+    """Run all stages on scenes, with the baseline beside ACR.
+
+    It prints how good each is and where the files are.
+    """
     from tagmask.pipeline.stages import stage
     from tagmask.scenes.catalog import Scenes
     from tagmask.stages.score import score_run, score_seeds
 
-    began, out = time.monotonic(), settings.out
-    training, baseline = demo_run(settings, out), demo_run(settings, out / "baseline", BASELINE)
-    pictures, labelled = Scenes(training.count), Scenes(LABELLED["count"], LABELLED["scene_seed"])
-
-    def do(name: str, run: RunSettings, data: dict[str, Any]) -> None:
-        catalog = labelled if data else pictures
-        print(
-            stage(name).run(dataclasses.replace(run.for_stage(name), **data), catalog).summary(),
-            flush=True,
-        )
+    began = time.monotonic()
+    out = settings.out
+    training = demo_run(settings, out)
+    baseline = demo_run(settings, out / "baseline", BASELINE)
+    pictures = Scenes(training.count)
+    labelled = Scenes(LABELLED["count"], LABELLED["scene_seed"])
 
     _show_pictures(out, pictures)
     print(f"pictures and their tags, all that is learnt from: {out / 'pictures.png'}")
     print(
-        "\nA vision transformer learns from pictures and tags; it never sees a mask. (A baseline learns beside it.)"
+        "\nA vision transformer learns from pictures and tags; it never sees a mask. "
+        "(A baseline learns beside it.)"
     )
     maps = dataclasses.replace(baseline.for_stage("seeds"), **LABELLED)
     with _beside({"train": (baseline.for_stage("train"), pictures), "seeds": (maps, labelled)}):
-        do("train", training, {})
-        do("seeds", training, LABELLED)
+        _do("train", training, pictures)
+        _do("seeds", training, labelled, LABELLED)
     print("\nThe same without consistency between two views, to compare.")
-    do("train", baseline, {})
-    do("seeds", baseline, LABELLED)
+    _do("train", baseline, pictures)
+    _do("seeds", baseline, labelled, LABELLED)
     without = score_seeds(ScoreSettings(out=baseline.out, processes=1, **LABELLED), labelled)
     print(
         "\nFrom the maps to a label for every pixel, along the edges of the pictures.", flush=True
     )
-    do("pseudo", training, LABELLED)
+    _do("pseudo", training, labelled, LABELLED)
     print("\nA segmentation network learns from these labels, and predicts the masks.", flush=True)
-    do("segment", training, LABELLED)
-    do("predict", training, LABELLED)
+    _do("segment", training, labelled, LABELLED)
+    _do("predict", training, labelled, LABELLED)
     scores = score_run(ScoreSettings(out=out, processes=1, **LABELLED), labelled)
     stage("report").run(ReportSettings(out=out, **LABELLED), labelled)
     _show_examples(out, labelled)
     print("\n" + table(without, scores) + "\n")
-    for name, file in {
-        "picture": "seeds.png",
-        "report": layout.REPORT,
-        "scores": layout.SCORES,
-    }.items():
-        print(f"{name}: {out / file}")
+    print(f"picture: {out / 'seeds.png'}")
+    print(f"report: {out / layout.REPORT}")
+    print(f"scores: {out / layout.SCORES}")
     print(f"the demo took {time.monotonic() - began:.0f} s.")
+
+
+def _do(
+    name: str, run: RunSettings, catalog: Any, changes: Mapping[str, Any] | None = None
+) -> None:
+    """Run a stage on a catalog, with some settings changed, and print its summary."""
+    from tagmask.pipeline.stages import stage
+
+    settings = dataclasses.replace(run.for_stage(name), **(changes or {}))
+    print(stage(name).run(settings, catalog).summary(), flush=True)
 
 
 def demo_run(
     settings: DemoSettings, out: Path, changes: dict[str, float] | None = None
 ) -> RunSettings:
-    """The preset `scenes`; predictions are restricted to the tags of a picture."""
+    """Return the preset `scenes`, with predictions restricted to the tags of a picture.
+
+    Args:
+        settings: Settings of the demo.
+        out: Folder of the run.
+        changes: Settings of the training that are changed; default: none.
+    """
     values = run_values("scenes", None)
     sections: dict[str, dict[str, Any]] = {
         "train": {"steps": settings.steps, "seed": settings.seed, **(changes or {})},
-        "seeds": {"processes": 1},  # the other core has the other training
+        # the other core has the other training
+        "seeds": {"processes": 1},
         "pseudo": {"rule": RULE},
-        "segment": {
-            "seed": settings.seed,
-            "steps": 400,
-            "val_every": 5.0,
-        },  # shorter than the preset's
+        # shorter than the preset's
+        "segment": {"seed": settings.seed, "steps": 400, "val_every": 5.0},
         "predict": {"use_tags": True},
     }
-    values |= {
-        name: dataclasses.replace(values[name], **section) for name, section in sections.items()
-    }
+    for name, section in sections.items():
+        values[name] = dataclasses.replace(values[name], **section)
     return RunSettings(**{**values, "out": out})
 
 
@@ -113,7 +123,8 @@ def demo_run(
 def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
     """Run stages (their settings and catalog) in a second process meanwhile.
 
-    Two processes of one thread are faster than one of two. What it does not finish, the ordinary stages resume later.
+    Two processes of one thread are faster than one of two. What the second does not finish, the
+    ordinary stages resume later.
     """
     import torch
 
@@ -123,17 +134,18 @@ def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
     if threads < 2:
         yield
         return
-    process = multiprocessing.get_context("spawn").Process(
-        target=_run_quietly, args=(stages,), daemon=True
-    )
-    with deaf_to_ctrl_c():  # this process terminates it
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_run_quietly, args=(stages,), daemon=True)
+    # this process terminates the other one
+    with deaf_to_ctrl_c():
         process.start()
     torch.set_num_threads(threads // 2)
     try:
         yield
         process.join()
     finally:
-        process.terminate()  # no effect if it has finished
+        # no effect if it has finished
+        process.terminate()
         torch.set_num_threads(threads)
 
 
@@ -152,55 +164,74 @@ def _run_quietly(stages: Mapping[str, tuple[Any, Any]]) -> None:
 
 
 def table(baseline: Any, run: Any) -> str:
-    """mIoU from stage to stage; no threshold has seen a mask."""
+    """Return mIoU from stage to stage as text; no threshold has seen a mask.
+
+    Args:
+        baseline: Scores of the baseline's seeds.
+        run: Scores of all stages of ACR.
+    """
     head = f"{'mIoU':28} {'without affinity':>18} {'with affinity':>15}"
     lines = [head, "-" * len(head)]
     for title, scores in (("baseline seeds (α = β = 0)", baseline), ("ACR seeds", run.seeds)):
-        plain, refined = (_blind(scores, kind) for kind in ("plain", "refined"))
+        plain = _mask_free(scores, "plain")
+        refined = _mask_free(scores, "refined")
         lines.append(f"{title:28} {plain:>18} {refined:>15}")
     for title, stage in (("pseudo labels", "pseudo"), ("predictions", "predictions")):
-        lines.append(f"{title:28} {'':>18} {100 * run.labels[stage].scores.miou_present:>15.1f}")
-    note = f"{run.seeds.images} pictures with tags, their masks unseen; thresholds by {RULE}, chosen without masks."
-    return "\n".join([*lines, note])
-
-
-def _blind(scores: Any, kind: str) -> str:
-    """mIoU at the threshold that the rule chose, in per cent; nan if it could not choose one."""
-    threshold = scores.chosen[kind].get(RULE)
-    return (
-        "nan"
-        if threshold is None
-        else f"{100 * scores.curves[kind].at(threshold).miou_present:.1f}"
+        percent = 100 * run.labels[stage].scores.miou_present
+        lines.append(f"{title:28} {'':>18} {percent:>15.1f}")
+    lines.append(
+        f"{run.seeds.images} pictures with tags, their masks unseen; "
+        f"thresholds by {RULE}, chosen without masks."
     )
+    return "\n".join(lines)
+
+
+def _mask_free(scores: Any, kind: str) -> str:
+    """Return mIoU in per cent at the threshold that the rule chose; nan if it chose none."""
+    threshold = scores.chosen[kind].get(RULE)
+    if threshold is None:
+        return "nan"
+    miou = scores.curves[kind].at(threshold).miou_present
+    return f"{100 * miou:.1f}"
 
 
 def _show_pictures(out: Path, scenes: Any) -> None:
-    """The first eight pictures with their tags."""
+    """Save a sheet of the first eight pictures with their tags."""
     from tagmask.show.sheet import save_picture, sheet
 
-    tags = [", ".join(scenes.classes[c] for c in scenes.tags(i)) for i in range(8)]
-    cells = [(tag, scenes.load_image(i)) for i, tag in enumerate(tags)]
-    save_picture(out / "pictures.png", sheet([cells[:4], cells[4:]]))
+    cells = []
+    for i in range(8):
+        tags = ", ".join(scenes.classes[c] for c in scenes.tags(i))
+        cells.append((tags, scenes.load_image(i)))
+    rows = [cells[:4], cells[4:]]
+    save_picture(out / "pictures.png", sheet(rows))
 
 
 def _show_examples(out: Path, scenes: Any) -> None:
-    """A sheet of three pictures with two classes, from a good mask to a bad one: maps, pseudo label, mask, truth."""
+    """Save a sheet of three pictures with two classes, from a good mask to a bad one.
+
+    Each row shows the picture, its maps, pseudo label, prediction and truth.
+    """
     from tagmask.data.images import read_mask
     from tagmask.show.overlay import heat_overlay, mask_overlay
     from tagmask.show.sheet import save_picture, sheet
     from tagmask.stages.seeds import as_float, read_seeds
 
     rows: list[list[tuple[str, Any]]] = []
-    for i in _quartiles(out, scenes.subset(range(min(60, len(scenes))))):
-        scene, name = scenes.scene(i), scenes.name(i)
+    first = range(min(60, len(scenes)))
+    for i in _quartiles(out, scenes.subset(first)):
+        scene = scenes.scene(i)
+        name = scenes.name(i)
         seeds = read_seeds(layout.seed_file(out / layout.SEEDS, name))
         cells = [("picture", scene.image)]
-        for place, number in enumerate(seeds["classes"].tolist()):
+        for index, number in enumerate(seeds["classes"].tolist()):
             for kind, title in (("plain", ""), ("refined", " + affinity")):
-                heat = heat_overlay(scene.image, as_float(seeds[kind][place]))
+                values = as_float(seeds[kind][index])  # (H, W)
+                heat = heat_overlay(scene.image, values)
                 cells.append((f"{scenes.classes[number]}{title}", heat))
         for title, folder in (("pseudo label", layout.PSEUDO), ("prediction", layout.PREDICTIONS)):
-            labels = read_mask(layout.label_file(out / folder, name), len(scenes.classes))
+            file = layout.label_file(out / folder, name)
+            labels = read_mask(file, len(scenes.classes))
             cells.append((title, mask_overlay(scene.image, labels)))
         cells.append(("truth", mask_overlay(scene.image, scene.mask)))
         rows.append(cells)
@@ -208,13 +239,23 @@ def _show_examples(out: Path, scenes: Any) -> None:
 
 
 def _quartiles(out: Path, scenes: Any) -> list[int]:
-    """Pictures with two classes: the upper quartile by the IoU of their masks, the middle one, the lower quartile."""
+    """Return three pictures with two classes, by the IoU of their masks.
+
+    They are at the upper quartile, in the middle, and at the lower quartile.
+    """
     from tagmask.data.images import read_mask
     from tagmask.scoring import confusion, iou
 
-    quality, classes = {}, len(scenes.classes)
-    for i in (i for i in range(len(scenes)) if len(scenes.tags(i)) == 2):
-        mask = read_mask(layout.label_file(out / layout.PREDICTIONS, scenes.name(i)), classes)
-        quality[i] = iou(confusion(mask, scenes.scene(i).mask, classes + 1)).miou_present
+    classes = len(scenes.classes)
+    quality = {}
+    for i in range(len(scenes)):
+        if len(scenes.tags(i)) == 2:
+            file = layout.label_file(out / layout.PREDICTIONS, scenes.name(i))
+            mask = read_mask(file, classes)
+            counts = confusion(mask, scenes.scene(i).mask, classes + 1)
+            quality[i] = iou(counts).miou_present
+    if not quality:
+        return []
     ranked = sorted(quality, key=lambda i: -quality[i])
-    return [ranked[len(ranked) * part // 4] for part in (1, 2, 3)] if ranked else []
+    count = len(ranked)
+    return [ranked[count * quarter // 4] for quarter in (1, 2, 3)]

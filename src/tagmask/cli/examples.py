@@ -1,4 +1,8 @@
-"""What `--help` prints before the settings."""
+"""What `--help` prints before the settings.
+
+A backslash at the end of a line joins it with the next: what is printed may be longer than a line
+of this file.
+"""
 
 from tagmask.config import PRESETS
 from tagmask.config.run import SECTIONS
@@ -31,36 +35,48 @@ _PRESETS = f"""
 also: --preset NAME   start from a named recipe:
                       {", ".join(PRESETS)}
 """
-SOURCES = f"{_PRESETS}      --config FILE   start from the section of this command in a run's config.toml\n"
+SOURCES = (
+    f"{_PRESETS}      --config FILE   "
+    "start from the section of this command in a run's config.toml\n"
+)
 
 RUN = f"""\
-From images and tags to masks: train, seeds, pseudo, segment, predict, check, score, report. If it is stopped, the same
+From images and tags to masks: train, seeds, pseudo, segment, predict, check, score, report. \
+If it is stopped, the same
 command resumes it; a finished stage is redone only if its settings or inputs have changed.
 
 examples:
   tagmask run --preset scenes --out run
   tagmask run --preset own-photos --images photos --tags tags.csv --out run
   tagmask run --preset voc --root VOCdevkit/VOC2012 --out run
-  tagmask run --preset scenes --out run --train.steps 200 --pseudo.method walk --segment.backbone resnet18
-  tagmask run --config run/config.toml                     the same run again: resumes it, or does nothing
+  tagmask run --preset scenes --out run --train.steps 200 --pseudo.method walk \
+--segment.backbone resnet18
+  tagmask run --config run/config.toml                     \
+the same run again: resumes it, or does nothing
 {_PRESETS}      --config FILE   start from a run's config.toml
-      --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
+      --STAGE.NAME    \
+any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
                       stages: {", ".join(SECTIONS)}
 """
 
 TRAIN = """\
-Train a tag classifier with all-pairs consistency (ACR). If it is stopped, the same command resumes it.
+Train a tag classifier with all-pairs consistency (ACR). \
+If it is stopped, the same command resumes it.
 
 examples:
   tagmask train --preset scenes --out run
-  tagmask train --data folder --images photos --tags tags.csv --backbone deit_small_patch16_224 --pretrained --out run
+  tagmask train --data folder --images photos --tags tags.csv --backbone deit_small_patch16_224 \
+--pretrained --out run
   tagmask train --preset voc --root VOCdevkit/VOC2012 --out run
-  tagmask train --preset scenes-mct --out mct              MCTformer with ACR; without: --alpha 0 --beta 0
-  accelerate launch --num_processes 8 -m tagmask train --preset voc --root VOCdevkit/VOC2012 --batch 8 --out run
+  tagmask train --preset scenes-mct --out mct              \
+MCTformer with ACR; without: --alpha 0 --beta 0
+  accelerate launch --num_processes 8 -m tagmask train --preset voc --root VOCdevkit/VOC2012 \
+--batch 8 --out run
 """
 
 SEEDS = """\
-Make localisation maps ("seeds") of all images of a run, or of one photo. If it is stopped, the same command resumes it.
+Make localisation maps ("seeds") of all images of a run, or of one photo. \
+If it is stopped, the same command resumes it.
 
 examples:
   tagmask seeds --out run                                  the images and the model of the run
@@ -70,7 +86,8 @@ examples:
 """
 
 SCORE = """\
-Compare what a run has made with true masks: maps at all thresholds and at thresholds chosen without masks, pseudo
+Compare what a run has made with true masks: \
+maps at all thresholds and at thresholds chosen without masks, pseudo
 labels, and predictions.
 
 examples:
@@ -79,18 +96,23 @@ examples:
 """
 
 PSEUDO = """\
-Turn the seeds of a run into pixel labels (palette PNG, 255 = unsure). If it is stopped, the same command resumes it.
+Turn the seeds of a run into pixel labels (palette PNG, 255 = unsure). \
+If it is stopped, the same command resumes it.
 
 examples:
-  tagmask pseudo --out run --affinity.pretrained           AffinityNet and random walk (PSA), as in the paper
+  tagmask pseudo --out run --affinity.pretrained           \
+AffinityNet and random walk (PSA), as in the paper
   tagmask pseudo --out run --method crf --processes 4      only the dense CRF, nothing to train
-  tagmask pseudo --out run --method attention              the classifier's own affinity, nothing to train
+  tagmask pseudo --out run --method attention              \
+the classifier's own affinity, nothing to train
   tagmask pseudo --preset voc-paper --out run              as the ACR authors do it
-  tagmask pseudo --out run --background-power 16 --steps 256 --beta 8 --no-crf      as PSA was published
+  tagmask pseudo --out run --background-power 16 --steps 256 --beta 8 --no-crf      \
+as PSA was published
 """
 
 CHECK = """\
-Say whether the masks of each tag can be believed, without true masks: good, doubtful, or probably the surroundings,
+Say whether the masks of each tag can be believed, without true masks: good, doubtful, or \
+probably the surroundings,
 with the reason and what to do.
 
 examples:
@@ -98,7 +120,8 @@ examples:
 """
 
 REPORT = """\
-Write run/report.html: scores, curves, a gallery, and how they were made, in one file that any browser opens.
+Write run/report.html: scores, curves, a gallery, and how they were made, in one file that any \
+browser opens.
 
 examples:
   tagmask report --out run
@@ -106,17 +129,21 @@ examples:
 """
 
 SEGMENT = """\
-Train a segmentation network (DeepLabV2) on pseudo labels. If it is stopped, the same command resumes it.
+Train a segmentation network (DeepLabV2) on pseudo labels. \
+If it is stopped, the same command resumes it.
 
 examples:
-  tagmask segment --preset scenes --out run                the images and the pseudo labels of the run
+  tagmask segment --preset scenes --out run                \
+the images and the pseudo labels of the run
   tagmask segment --out run --backbone resnet18 --pretrained --size 225 --steps 4000
-  tagmask segment --out run --data folder --images photos --tags tags.csv --pseudo masks --pretrained
+  tagmask segment --out run --data folder --images photos --tags tags.csv --pseudo masks \
+--pretrained
   accelerate launch --num_processes 2 -m tagmask segment --preset voc --out run
 """
 
 PREDICT = """\
-Predict masks of the images of a run, of a folder of photos, or of one photo. If it is stopped, the same
+Predict masks of the images of a run, of a folder of photos, or of one photo. \
+If it is stopped, the same
 command resumes it.
 
 examples:
@@ -143,14 +170,17 @@ examples:
 """
 
 EXPLORE = """\
-Look into a run or a photo in the browser: what a pixel attends to, maps, labels and masks; correct a few pixels or
-tags, and let the head learn again in seconds. The page is served on this machine alone. Ctrl-C ends it.
+Look into a run or a photo in the browser: what a pixel attends to, maps, labels and masks; \
+correct a few pixels or
+tags, and let the head learn again in seconds. The page is served on this machine alone. \
+Ctrl-C ends it.
 
 examples:
   tagmask explore --out run
   tagmask explore --out run --against other                two runs on the same photos side by side
   tagmask explore photo.jpg --model run/1_classifier --tags dog,sofa
-  tagmask explore --out run --no-browser --port 8000       on another machine: ssh -L 8000:127.0.0.1:8000 HOST
+  tagmask explore --out run --no-browser --port 8000       \
+on another machine: ssh -L 8000:127.0.0.1:8000 HOST
 """
 
 SERVE = """\
@@ -162,7 +192,8 @@ examples:
 """
 
 CORRECTIONS = """\
-Take over masks that were corrected in another tool; the stages keep them as they are, and learn from them.
+Take over masks that were corrected in another tool; \
+the stages keep them as they are, and learn from them.
 
 examples:
   tagmask corrections --out run --from export.json         Label Studio's JSON, or COCO's instances
@@ -170,18 +201,22 @@ examples:
 """
 
 PAPER = """\
-Each table and figure of the ACR paper by one command, ours beside theirs. All tables in the same --out share their
+Each table and figure of the ACR paper by one command, ours beside theirs. \
+All tables in the same --out share their
 trainings. If it is stopped, the same command resumes it.
 
 examples:
   tagmask paper --list                                     every table and figure, and what it needs
   tagmask paper ablation --out paper                       on built-in scenes
-  tagmask paper methods --out paper --random-seeds 3       three random seeds: mean ± standard deviation
+  tagmask paper methods --out paper --random-seeds 3       \
+three random seeds: mean ± standard deviation
   tagmask paper ablation --preset voc-paper --root VOCdevkit/VOC2012 --out paper
-  accelerate launch --num_processes 4 -m tagmask paper ablation --preset voc-paper --root VOCdevkit/VOC2012 --out paper
+  accelerate launch --num_processes 4 -m tagmask paper ablation --preset voc-paper \
+--root VOCdevkit/VOC2012 --out paper
   tagmask paper compare-voc --scores voc-val/scores.json --out paper    our row from a finished run
   tagmask paper ablation --out paper --rows none both      two of the four rows
-  tagmask paper layers --config paper/ablation.toml --out paper    with the settings of another table
+  tagmask paper layers --config paper/ablation.toml --out paper    \
+with the settings of another table
   tagmask paper maps --out paper --train.steps 200 --seeds.size 96 --pictures 6
 
 also: --preset NAME   start from a recipe of `tagmask run`; default: scenes, unless --data is given

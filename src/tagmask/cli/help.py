@@ -1,4 +1,8 @@
-"""`--help` shows the settings that most people change; `--help-all` shows the rest too, in a group of their own."""
+"""What `--help` and `--help-all` show.
+
+`--help` shows the settings that most people change; `--help-all` shows the rest too, in a group of
+their own.
+"""
 
 import dataclasses
 import typing
@@ -12,7 +16,15 @@ NOTE = "These are the settings that most people change; --help-all shows all of 
 def show_help(
     kind: type[Any], default: Any, arguments: Sequence[str], prog: str, description: str
 ) -> None:
-    """Print the settings of ``kind`` and exit, if the arguments ask for help."""
+    """Print the settings of a command and exit, if the arguments ask for help.
+
+    Args:
+        kind: Class of the settings; ``basic`` of it and its bases names those to show first.
+        default: Values of the settings; ``tyro.MISSING`` for those that must be given.
+        arguments: The command line.
+        prog: Name of the command, e.g. "tagmask train".
+        description: Text before the settings.
+    """
     asked = ASKED & set(arguments)
     if not asked:
         return
@@ -20,9 +32,12 @@ def show_help(
 
     values = {field.name: getattr(default, field.name) for field in dataclasses.fields(kind)}
     required = {name for name, value in values.items() if value is tyro.MISSING}
-    basic = required.union(*(vars(base).get("basic", "").split() for base in kind.__mro__)) or {
-        *values
-    }
+    basic = set(required)
+    for base in kind.__mro__:
+        basic |= set(vars(base).get("basic", "").split())
+    # a class that names none has only a few settings
+    if not basic:
+        basic = set(values)
     first = _part(kind, values, values.keys() - basic)
     shown: Any = first(**values)
     if "--help-all" in asked:
@@ -31,9 +46,11 @@ def show_help(
             ("basic", Annotated[first, tyro.conf.arg(name="")]),
             ("more", more),
         ]
+        # tyro wants a value for what it hides
         hints = typing.get_type_hints(kind)
-        hidden = {name: hints[name]() for name in required}  # tyro wants a value for what it hides
-        shown = dataclasses.make_dataclass("Help", groups)(shown, more(**{**values, **hidden}))
+        hidden = {name: hints[name]() for name in required}
+        both = dataclasses.make_dataclass("Help", groups)
+        shown = both(shown, more(**{**values, **hidden}))
     elif values.keys() - basic:
         description = f"{description}\n{NOTE}"
     tyro.cli(type(shown), args=["--help"], prog=prog, description=description, default=shown)
@@ -42,20 +59,21 @@ def show_help(
 def _part(
     kind: type[Any], values: Mapping[str, Any], hidden: Collection[str], in_group: bool = False
 ) -> type[Any]:
-    """A copy of the settings class ``kind`` whose ``hidden`` settings do not appear in the help."""
+    """Return a copy of a settings class whose ``hidden`` settings do not appear in the help."""
     import tyro
 
     hints = typing.get_type_hints(kind)
-    annotations: dict[str, Any] = {
-        name: Annotated[hints[name], tyro.conf.Suppress] for name in hidden
-    }
+    annotations: dict[str, Any] = {}
+    for name in hidden:
+        annotations[name] = Annotated[hints[name], tyro.conf.Suppress]
     for name in values.keys() - hidden:
-        if values[name] is None:  # the docstring says what happens then
+        if values[name] is None:
+            # the docstring says what happens without a value
             quiet = tyro.conf.arg(prefix_name=not in_group, help_behavior_hint="")
             annotations[name] = Annotated[hints[name], tyro.conf.DisallowNone, quiet]
         else:
-            annotations[name] = Annotated[hints[name], tyro.conf.arg(prefix_name=not in_group)]
-    part = type(
-        kind.__name__, (kind,), {"__annotations__": annotations, "__doc__": "All other settings."}
-    )
+            shown = tyro.conf.arg(prefix_name=not in_group)
+            annotations[name] = Annotated[hints[name], shown]
+    body = {"__annotations__": annotations, "__doc__": "All other settings."}
+    part = type(kind.__name__, (kind,), body)
     return dataclasses.dataclass(frozen=True, kw_only=True)(part)

@@ -1,4 +1,4 @@
-"""Settings from flags, on top of --preset, --config, and the data settings of the run's earlier stages."""
+"""Settings from flags, on top of --preset, --config, and the data of the run's earlier stages."""
 
 import dataclasses
 import difflib
@@ -22,68 +22,93 @@ Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
 def parse(kind: type[Settings], arguments: list[str], command: str, description: str) -> Settings:
-    """The settings of a stage; later sources win: defaults, preset, the run or --config, flags."""
+    """Return the settings of a stage; later sources win: defaults, preset, run or --config, flags.
+
+    Args:
+        kind: Class of the settings.
+        arguments: The command line after the command.
+        command: Name of the command.
+        description: Text that the help shows before the settings.
+    """
     values: dict[str, Any] = {}
     rest = list(arguments)
-    preset, config = take(rest, "--preset"), take(rest, "--config")
+    preset = take(rest, "--preset")
+    config = take(rest, "--config")
     if preset is not None and command not in SECTIONS:
         raise TagmaskError(f"--preset {preset}: tagmask {command} has no presets; leave it out.")
     if preset is not None:
         values |= read_values(kind, preset_of(preset, command), f"preset {preset}")
     if config is not None:
-        values |= read_values(kind, read_toml(Path(config)).get(command, {}), config)
+        section = read_toml(Path(config)).get(command, {})
+        values |= read_values(kind, section, config)
     elif command != "train":
         values |= read_values(kind, data_of_run(rest, command), "config.toml of the run")
-    return from_flags(
-        kind, values, rest, command, description + (examples.SOURCES if command in SECTIONS else "")
-    )
+    if command in SECTIONS:
+        description += examples.SOURCES
+    return from_flags(kind, values, rest, command, description)
 
 
 def parse_run(arguments: list[str]) -> RunSettings:
-    """The settings of a run; later sources win: defaults, preset, --config, flags."""
+    """Return the settings of a run; later sources win: defaults, preset, --config, flags."""
     rest = list(arguments)
-    preset, config = take(rest, "--preset"), take(rest, "--config")
-    values = run_values(preset, Path(config) if config is not None else None)
-    if ASKED & set(rest):  # the help of the stages lists their settings
+    preset = take(rest, "--preset")
+    config = take(rest, "--config")
+    values = run_values(preset, None if config is None else Path(config))
+    # the help of the stages lists their settings
+    if ASKED & set(rest):
         top = {key: value for key, value in values.items() if key not in SECTIONS}
         from_flags(RunTop, top, rest, "run", examples.RUN)
     return from_flags(RunSettings, values, rest, "run", examples.RUN)
 
 
 def parse_paper(arguments: list[str]) -> PaperSettings:
-    """The settings of a table; later sources win: defaults, preset, --config, flags."""
-    from tagmask.paper.names import NAMES
-
+    """Return the settings of a table; later sources win: defaults, preset, --config, flags."""
     rest = list(arguments)
     if ASKED & set(rest):
         from_flags(PaperTop, {}, rest, "paper", examples.PAPER)
     if rest and not rest[0].startswith("-"):
         rest = ["--table", *rest]
-    table = take([*rest], "--table")
+    table = _table_of(rest)
+    preset = take(rest, "--preset")
+    config = take(rest, "--config")
+    if preset is None and config is None and not _given(rest, "--data"):
+        preset = "scenes"
+    values = run_values(preset, None if config is None else Path(config))
+    # a run has settings that a table has not
+    shared = {*DATA, *SECTIONS}
+    values = {key: value for key, value in values.items() if key in shared}
+    if preset is not None:
+        values |= find_preset(preset).get("paper", {})
+    if config is not None:
+        values |= _values_of_table(config, table)
+    return from_flags(PaperSettings, values, rest, "paper", examples.PAPER)
+
+
+def _table_of(arguments: list[str]) -> str:
+    """Return the table or figure that the arguments name; refuse one that does not exist."""
+    from tagmask.paper.names import NAMES
+
+    table = take(list(arguments), "--table")
+    names = ", ".join(NAMES)
     if table is None:
         raise TagmaskError(
-            f"name a table or figure first: {', '.join(NAMES)}; `tagmask paper --list` explains them."
+            f"name a table or figure first: {names}; `tagmask paper --list` explains them."
         )
     if table not in NAMES:
         near = difflib.get_close_matches(table, NAMES, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NAMES)}."
+        remedy = f"did you mean {near[0]!r}?" if near else f"choose from {names}."
         raise TagmaskError(f"there is no table or figure {table!r}; {remedy}")
-    preset, config = take(rest, "--preset"), take(rest, "--config")
-    if preset is None and config is None and not _given(rest, "--data"):
-        preset = "scenes"
-    values = run_values(preset, Path(config) if config is not None else None)
-    values = {key: value for key, value in values.items() if key in (*DATA, *SECTIONS)}
-    if preset is not None:
-        values |= find_preset(preset).get("paper", {})
-    if config is not None:  # what is scored, and the rows if they are of the same table
-        earlier = read_values(
-            PaperTop, read_toml(Path(config)).get("paper", {}), f"{config}: paper"
-        )
-        left_out = {"table", "out", "shard", "scores"} | (
-            {"rows"} if earlier.get("table") != table else set()
-        )
-        values |= {key: value for key, value in earlier.items() if key not in left_out}
-    return from_flags(PaperSettings, values, rest, "paper", examples.PAPER)
+    return table
+
+
+def _values_of_table(config: str, table: str) -> dict[str, Any]:
+    """Return what is scored, from a table's TOML file, and the rows if they are of this table."""
+    section = read_toml(Path(config)).get("paper", {})
+    values = read_values(PaperTop, section, f"{config}: paper")
+    left_out = {"table", "out", "shard", "scores"}
+    if values.get("table") != table:
+        left_out.add("rows")
+    return {key: value for key, value in values.items() if key not in left_out}
 
 
 def from_flags(
@@ -93,17 +118,23 @@ def from_flags(
     command: str,
     description: str,
 ) -> Settings:
-    """Apply flags on top of ``values``; if the arguments ask for help, print it and exit."""
+    """Apply flags on top of other values; if the arguments ask for help, print it and exit.
+
+    Args:
+        kind: Class of the settings.
+        values: Settings by name, from presets and files.
+        arguments: The flags.
+        command: Name of the command.
+        description: Text that the help shows before the settings.
+    """
     import tyro
 
     missing = dataclasses.MISSING
-    fields = dataclasses.fields(kind)
-    required = [
-        field.name
-        for field in fields
-        if field.default is missing and field.default_factory is missing
-    ]
-    default = kind(**{**dict.fromkeys(required, tyro.MISSING), **values})
+    start: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.default is missing and field.default_factory is missing:
+            start[field.name] = tyro.MISSING
+    default = kind(**{**start, **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
     _refuse_old_names(arguments, command)
@@ -111,52 +142,80 @@ def from_flags(
 
 
 def take(arguments: list[str], name: str) -> str | None:
-    """Remove ``name VALUE`` or ``name=VALUE`` from the arguments and return the value."""
-    for place, argument in enumerate(arguments):
+    """Remove a flag with its value from the arguments and return the value.
+
+    Args:
+        arguments: The command line; ``name VALUE`` or ``name=VALUE`` is removed from it.
+        name: The flag with its dashes.
+
+    Returns:
+        The value where the flag is first given; None if it is not.
+
+    Raises:
+        TagmaskError: The flag comes last, without a value.
+    """
+    for index, argument in enumerate(arguments):
         if argument == name:
-            if place + 1 == len(arguments):
+            if index + 1 == len(arguments):
                 raise TagmaskError(f"{name} needs a value; see --help.")
-            value = arguments[place + 1]
-            del arguments[place : place + 2]
+            value = arguments[index + 1]
+            del arguments[index : index + 2]
             return value
         if argument.startswith(name + "="):
-            del arguments[place]
+            del arguments[index]
             return argument.split("=", 1)[1]
     return None
 
 
 def data_of_run(arguments: list[str], command: str) -> dict[str, Any]:
-    """Data settings of the run in --out, so that later stages need not repeat them; newer stages win."""
+    """Return the data settings of the run in --out, so that later stages need not repeat them.
+
+    Args:
+        arguments: The flags; with --data nothing is read.
+        command: Name of the command; of the stages before it the most recent one counts.
+    """
+    # the empty word is the value of a last --out without one
     out = take([*arguments, ""], "--out")
-    if not out or _given(arguments, "--data") or not (Path(out) / CONFIG).exists():
+    if not out or _given(arguments, "--data"):
         return {}
-    tables = read_toml(Path(out) / CONFIG)
-    section = next((name for name in _sections_for(arguments, command) if name in tables), "")
-    names = {*DATA, "photos", "model"} if (command, section) == ("export", "predict") else {*DATA}
-    return {key: value for key, value in tables.get(section, {}).items() if key in names}
+    file = Path(out) / CONFIG
+    if not file.exists():
+        return {}
+    tables = read_toml(file)
+    sections = [name for name in _sections_for(arguments, command) if name in tables]
+    if not sections:
+        return {}
+    newest = sections[0]
+    names = {*DATA}
+    if command == "export" and newest == "predict":
+        names |= {"photos", "model"}
+    return {key: value for key, value in tables[newest].items() if key in names}
 
 
 def _sections_for(arguments: list[str], command: str) -> list[str]:
-    """The stages whose images a command works on, the most recent first: its own and those before it."""
-    if command == "export":  # masks given by --labels are pseudo labels or the user's own
+    """Return the stages whose images a command works on: its own and those before, newest first."""
+    # masks given by --labels are pseudo labels or the user's own
+    if command == "export":
         command = "pseudo" if _given(arguments, "--labels") else "predict"
-    command = "seeds" if command == "score" else command
-    stages = list(SECTIONS)
-    last = (
-        stages.index(command) if command in stages else len(stages) - 1
-    )  # a stage without a section comes after them
-    return stages[last::-1]
+    if command == "score":
+        command = "seeds"
+    newest_first = list(SECTIONS)[::-1]
+    # a stage without a section comes after them all
+    if command not in SECTIONS:
+        return newest_first
+    return newest_first[newest_first.index(command) :]
 
 
 def _refuse_old_names(arguments: list[str], command: str) -> None:
     """Name the new flag if an earlier version's name is used."""
-    stages = SECTIONS if command in ("run", "paper") else ()
-    today = {
-        f"--{prefix}{switch}{flag(old)}": f"--{prefix}{switch}{flag(new)}"
-        for section, prefix in ((command, ""), *((stage, f"{stage}.") for stage in stages))
-        for old, new in RENAMED.get(section, {}).items()
-        for switch in ("", "no-")
-    }
+    prefixes = {command: ""}
+    if command in ("run", "paper"):
+        prefixes |= {stage: f"{stage}." for stage in SECTIONS}
+    today = {}
+    for section, prefix in prefixes.items():
+        for old, new in RENAMED.get(section, {}).items():
+            for start in (f"--{prefix}", f"--{prefix}no-"):
+                today[f"{start}{flag(old)}"] = f"{start}{flag(new)}"
     for argument in arguments:
         name = flag(argument.partition("=")[0])
         if name in today:
@@ -164,4 +223,4 @@ def _refuse_old_names(arguments: list[str], command: str) -> None:
 
 
 def _given(arguments: list[str], name: str) -> bool:
-    return any(argument == name or argument.startswith(name + "=") for argument in arguments)
+    return any(argument.partition("=")[0] == name for argument in arguments)

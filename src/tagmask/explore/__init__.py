@@ -1,1 +1,1 @@
-"""The explorer: a page on this machine to look into a run, correct it, and learn again from the corrections."""
+"""The explorer: a page on this machine to look into a run, correct it, and learn again."""

@@ -1,12 +1,14 @@
-"""Learning again from corrections, in seconds: the head goes on from where it is, on kept tokens.
+"""Learning again from corrections, in seconds: the head goes on from where it is.
 
-Corrected cells are drawn more often (``training.head``); all others learn what the head itself answers, told the tags,
-so that it changes where the corrections say so. Nothing is written until the result is accepted. Then the stages make
-their files as in `tagmask run`, and their notes say so: a run afterwards finds them done.
+It learns on the feature cache. Corrected cells are drawn more often (``training.head``); all others
+learn what the head itself answers with tags, so that it changes where the corrections say so.
+Nothing is written until the result is accepted. Then the stages make their files as in
+`tagmask run`, and their notes say so: a run afterwards finds them done.
 """
 
 import copy
 import dataclasses
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,23 +29,39 @@ from tagmask.stages.probabilities import predict_probabilities
 from tagmask.stages.seeds import read_seeds, seed_catalog
 from tagmask.training.head import Cells, answers, fit, gather_cells
 
-FEWER = 6  # times fewer steps than the first training
+# times fewer steps than the first training
+FEWER = 6
 LEAST_STEPS = 40
-SHOWN = 48  # photos that changed most
-Tell = Callable[[str, int, int], None]  # what, done, of how many
+# photos that changed most
+SHOWN = 48
+# what is done, how much of it, of how much
+Tell = Callable[[str, int, int], None]
 
 
 def refit(
     head: HeadSegmenter, cells: Cells, settings: Any, tell: Tell = lambda *_: None
 ) -> HeadSegmenter:
-    """A head that has learnt from corrected cells; the other one stays as it is."""
+    """Return a head that has learned from corrected cells; the other one stays as it is.
+
+    Args:
+        head: The head to go on from.
+        cells: The cells of all photos, and which of them are corrected.
+        settings: Settings of the segmenter's training.
+        tell: Called after each step with what is done, the step, and the number of steps.
+
+    Raises:
+        TagmaskError: The loss is no number any more.
+    """
+    # the two share all but the linear layer
     twin = copy.copy(head)
     twin._modules = {**head._modules, "linear": copy.deepcopy(head.linear)}
-    labels = torch.where(cells.corrected[:, None], cells.labels, answers(head, cells))
+    # cells that nobody corrected are to stay as the head sees them
+    own_answers = answers(head, cells)  # (M, K)
+    labels = torch.where(cells.corrected[:, None], cells.labels, own_answers)  # (M, K)
     steps = max(LEAST_STEPS, (settings.steps or 0) // FEWER)
     for step, loss in fit(twin, cells, labels, settings, steps, 0):
         tell("learning", step, steps)
-        if loss != loss:
+        if math.isnan(loss):
             raise TagmaskError(f"the loss is {loss}; lower --segment.lr (now {settings.lr}).")
     return twin
 
@@ -58,22 +76,34 @@ class Learner:
         self._busy = threading.Lock()
 
     def refusal(self) -> str:
-        """Why this run cannot learn again; empty if it can."""
+        """Say why this run cannot learn again; empty if it can."""
         try:
             out = self.view.run.out
         except TagmaskError as error:
             return str(error)
         if not (out / layout.SEGMENTER / layout.MODEL).is_file():
-            return "This run has no segmenter yet; finish it with `tagmask run`, then learn again here."
+            return (
+                "This run has no segmenter yet; "
+                "finish it with `tagmask run`, then learn again here."
+            )
         if self.view.head is None:
             return (
-                "The segmenter of this run is DeepLabV2, which takes hours to train. Corrections are kept, and "
-                "`tagmask run` trains it again with them. A run with --segment.net head learns again here in seconds."
+                "The segmenter of this run is DeepLabV2, which takes hours to train. "
+                "Corrections are kept, and `tagmask run` trains it again with them. "
+                "A run with --segment.net head learns again here in seconds."
             )
         return ""
 
     def start(self, work: Callable[[], None], state: str) -> None:
-        """Do ``work`` in the background, unless something is under way."""
+        """Work in the background, unless something is under way.
+
+        Args:
+            work: ``learn`` or ``accept``.
+            state: What the page shows meanwhile.
+
+        Raises:
+            TagmaskError: The run cannot learn, or it is learning already.
+        """
         why = self.refusal()
         if why:
             raise TagmaskError(why)
@@ -95,16 +125,18 @@ class Learner:
 
     def learn(self) -> None:
         """Fit a copy of the head, and find the photos that it changes most."""
-        view, head = self.view, self.view.head
+        view = self.view
+        head = view.head
         assert head is not None
-        catalog, settings, labels = (
-            view.catalog,
-            view.run.for_stage("segment"),
-            view.run.out / layout.PSEUDO,
-        )
-        part = catalog.subset(
-            [i for i in range(len(catalog)) if layout.label_file(labels, catalog.name(i)).is_file()]
-        )
+        catalog = view.catalog
+        settings = view.run.for_stage("segment")
+        labels = view.run.out / layout.PSEUDO
+        labelled = []
+        for i in range(len(catalog)):
+            file = layout.label_file(labels, catalog.name(i))
+            if file.is_file():
+                labelled.append(i)
+        part = catalog.subset(labelled)
 
         def tokens_of(i: int) -> Any:
             self._tell("reading tokens", i + 1, len(part))
@@ -114,56 +146,61 @@ class Learner:
         if not cells.corrected.any() and not self._changed_tags():
             raise TagmaskError("nothing is corrected yet; correct a few pixels or tags first.")
         with view.lock:
-            self.trial = refit(head, cells, settings, self._tell)
+            trial = refit(head, cells, settings, self._tell)
+            self.trial = trial
         changed = []
         for i in range(len(catalog)):
             self._tell("predicting", i + 1, len(catalog))
-            before, after = (
-                view.cell_chances(network, i).argmax(0) for network in (head, self.trial)
-            )
-            changed.append((float((before != after).float().mean()), i))
-        most = [
-            {"photo": i, "share": share}
-            for share, i in sorted(changed, key=lambda row: -row[0])[:SHOWN]
-            if share
-        ]
-        self.progress = {
-            "state": "learnt",
-            "changed": most,
-            "photos": sum(share > 0 for share, _ in changed),
-        }
+            before = view.cell_chances(head, i).argmax(0)  # (h, w)
+            after = view.cell_chances(trial, i).argmax(0)  # (h, w)
+            share = float((before != after).float().mean())
+            if share > 0:
+                changed.append({"photo": i, "share": share})
+        most = sorted(changed, key=lambda change: -change["share"])
+        self.progress = {"state": "learnt", "changed": most[:SHOWN], "photos": len(changed)}
 
     def mask(self, i: int) -> Mask | None:
-        """The mask (H, W) that the trial gives, before sharpening; None if there is no trial."""
-        view, catalog = self.view, self.view.catalog
+        """Return the mask (H, W) that the trial gives, before sharpening; None without a trial."""
         if self.trial is None:
             return None
-        allowed = [view.numbers[c] for c in catalog.tags(i)] if view.run.predict.use_tags else None
+        view = self.view
+        catalog = view.catalog
+        allowed = None
+        if view.run.predict.use_tags:
+            allowed = [view.numbers[c] for c in catalog.tags(i)]
         with view.lock:
             tokens = view.features.get(catalog, i)
             image = catalog.load_image(i)
-            chances = predict_probabilities(
+            probabilities = predict_probabilities(
                 self.trial, image, flip=False, tags=allowed, tokens=tokens
             )  # (K, H, W)
-        labels = chances[[0, *(number + 1 for number in view.numbers)]].argmax(0).astype("uint8")
+        # the classes of the photos, in their order; the network may know others
+        known = [0, *(number + 1 for number in view.numbers)]
+        labels = probabilities[known].argmax(0).astype("uint8")  # (H, W)
         return fix(labels, catalog.load_correction(i), catalog.name(i), unsure=False)
 
     def take_back(self) -> None:
         """Forget the trial; corrections stay."""
         if self._busy.locked():
             raise TagmaskError("it is learning; wait for it to end.")
-        self.trial, self.progress = None, {"state": "idle"}
+        self.trial = None
+        self.progress = {"state": "idle"}
 
     def accept(self) -> None:
-        """Make the trial the run's segmenter: pseudo labels of corrected photos, the head, and all masks."""
-        view, trial, out = self.view, self.trial, self.view.run.out
+        """Make the trial the run's segmenter.
+
+        The pseudo labels of corrected photos and all masks are made again with it.
+        """
+        view = self.view
+        trial = self.trial
+        out = view.run.out
         if trial is None:
             raise TagmaskError("there is nothing to accept; learn first.")
         with only_one(out):
             settings = dataclasses.replace(view.run, restart=False)
             self._seeds_of_changed_tags()
             inputs = Inputs(settings, view.catalog)
-            self._do(inputs, "pseudo")
+            self._do(inputs, "pseudo", "labelling corrected photos")
             row = stage("segment")
             record = row.record(out)
             record.discard()
@@ -173,41 +210,46 @@ class Learner:
             record.finish(inputs.parts(row))
             record.clean()
             inputs.forget(row)
-            self._do(inputs, "predict")
+            self._do(inputs, "predict", "predicting masks")
+        # the head is read again when it is next asked for
         view.__dict__.pop("head", None)
-        self.trial, self.progress = None, {"state": "accepted"}
+        self.trial = None
+        self.progress = {"state": "accepted"}
 
-    def _do(self, inputs: Inputs, name: str) -> None:
+    def _do(self, inputs: Inputs, name: str, what: str) -> None:
+        """Run a stage as a run does, and tell the page what is done."""
         row = stage(name)
-        self._tell(
-            {"pseudo": "labelling corrected photos", "predict": "predicting masks"}[name], 0, 1
-        )
+        self._tell(what, 0, 1)
         do_stage(inputs, row, status_of(inputs, row), name)
 
     def _changed_tags(self) -> list[int]:
-        """Photos whose maps are not those of their tags."""
-        catalog, folder, retagged = (
-            self.view.catalog,
-            self.view.run.out / layout.SEEDS,
-            self.view.changes(),
-        )
+        """Return the photos whose maps are not those of their tags."""
+        catalog = self.view.catalog
+        retagged = self.view.changes()
+        indices = [i for i in range(len(catalog)) if catalog.name(i) in retagged]
+        return [i for i in indices if self._is_outdated(i)]
 
-        def is_changed(i: int) -> bool:
-            try:
-                seeds = read_seeds(layout.seed_file(folder, catalog.name(i)))
-            except TagmaskError:
-                return True
-            return bool(seeds["classes"].tolist() != list(catalog.tags(i)))
-
-        return [i for i in range(len(catalog)) if catalog.name(i) in retagged and is_changed(i)]
+    def _is_outdated(self, i: int) -> bool:
+        """Return True if the maps of a photo are missing or of other classes than its tags."""
+        catalog = self.view.catalog
+        folder = self.view.run.out / layout.SEEDS
+        file = layout.seed_file(folder, catalog.name(i))
+        try:
+            seeds = read_seeds(file)
+        except TagmaskError:
+            return True
+        return bool(seeds["classes"].tolist() != list(catalog.tags(i)))
 
     def _seeds_of_changed_tags(self) -> None:
-        """Maps of photos with other tags; their labels are made again from them."""
-        view, changed = self.view, self._changed_tags()
+        """Make the maps of photos with other tags, and remove the labels made from the old ones."""
+        view = self.view
+        changed = self._changed_tags()
         if not changed:
             return
         self._tell("maps of changed tags", 0, len(changed))
         part: Catalog = view.catalog.subset(changed)
         seed_catalog(view.run.for_stage("seeds"), part)
+        labels = view.run.out / layout.PSEUDO
         for i in range(len(part)):
-            layout.label_file(view.run.out / layout.PSEUDO, part.name(i)).unlink(missing_ok=True)
+            file = layout.label_file(labels, part.name(i))
+            file.unlink(missing_ok=True)

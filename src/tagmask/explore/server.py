@@ -1,7 +1,8 @@
-"""The explorer's server: the standard library's, on this machine alone, for whoever knows the address.
+"""The explorer's server: on this machine alone, for whoever knows the address.
 
-Every path begins with a random token. Another Host (a page of the internet that a name server leads here) and another
-Origin are refused, bodies have a limit that is known before they are read, and numbers of photos are the only names.
+It is the standard library's. Every path begins with a random token. Another Host (a page of the
+internet that a name server leads here) and another Origin are refused, bodies have a limit that is
+known before they are read, and numbers of photos are the only names.
 """
 
 import gzip
@@ -36,9 +37,11 @@ from tagmask.pipeline import layout
 from tagmask.stages.images import match_classes, split_tags
 from tagmask.stages.maps import predicted_classes
 
-MOST_BYTES = 65_536  # of a request's JSON
+# bytes of a request's JSON
+MOST_BYTES = 65_536
 _POLICY = (
-    "default-src 'none'; img-src 'self' data:; connect-src 'self'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
+    "default-src 'none'; img-src 'self' data:; connect-src 'self'; "
+    "script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {
@@ -58,69 +61,100 @@ class Refused(Exception):
 
 
 class Explorer:
-    """What the page asks for: each answer is JSON or bytes."""
+    """What the page asks for: each answer is JSON or bytes.
+
+    Args:
+        views: The run or photo, and perhaps a second run on the same photos.
+        title: Title of the page.
+    """
 
     def __init__(self, views: list[View], title: str) -> None:
-        self.views, self.title, self.learner = views, title, Learner(views[0])
+        self.views = views
+        self.title = title
+        self.learner = Learner(views[0])
         self.stopped = threading.Event()
         self.saving = threading.Lock()
-        for view in views:  # networks are loaded before the page is opened, not while it waits
+        # networks are loaded before the page is opened, not while it waits
+        for view in views:
             view.numbers  # noqa: B018
         self.learner.refusal()
 
     def state(self) -> dict[str, Any]:
-        """Everything the page needs to be usable: classes, photos and their tags."""
-        view, catalog = self.views[0], self.views[0].catalog
+        """Return all that the page needs to be usable: classes, photos and their tags."""
+        view = self.views[0]
+        catalog = view.catalog
         names = [catalog.name(i) for i in range(len(catalog))]
-        corrected = (
-            {*view.changes(), *view.names_in(layout.CORRECTIONS)} if view.out is not None else set()
-        )
+        corrected: set[str] = set()
+        made: dict[str, bool] = {}
+        if view.out is not None:
+            corrected = {*view.changes(), *view.names_in(layout.CORRECTIONS)}
+            made = {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()}
+        palette = voc_palette()[: len(catalog.classes) + 1]  # (K, 3)
         return {
             "title": self.title,
             "runs": [str(v.out or "") for v in self.views],
             "classes": catalog.classes,
-            "colours": voc_palette()[: len(catalog.classes) + 1].tolist(),
+            "colours": palette.tolist(),
             "names": names,
             "tags": [catalog.tags(i) for i in range(len(catalog))],
             "corrected": [i for i, name in enumerate(names) if name in corrected],
-            "made": {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()}
-            if view.out
-            else {},
+            "made": made,
             "missing": {kind: view.missing(kind) for kind in LAYERS},
             "truth": catalog.has_masks,
             "editable": view.out is not None,
         }
 
     def info(self, i: int) -> dict[str, Any]:
-        view = self.views[0]
+        """Return size and map methods of a photo, and why the run cannot learn again."""
         return {
-            "size": view.size(i),
+            "size": self.views[0].size(i),
             "methods": [v.methods for v in self.views],
             "refusal": self.learner.refusal(),
         }
 
     def photo_of(self, run: int, i: int) -> int:
-        """The number of photo ``i`` in another run."""
-        other, wanted = self.views[run].catalog, self.views[0].catalog.name(i)
-        for k in chain(
-            range(i, len(other)), range(min(i, len(other)))
-        ):  # mostly it is the same number
+        """Return the index of a photo in another run.
+
+        Args:
+            run: Index of the run.
+            i: Index of the photo in the first run.
+
+        Raises:
+            Refused: The other run does not have the photo.
+        """
+        wanted = self.views[0].catalog.name(i)
+        other = self.views[run].catalog
+        # mostly it is the same index
+        for k in chain(range(i, len(other)), range(min(i, len(other)))):
             if other.name(k) == wanted:
                 return k
         raise Refused(HTTPStatus.NOT_FOUND, "the other run does not have this photo.")
 
     def layer(self, run: int, kind: str, i: int) -> bytes:
-        """Labels (H, W) as bytes; empty if there are none."""
-        view = self.views[run]
-        labels = (
-            self.learner.mask(i)
-            if kind == "trial" and run == 0
-            else view.layer(kind, self.photo_of(run, i))
-        )
+        """Return labels (H, W) as bytes; empty if there are none.
+
+        Args:
+            run: Index of the run.
+            kind: "trial" for what was just learned, or a kind of ``View.layer``.
+            i: Index of the photo in the first run.
+        """
+        if kind == "trial" and run == 0:
+            labels = self.learner.mask(i)
+        else:
+            labels = self.views[run].layer(kind, self.photo_of(run, i))
         return b"" if labels is None else labels.tobytes()
 
     def correct(self, i: int, body: bytes, before: str) -> dict[str, Any]:
-        """Save what is corrected in a photo, unless it has changed since the page read it."""
+        """Save what is corrected in a photo, unless it has changed since the page read it.
+
+        Args:
+            i: Index of the photo.
+            body: Its labels, one byte for each pixel.
+            before: Digest of the corrections that the page has read.
+
+        Returns:
+            The tags and the new digest.
+        """
         view = self.views[0]
         height, width = view.size(i)
         with self.saving:
@@ -129,14 +163,28 @@ class Explorer:
                     HTTPStatus.CONFLICT,
                     "this photo was corrected elsewhere meanwhile; reload the page.",
                 )
-            view.save_labels(i, np.frombuffer(body, np.uint8).reshape(height, width))
+            labels = np.frombuffer(body, np.uint8).reshape(height, width)
+            view.save_labels(i, labels)
             view.facts[i] = None
         return {"tags": view.catalog.tags(i), "digest": self.digest(i)}
 
     def digest(self, i: int) -> str:
+        """Return a hash of what is corrected in a photo."""
         return self.views[0].catalog.correction_digest(i)
 
     def tag(self, i: int, tags: Any) -> dict[str, Any]:
+        """Save the tags of a photo.
+
+        Args:
+            i: Index of the photo.
+            tags: Numbers of its classes, as the page has sent them.
+
+        Returns:
+            The tags and the digest of the corrections.
+
+        Raises:
+            Refused: They are no list of numbers.
+        """
         if not isinstance(tags, list) or not all(type(tag) is int for tag in tags):
             raise Refused(HTTPStatus.BAD_REQUEST, "tags are a list of numbers.")
         with self.saving:
@@ -144,7 +192,7 @@ class Explorer:
         return {"tags": self.views[0].catalog.tags(i), "digest": self.digest(i)}
 
     def act(self, name: str) -> dict[str, Any]:
-        """One of the buttons."""
+        """Do what a button says, and return how far it is."""
         learner = self.learner
         if name == "learn":
             learner.start(learner.learn, "learning")
@@ -159,8 +207,10 @@ class Handler(BaseHTTPRequestHandler):
     """One request: is it allowed, what is it about, and the answer."""
 
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = "tagmask", ""
-    timeout = 20  # seconds that a connection may be silent
+    server_version = "tagmask"
+    sys_version = ""
+    # seconds that a connection may be silent
+    timeout = 20
     server: "Server"
 
     def do_GET(self) -> None:
@@ -170,6 +220,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(self._post)
 
     def _answer(self, work: Callable[[list[str]], None]) -> None:
+        """Answer a request with ``work``, or with a status and a sentence on what went wrong."""
         try:
             work(self._path())
         except Refused as refusal:
@@ -178,24 +229,26 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         except (BrokenPipeError, ConnectionError, TimeoutError):
             self.close_connection = True
-        except OSError as error:  # another command may be changing the run
+        except OSError as error:
+            # another command may be changing the run
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"a file of the run cannot be read ({error}); reload the page.",
             )
-        except Exception as error:  # the page says so, and the server goes on
+        except Exception as error:
+            # the page says so, and the server goes on
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
 
     def _path(self) -> list[str]:
-        """The words behind the token, if the request comes from the page itself."""
-        hosts = [f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")]
-        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        """Return the words behind the token, if the request comes from the page itself."""
+        port = self.server.server_port
+        host = self.headers.get("Host", "")
+        origin = self.headers.get("Origin")
         site = self.headers.get("Sec-Fetch-Site", "none")
-        if (
-            host not in hosts
-            or origin not in (None, f"http://{host}")
-            or site not in ("none", "same-origin")
-        ):
+        is_own_host = host in (f"127.0.0.1:{port}", f"localhost:{port}")
+        is_own_origin = origin in (None, f"http://{host}")
+        is_own_site = site in ("none", "same-origin")
+        if not (is_own_host and is_own_origin and is_own_site):
             raise Refused(HTTPStatus.FORBIDDEN, "this address serves its own page alone.")
         token, *words = self.path.removeprefix("/").split("/")
         if not hmac.compare_digest(token.encode(errors="replace"), self.server.token.encode()):
@@ -205,12 +258,14 @@ class Handler(BaseHTTPRequestHandler):
         return words
 
     def _number(self, word: str, below: int) -> int:
-        if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) < below):
+        """Return the number that a word of the path is; refuse all but 0 to ``below`` - 1."""
+        if not _is_count(word, 10) or int(word) >= below:
             raise Refused(HTTPStatus.NOT_FOUND, "there is no such photo or run.")
         return int(word)
 
     def _get(self, words: list[str]) -> None:
-        explorer, view = self.server.explorer, self.server.explorer.views[0]
+        explorer = self.server.explorer
+        view = explorer.views[0]
         count = len(view.catalog)
         match words:
             case [""]:
@@ -225,20 +280,18 @@ class Handler(BaseHTTPRequestHandler):
                 self._send_json(explorer.info(self._number(photo, count)))
             case ["thumb" | "photo" as size, photo]:
                 i = self._number(photo, count)
-                self._send(view.thumb(i) if size == "thumb" else view.image(i), "image/jpeg")
+                picture = view.thumb(i) if size == "thumb" else view.image(i)
+                self._send(picture, "image/jpeg")
             case ["pieces", photo]:
                 self._send(view.pieces(self._number(photo, count)), packed=True)
             case ["correction", photo]:
                 i = self._number(photo, count)
-                self._send(
-                    explorer.layer(0, "correction", i),
-                    packed=True,
-                    headers={"Digest": explorer.digest(i)},
-                )
+                data = explorer.layer(0, "correction", i)
+                self._send(data, packed=True, headers={"Digest": explorer.digest(i)})
             case [("pseudo" | "mask" | "truth" | "trial") as kind, run, photo]:
-                data = explorer.layer(
-                    self._number(run, len(explorer.views)), kind, self._number(photo, count)
-                )
+                k = self._number(run, len(explorer.views))
+                i = self._number(photo, count)
+                data = explorer.layer(k, kind, i)
                 self._send(data, packed=True)
             case ["affinity", run, method, photo]:
                 k = self._number(run, len(explorer.views))
@@ -248,7 +301,8 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
 
     def _post(self, words: list[str]) -> None:
-        explorer, view = self.server.explorer, self.server.explorer.views[0]
+        explorer = self.server.explorer
+        view = explorer.views[0]
         match words:
             case ["correct", photo]:
                 i = self._number(photo, len(view.catalog))
@@ -265,18 +319,17 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
 
     def _body(self, most: int, exactly: bool = False) -> bytes:
-        """The body, whose length is known and within its limit before anything is read."""
-        length = self.headers.get("Content-Length", "")
-        if "Transfer-Encoding" in self.headers or not (
-            length.isascii() and length.isdigit() and len(length) < 12
-        ):
+        """Read the body, whose length is known and within its limit before anything is read."""
+        word = self.headers.get("Content-Length", "")
+        if "Transfer-Encoding" in self.headers or not _is_count(word, 12):
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is.")
-        if int(length) > most or (exactly and int(length) != most):
+        length = int(word)
+        if length > most or (exactly and length != most):
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request must have {most} bytes."
             )
-        body = self.rfile.read(int(length))
-        if len(body) < int(length):
+        body = self.rfile.read(length)
+        if len(body) < length:
             raise ConnectionError("closed before its end")
         return body
 
@@ -287,19 +340,13 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.BAD_REQUEST, "the request is not JSON.") from None
 
     def _page(self) -> None:
+        """Send the page; only the script and style with this answer's nonce are allowed in it."""
         nonce = secrets.token_urlsafe(16)
-        page = (
-            importlib.resources.files("tagmask.explore")
-            .joinpath("page.html")
-            .read_text(encoding="utf-8")
-        )
+        file = importlib.resources.files("tagmask.explore").joinpath("page.html")
+        page = file.read_text(encoding="utf-8")
         text = page.replace("NONCE", nonce).encode()
-        self._send(
-            text,
-            "text/html; charset=utf-8",
-            True,
-            {"Content-Security-Policy": _POLICY.format(nonce)},
-        )
+        headers = {"Content-Security-Policy": _POLICY.format(nonce)}
+        self._send(text, "text/html; charset=utf-8", packed=True, headers=headers)
 
     def _send_json(self, value: Any) -> None:
         self._send(json.dumps(value).encode(), "application/json", packed=True)
@@ -312,38 +359,56 @@ class Handler(BaseHTTPRequestHandler):
         headers: Mapping[str, str] | None = None,
         status: HTTPStatus = HTTPStatus.OK,
     ) -> None:
+        """Send data with its headers, compressed if ``packed`` and the browser takes it."""
         packed = packed and "gzip" in self.headers.get("Accept-Encoding", "")
-        data = gzip.compress(data, 1) if packed else data
+        if packed:
+            data = gzip.compress(data, 1)
+        lines = {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(data))}
+        lines |= headers or {}
+        if packed:
+            lines["Content-Encoding"] = "gzip"
         self.send_response(status)
-        lines = (
-            _HEADERS
-            | {"Content-Type": kind, "Content-Length": str(len(data))}
-            | dict(headers or {})
-        )
-        for name, value in (lines | ({"Content-Encoding": "gzip"} if packed else {})).items():
+        for name, value in lines.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        """A sentence; the connection is closed, since what is left of the request has not been read."""
+        """Send a sentence and close the connection; the rest of the request has not been read."""
         self.close_connection = True
-        with suppress(OSError):  # nobody is there any more
+        # perhaps nobody is there any more
+        with suppress(OSError):
             data = json.dumps({"error": why}).encode()
             self._send(data, "application/json", headers={"Connection": "close"}, status=status)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the token would be in it."""
+        """Log nothing: the token would be in it.
+
+        Args:
+            format: Ignored.
+            *args: Ignored.
+        """
+
+
+def _is_count(word: str, digits: int) -> bool:
+    """Return True if a word is a whole number with fewer than ``digits`` digits."""
+    return word.isascii() and word.isdigit() and len(word) < digits
 
 
 class Server(ThreadingHTTPServer):
-    """The server of one explorer."""
+    """The server of one explorer.
+
+    Args:
+        explorer: What it serves.
+        port: Port on this machine; default: any that is free.
+    """
 
     daemon_threads = True
     request_queue_size = 256
 
     def __init__(self, explorer: Explorer, port: int = 0) -> None:
-        self.explorer, self.token = explorer, secrets.token_urlsafe(24)
+        self.explorer = explorer
+        self.token = secrets.token_urlsafe(24)
         try:
             super().__init__(("127.0.0.1", port), Handler)
         except OSError as error:
@@ -356,7 +421,12 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that was closed is no news."""
+        """Print nothing: a connection that was closed is no news.
+
+        Args:
+            request: Ignored.
+            client_address: Ignored.
+        """
 
     def server_close(self) -> None:
         self.explorer.stopped.set()
@@ -364,36 +434,40 @@ class Server(ThreadingHTTPServer):
 
 
 def open_explorer(settings: ExploreSettings) -> Explorer:
-    """The explorer of a run, two runs, or a photo."""
+    """Open the explorer of a run, two runs, or a photo."""
     check(settings)
     if settings.out is not None:
-        views = [
-            _view_of(folder) for folder in (settings.out, settings.against) if folder is not None
-        ]
+        views = [_view_of(settings.out)]
+        if settings.against is not None:
+            views.append(_view_of(settings.against))
         return Explorer(views, settings.out.resolve().name)
-    photo, folder = settings.photo or Path(), settings.model or Path()  # checked above
-    model, image, names = load_classifier(folder), read_image(photo), split_tags(settings.tags)
-    tags = (
-        match_classes(names, model)
-        if names is not None
-        else predicted_classes(model, image, MapSettings())
-    )
+    # without a run both are given: it was checked above
+    photo = settings.photo or Path()
+    folder = settings.model or Path()
+    model = load_classifier(folder)
+    image = read_image(photo)
+    names = split_tags(settings.tags)
+    if names is not None:
+        tags = match_classes(names, model)
+    else:
+        tags = predicted_classes(model, image, MapSettings())
     catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
     return Explorer([View(catalog, folder)], photo.name)
 
 
 def _view_of(out: Path) -> View:
-    settings = RunSettings(**(run_values(None, out / layout.CONFIG) | {"out": out}))
+    values = run_values(None, out / layout.CONFIG)
+    settings = RunSettings(**{**values, "out": out})
     return View(read_catalog(settings), out / layout.CLASSIFIER, settings)
 
 
 def explore(settings: ExploreSettings) -> str:
-    """Serve the page until Ctrl-C; returns what to print then."""
+    """Serve the page until Ctrl-C, and return what to print then."""
     explorer = open_explorer(settings)
+    gather = explorer.views[0].gather_facts
     with Server(explorer, settings.port) as server, suppress(KeyboardInterrupt):
-        threading.Thread(
-            target=explorer.views[0].gather_facts, args=(explorer.stopped.is_set,), daemon=True
-        ).start()
+        # facts to sort the photos by are gathered while the page is open
+        threading.Thread(target=gather, args=(explorer.stopped.is_set,), daemon=True).start()
         print(f"{server.address}\nCtrl-C ends it; corrections are saved at once.", flush=True)
         if settings.browser:
             webbrowser.open(server.address)

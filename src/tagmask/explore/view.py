@@ -1,4 +1,4 @@
-"""What the page is shown of a run: pictures, layers of labels, and affinity with maps, as bytes."""
+"""What the page is shown of a run: pictures, layers of labels, and affinity with maps."""
 
 import io
 import json
@@ -40,13 +40,19 @@ from tagmask.stages.images import match_classes
 from tagmask.stages.maps import views
 
 LAYERS = {"pseudo": layout.PSEUDO, "mask": layout.PREDICTIONS}
-THUMB, SHOWN = 144, 1280  # longest sides in pixels
-_STEP = 3  # every third pixel in both directions tells enough of how two masks differ
+# longest sides of pictures in pixels
+THUMB = 144
+SHOWN = 1280
+# every third pixel in both directions tells enough of how two masks differ
+_STEP = 3
 
 
 @dataclass
 class View:
-    """One run, or one photo with a classifier; everything that is slow is done once, when it is first asked for."""
+    """One run, or one photo with a classifier.
+
+    Everything that is slow is done once, when it is first asked for.
+    """
 
     raw: Catalog  # as the data have it, without corrections
     classifier_folder: Path
@@ -58,10 +64,7 @@ class View:
         self._read_corrections()
         self.facts: list[dict[str, float] | None] = [None] * len(self.catalog)
         self.thumb = lru_cache(4096)(lambda i: self.image(i, THUMB))
-        # superpixels of the photo, (H, W) little-endian uint16
-        self.pieces = lru_cache(4)(
-            lambda i: superpixels(self.catalog.load_image(i)).astype("<u2").tobytes()
-        )
+        self.pieces = lru_cache(4)(self._superpixels)
 
     @property
     def out(self) -> Path | None:
@@ -69,9 +72,11 @@ class View:
 
     @property
     def run(self) -> RunSettings:
+        """Return the settings of the run; refuse a single photo."""
         if self.settings is None:
             raise TagmaskError(
-                "this is a single photo; corrections and learning need a run: tagmask explore --out run."
+                "this is a single photo; "
+                "corrections and learning need a run: tagmask explore --out run."
             )
         return self.settings
 
@@ -81,21 +86,25 @@ class View:
 
     @cached_property
     def numbers(self) -> list[int]:
+        """Return for each class of the photos its number in the classifier."""
         return match_classes(self.catalog.classes, self.classifier)
 
     @cached_property
     def head(self) -> HeadSegmenter | None:
-        """The head of the run; None if its segmenter is another network, or not there."""
-        folder = self.out / layout.SEGMENTER if self.out is not None else None
-        model = (
-            load_segmenter(folder)
-            if folder is not None and (folder / layout.MODEL).is_file()
-            else None
-        )
-        return on_device(model).eval() if isinstance(model, HeadSegmenter) else None
+        """Return the head of the run; None if its segmenter is another network, or not there."""
+        if self.out is None:
+            return None
+        folder = self.out / layout.SEGMENTER
+        if not (folder / layout.MODEL).is_file():
+            return None
+        model = load_segmenter(folder)
+        if not isinstance(model, HeadSegmenter):
+            return None
+        return on_device(model).eval()
 
     @cached_property
     def features(self) -> TokenStore:
+        """Return the feature cache of the head."""
         if self.head is None:
             raise TagmaskError("the run has no head.")
         return TokenStore.features_of(
@@ -108,55 +117,84 @@ class View:
 
     @cached_property
     def tokens(self) -> TokenStore | None:
-        if self.settings is None or self.classifier.fixed_views is None:
+        """Return the feature cache of the classifier; None if it has none."""
+        settings = self.settings
+        if settings is None or self.classifier.fixed_views is None:
             return None
-        return TokenStore.of(
-            self.classifier, self.settings.out, self.settings.tokens_limit, self.settings.tokens
-        )
+        return TokenStore.of(self.classifier, settings.out, settings.tokens_limit, settings.tokens)
 
     @property
     def methods(self) -> list[str]:
-        """The map methods of the classifier, that of the run first."""
+        """Return the map methods of the classifier, that of the run first."""
         if isinstance(self.classifier, MctClassifier):
             return ["mct"]
         first = self.settings.seeds.method if self.settings is not None else "acr"
-        return [first, *(name for name in METHODS if name not in (first, "mct"))]
+        others = [name for name in METHODS if name not in (first, "mct")]
+        return [first, *others]
 
     def image(self, i: int, side: int = SHOWN) -> bytes:
-        """The photo as a JPEG with a long side of at most ``side`` pixels."""
-        picture, buffer = Image.fromarray(self.catalog.load_image(i)), io.BytesIO()
+        """Return a photo as JPEG.
+
+        Args:
+            i: Index of the photo.
+            side: Its longer side has at most so many pixels.
+        """
+        picture = Image.fromarray(self.catalog.load_image(i))
         picture.thumbnail((side, side))
+        buffer = io.BytesIO()
         picture.save(buffer, "JPEG", quality=90 if side > THUMB else 80)
         return buffer.getvalue()
 
+    def _superpixels(self, i: int) -> bytes:
+        """Return the superpixels of a photo, (H, W) little-endian uint16."""
+        pieces = superpixels(self.catalog.load_image(i))  # (H, W)
+        return pieces.astype("<u2").tobytes()
+
     def layer(self, kind: str, i: int) -> Mask | None:
-        """Labels (H, W) of a stage, the truth, or what is corrected; None if there are none."""
+        """Return labels (H, W) of a photo; None if there are none.
+
+        Args:
+            kind: "truth", "correction", or a key of ``LAYERS``.
+            i: Index of the photo.
+        """
         if kind == "truth":
             return self.catalog.load_mask(i)
         if kind == "correction":
             return self.catalog.load_correction(i)
-        if self.out is None or kind not in LAYERS:  # another run has no trial
+        # a trial is of the first run alone
+        if self.out is None or kind not in LAYERS:
             return None
-        file = layout.label_file(self.out / LAYERS[kind], self.catalog.name(i))
-        return read_mask(file, len(self.catalog.classes)) if file.is_file() else None
+        folder = self.out / LAYERS[kind]
+        file = layout.label_file(folder, self.catalog.name(i))
+        if not file.is_file():
+            return None
+        return read_mask(file, len(self.catalog.classes))
 
     def missing(self, kind: str) -> list[int]:
-        """The photos that a stage has no file of."""
-        made = self.names_in(LAYERS[kind]) if self.out is not None else ()
-        return [i for i in range(len(self.catalog)) if self.catalog.name(i) not in made]
+        """Return the photos that a stage has no file of."""
+        indices = list(range(len(self.catalog)))
+        if self.out is None:
+            return indices
+        made = self.names_in(LAYERS[kind])
+        return [i for i in indices if self.catalog.name(i) not in made]
 
     def names_in(self, folder: str) -> set[str]:
-        """The photos that a folder of the run has labels of, by name."""
+        """Return the names of the photos that a folder of the run has labels of."""
         root = self.run.out / folder
-        return {
-            file.relative_to(root).as_posix().removesuffix(".png") for file in root.rglob("*.png")
-        }
+        files = [file.relative_to(root).as_posix() for file in root.rglob("*.png")]
+        return {file.removesuffix(".png") for file in files}
 
     def affinity(self, i: int, method: str) -> bytes:
-        """Attention between patches of every block, and the maps without affinity of the photo's tags.
+        """Return attention between patches of every block, and maps without affinity.
 
-        After a line of JSON: largest value of each row (L, n) float32, maps (K, n) float32, and A (L, n, n) as bytes
-        of which 255 is the largest value of the row. ``span`` is how many cells the photo covers.
+        Args:
+            i: Index of the photo; its tags get a map.
+            method: One of ``methods``.
+
+        Returns:
+            After a line of JSON: largest value of each row (L, n) float32, maps (K, n) float32,
+            and A (L, n, n) as bytes of which 255 is the largest value of the row. "span" in the
+            JSON is how many cells the photo covers.
         """
         if method not in self.methods:
             raise TagmaskError(
@@ -166,48 +204,57 @@ class View:
         with self.lock:
             model, images, first, span = self._seen(i)
             height, width = images.shape[-2:]
-            numbers = pad_classes([[self.numbers[c] for c in tags]]).to(images.device)
-            maps = method_for(model, method).maps(model, images, numbers, range(len(model.blocks)))
+            classes = [self.numbers[c] for c in tags]
+            numbers = pad_classes([classes]).to(images.device)
+            blocks = range(len(model.blocks))
+            maps = method_for(model, method).maps(model, images, numbers, blocks)
             grid = model.grid(height, width)
-        skip, count = model.class_tokens, grid[0] * grid[1]
-        pairs = np.stack(
-            [mean[0, skip:, skip:].detach().cpu().numpy() for mean in maps.attention]
-        )  # (L, n, n)
+        skip = model.class_tokens
+        patches = [mean[0, skip:, skip:] for mean in maps.attention]  # (n, n) each
+        pairs = np.stack([block.detach().cpu().numpy() for block in patches])  # (L, n, n)
         tops = np.maximum(pairs.max(-1), 1e-12).astype("<f4")  # (L, n)
-        plain = maps.plain[0, : len(tags)].detach().cpu().numpy().astype("<f4")  # (K, n)
+        of_tags = maps.plain[0, : len(tags)].detach().cpu().numpy()
+        plain = of_tags.astype("<f4")  # (K, n)
         header = {
             "grid": grid,
             "span": span,
             "first": first,
             "blocks": len(pairs),
             "tags": tags,
-            "cells": count,
+            "cells": grid[0] * grid[1],
         }
         line = json.dumps(header).encode()
-        line += b" " * (-(len(line) + 1) % 4) + b"\n"  # so that the floats are aligned
-        shares = np.rint(pairs / tops[..., None] * 255).astype(np.uint8)  # (L, n, n)
-        return b"".join([line, tops.tobytes(), plain.tobytes(), shares.tobytes()])
+        # so that the floats are aligned
+        padding = -(len(line) + 1) % 4
+        line += b" " * padding + b"\n"
+        shares = pairs / tops[..., None]  # (L, n, n), from 0 to 1
+        levels = np.rint(shares * 255).astype(np.uint8)
+        return b"".join([line, tops.tobytes(), plain.tobytes(), levels.tobytes()])
 
     def _seen(self, i: int) -> tuple[Any, torch.Tensor, int, list[float]]:
-        """A network, what it takes for photo ``i`` (1, …), its first block in the whole, and the photo's span."""
+        """Return what a network sees of photo ``i``.
+
+        Returns:
+            The network, or its last blocks where the first ones are cached; its input (1, …); the
+            index of its first block in the whole; how many cells the photo covers (height, width).
+        """
         model = self.classifier
         if model.fixed_views is not None:
             size, first = model.fixed_views
             kept = self.tokens.get(self.catalog, i) if self.tokens else None
             tokens = kept or photo_tokens(model, first, size, self.catalog.load_image(i))
-            return (
-                tail(model, first, tokens.grid),
-                tokens.values[:1],
-                first,
-                [float(side) for side in tokens.grid],
-            )
-        picture = to_tensor(self.catalog.load_image(i)).float()[None].to(model.mean.device) / 255
+            last_blocks = tail(model, first, tokens.grid)
+            span = [float(side) for side in tokens.grid]
+            return last_blocks, tokens.values[:1], first, span
+        pixels = to_tensor(self.catalog.load_image(i)).float()[None]  # (1, 3, H, W)
+        picture = pixels.to(model.mean.device) / 255
         settings = self.settings.seeds if self.settings is not None else MapSettings()
         first_view = next(views(model, picture, settings))
-        return model, first_view.images, 0, [side / model.patch_size for side in first_view.inner]
+        span = [side / model.patch_size for side in first_view.inner]
+        return model, first_view.images, 0, span
 
     def gather_facts(self, stopped: Callable[[], bool]) -> None:
-        """How certain the head is of each photo, where stages disagree, and the score of its mask."""
+        """Find out for each photo how certain the head is, how stages disagree, and its score."""
         for i in range(len(self.catalog)):
             if stopped():
                 return
@@ -217,43 +264,53 @@ class View:
                 self.facts[i] = {}
 
     def fact(self, i: int) -> dict[str, float]:
-        """Numbers to sort photo ``i`` by; what cannot be told is left out."""
-        mask, pseudo, truth = (self.layer(kind, i) for kind in ("mask", "pseudo", "truth"))
+        """Return numbers to sort photo ``i`` by; what is not known is left out."""
+        mask = self.layer("mask", i)
+        pseudo = self.layer("pseudo", i)
+        truth = self.layer("truth", i)
         fact = {}
         if mask is not None and pseudo is not None and mask.shape == pseudo.shape:
-            made, label = mask[::_STEP, ::_STEP], pseudo[::_STEP, ::_STEP]
-            fact["disagree"] = float(
-                ((made != label) & (label != UNSURE)).sum() / max(1, (label != UNSURE).sum())
-            )
+            predicted = mask[::_STEP, ::_STEP]
+            label = pseudo[::_STEP, ::_STEP]
+            sure = label != UNSURE
+            differing = (predicted != label) & sure
+            fact["disagree"] = float(differing.sum() / max(1, sure.sum()))
         if mask is not None and truth is not None and mask.shape == truth.shape:
-            counts = confusion(
-                mask[::_STEP, ::_STEP], truth[::_STEP, ::_STEP], len(self.catalog.classes) + 1
-            )
+            predicted = mask[::_STEP, ::_STEP]
+            target = truth[::_STEP, ::_STEP]
+            counts = confusion(predicted, target, len(self.catalog.classes) + 1)
             score = iou(counts).miou_present
-            fact |= {"score": score} if math.isfinite(score) else {}
+            if math.isfinite(score):
+                fact["score"] = score
         if self.head is not None:
             with self.lock:
-                chances = self.cell_chances(self.head, i)
-            fact["unsure"] = 1 - float(chances.max(0).values.mean())
+                probabilities = self.cell_chances(self.head, i)  # (K, h, w)
+            fact["unsure"] = 1 - float(probabilities.max(0).values.mean())
         elif pseudo is not None:
             fact["unsure"] = float((pseudo == UNSURE).mean())
         return fact
 
     @torch.no_grad()
     def cell_chances(self, head: HeadSegmenter, i: int) -> torch.Tensor:
-        """Probabilities (K, h, w) of the cells of a photo, told its tags."""
+        """Return the probabilities (K, h, w) of the cells of a photo, with tags.
+
+        Args:
+            head: The head that predicts.
+            i: Index of the photo; classes that are not among its tags get probability 0.
+        """
         tokens = self.features.get(self.catalog, i)
-        logits = head.logits_of(tokens.values[0]).T.unflatten(-1, tokens.grid)  # (K, h, w)
+        flat = head.logits_of(tokens.values[0])  # (n, K)
+        logits = flat.T.unflatten(-1, tokens.grid)  # (K, h, w)
         allowed = torch.zeros(head.num_classes, dtype=torch.bool, device=logits.device)
-        allowed[[0, *(self.numbers[c] + 1 for c in self.catalog.tags(i))]] = True
-        chances: torch.Tensor = (
-            logits.masked_fill(~allowed[:, None, None], -torch.inf).softmax(0).cpu()
-        )
-        return chances
+        tagged = [self.numbers[c] + 1 for c in self.catalog.tags(i)]
+        allowed[[0, *tagged]] = True
+        restricted = logits.masked_fill(~allowed[:, None, None], -torch.inf)  # (K, h, w)
+        probabilities: torch.Tensor = restricted.softmax(0).cpu()
+        return probabilities
 
     @property
     def folder(self) -> Path:
-        """Where corrections go; refused if that is outside the run."""
+        """Return where corrections go; refuse a folder outside the run."""
         folder = self.run.out / layout.CORRECTIONS
         if not within(folder, self.run.out):
             raise TagmaskError(f"{folder} leads out of the run; remove the link.")
@@ -264,38 +321,54 @@ class View:
             self.catalog = self.raw.corrected(self.folder)
 
     def changes(self) -> dict[str, corrections.TagChange]:
-        """How the tags differ from the data, by photo."""
+        """Return how the tags differ from the data, by name of the photo."""
         return corrections.read_tags(self.folder, self.raw.classes, self.raw.identity) or {}
 
     def save_tags(self, i: int, tags: set[int]) -> None:
-        """Write down how the tags of photo ``i`` differ from the data."""
-        before, names = set(self.raw.tags(i)), self.raw.classes
+        """Write down how the tags of a photo differ from the data.
+
+        Args:
+            i: Index of the photo.
+            tags: Numbers of its classes.
+
+        Raises:
+            TagmaskError: A number is not that of a class.
+        """
+        names = self.raw.classes
+        before = set(self.raw.tags(i))
         wrong = [tag for tag in tags if not 0 <= tag < len(names)]
         if wrong:
             raise TagmaskError(f"there is no class {wrong[0]}; classes are 0 to {len(names) - 1}.")
-        change = corrections.TagChange(
-            tuple(names[c] for c in tags - before), tuple(names[c] for c in before - tags)
-        )
-        corrections.write_tags(
-            self.folder, self.changes() | {self.raw.name(i): change}, names, self.raw.identity
-        )
+        added = tuple(names[c] for c in tags - before)
+        removed = tuple(names[c] for c in before - tags)
+        changes = self.changes()
+        changes[self.raw.name(i)] = corrections.TagChange(added, removed)
+        corrections.write_tags(self.folder, changes, names, self.raw.identity)
         self._read_corrections()
 
     def save_labels(self, i: int, labels: Mask) -> None:
-        """Write what is corrected in photo ``i`` (H, W); a class that is painted becomes a tag."""
+        """Write what is corrected in a photo; a class that is painted becomes a tag.
+
+        Args:
+            i: Index of the photo.
+            labels: Its corrected labels (H, W).
+
+        Raises:
+            TagmaskError: There are too many classes, or a link leads out of the corrections.
+        """
         if len(self.raw.classes) > corrections.MOST_CLASSES:
             raise TagmaskError(
                 f"pixels can be corrected with at most {corrections.MOST_CLASSES} classes."
             )
-        painted = {
-            int(label) - 1 for label in np.unique(labels) if 0 < label < corrections.PERSON_UNSURE
-        }
-        self.save_tags(i, {*self.catalog.tags(i), *painted})
+        painted = [label for label in np.unique(labels).tolist() if label > 0]
+        classes = {label - 1 for label in painted if label < corrections.PERSON_UNSURE}
+        self.save_tags(i, {*self.catalog.tags(i), *classes})
         file = layout.label_file(self.folder, self.raw.name(i))
         if not within(file, self.folder):
             raise TagmaskError(f"{file} leads out of the corrections; remove the link.")
         corrections.write_labels(self.folder, self.raw.name(i), labels)
 
     def size(self, i: int) -> tuple[int, int]:
+        """Return height and width of a photo in pixels."""
         picture: Picture = self.catalog.load_image(i)
         return picture.shape[0], picture.shape[1]

@@ -1,7 +1,8 @@
 """Trainings, seeds, labels and their scores for the tables, each made once by the ordinary stages.
 
-The trainings of a table can be shared out over devices and machines (``shard``): every part begins with its own share;
-part 0 then takes over whatever nobody is training, waits for the rest, and makes the table.
+The trainings of a table can be shared out over devices and machines (``shard``): every part begins
+with its own share; part 0 then takes over whatever nobody is training, waits for the rest, and
+makes the table.
 
 OUT/runs/KEY/                       a training; KEY is a hash of its settings and images
   1_classifier/  trained.json
@@ -42,15 +43,20 @@ Maps = TypeVar("Maps", bound=MapSettings)
 
 
 class PartDoneError(Exception):
-    """A part other than the first has done its share of the trainings; only the first makes the table."""
+    """Another part than the first has done its share; only the first makes the table."""
 
 
 def by_method(settings: Maps, method: str) -> Maps:
-    """Settings for another map method, without those that only ACR has."""
+    """Return settings for another map method, without those that only ACR has.
+
+    Args:
+        settings: How maps are made; stays as it is.
+        method: Name of a map method, e.g. "cam".
+    """
     changes: dict[str, Any] = {"method": method}
-    return dataclasses.replace(
-        settings, **changes | ({} if method == "acr" else {"layers": None, "centre": False})
-    )
+    if method != "acr":
+        changes |= {"layers": None, "centre": False}
+    return dataclasses.replace(settings, **changes)
 
 
 @dataclass(frozen=True)
@@ -65,24 +71,32 @@ class Run:
         return self.folder / layout.CLASSIFIER
 
     @property
+    def weights(self) -> Path:
+        return self.classifier / layout.MODEL
+
+    @property
     def note(self) -> Path:
         return self.folder / "trained.json"
 
     @property
     def is_trained(self) -> bool:
-        return self.note.is_file() and (self.classifier / layout.MODEL).is_file()
+        return self.note.is_file() and self.weights.is_file()
 
 
 class Bench:
-    """What the tables of one folder share; ``shard`` is the part of the trainings that this process begins with."""
+    """What the tables of one folder share: images, trainings, maps, labels and their scores.
+
+    Args:
+        settings: Settings of the table.
+        shard: Part of the trainings that this process begins with, and the number of parts.
+    """
 
     def __init__(self, settings: PaperSettings, shard: tuple[int, int] = (0, 1)) -> None:
-        self.settings, self.shard = settings, shard
+        self.settings = settings
+        self.shard = shard
         self.score_data = settings.score_data()
-        self.rules = (
-            ORACLE,
-            settings.pseudo.rule,
-        )  # how the threshold of seeds is chosen in the tables
+        # how the threshold of seeds is chosen in the tables
+        self.rules = (ORACLE, settings.pseudo.rule)
 
     @cached_property
     def training_images(self) -> Catalog:
@@ -94,19 +108,23 @@ class Bench:
 
     @cached_property
     def labelled_images(self) -> Catalog:
-        """The images whose pseudo labels are scored: of VOC the scored list, else all that were trained on."""
-        if self.settings.data != "voc" or self.score_data["split"] == self.settings.split:
+        """Return the images whose pseudo labels are scored.
+
+        Of VOC these are the scored list, of other data all images that were trained on.
+
+        Raises:
+            TagmaskError: An image of the scored list was not trained on.
+        """
+        score_split = self.score_data["split"]
+        if self.settings.data != "voc" or score_split == self.settings.split:
             return self.training_images
-        names = {self.training_images.name(i) for i in range(len(self.training_images))}
-        unlabelled = [
-            name
-            for i in range(len(self.scored_images))
-            if (name := self.scored_images.name(i)) not in names
-        ]
+        trained_on = set(_names(self.training_images))
+        unlabelled = [name for name in _names(self.scored_images) if name not in trained_on]
         if unlabelled:
             raise TagmaskError(
-                f"{len(unlabelled)} images of --score-split {self.score_data['split']} have no pseudo label, "
-                f"e.g. {unlabelled[0]}: only images trained on are labelled; choose a part of --split."
+                f"{len(unlabelled)} images of --score-split {score_split} have no pseudo label, "
+                f"e.g. {unlabelled[0]}: only images trained on are labelled; "
+                "choose a part of --split."
             )
         return self.scored_images
 
@@ -114,48 +132,67 @@ class Bench:
         """Refuse before the first training what could not be scored after the last."""
         if which == "scored" and not self.scored_images.has_masks:
             raise TagmaskError(
-                "the images to score have no masks to compare with; give --masks (--score-masks), or another --data."
+                "the images to score have no masks to compare with; "
+                "give --masks (--score-masks), or another --data."
             )
         if which == "trained" and not self.labelled_images.has_masks:
             raise TagmaskError(
-                "the images trained on have no masks to compare with; give --masks, or another --data."
+                "the images trained on have no masks to compare with; "
+                "give --masks, or another --data."
             )
-        unknown = [name for name in self.settings.only if name not in self.scored_images.classes]
+        classes = self.scored_images.classes
+        unknown = [name for name in self.settings.only if name not in classes]
         if unknown:
             raise TagmaskError(
-                f"--only {unknown[0]} is no class of these images; choose from {', '.join(self.scored_images.classes)}."
+                f"--only {unknown[0]} is no class of these images; "
+                f"choose from {', '.join(classes)}."
             )
 
     def rows(self, names: Mapping[str, Row]) -> dict[str, Row]:
-        """Those of a table's rows that ``--rows`` asks for, in the table's order; all where it asks for none."""
+        """Return those of a table's rows that ``--rows`` asks for, in the table's order.
+
+        All rows are returned where it asks for none.
+        """
         asked = self.settings.rows or tuple(names)
         unknown = [name for name in asked if name not in names]
         if unknown:
             raise TagmaskError(
-                f"--rows {unknown[0]}: {self.settings.table} has no such row; choose from {', '.join(names)}."
+                f"--rows {unknown[0]}: {self.settings.table} has no such row; "
+                f"choose from {', '.join(names)}."
             )
         return {name: row for name, row in names.items() if name in asked}
 
     def trained(
         self, variants: Mapping[str, Changes], seeds: int | None = None
     ) -> dict[str, list[Run]]:
-        """Every variant trained with every random seed (or the first ``seeds``); what is done is found again."""
-        places = range(self.settings.random_seeds if seeds is None else seeds)
-        runs = {
-            title: [self._run(place, changes) for place in places]
-            for title, changes in variants.items()
-        }
-        for variant, *_ in runs.values():
-            check(variant.settings)
-        jobs = [(title, run) for title, variant in runs.items() for run in variant]
+        """Train every variant with every random seed; what was done before is found again.
+
+        Args:
+            variants: Title of a variant to the training settings that it changes.
+            seeds: How many random seeds; default: as the settings say.
+
+        Returns:
+            Of each variant a run for each random seed.
+
+        Raises:
+            PartDoneError: This process has done its share, and another one makes the table.
+        """
+        count = self.settings.random_seeds if seeds is None else seeds
+        runs = {}
+        for title, changes in variants.items():
+            runs[title] = [self._run(number, changes) for number in range(count)]
+        for variant in runs.values():
+            check(variant[0].settings)
+        jobs = _jobs(runs)
         part, parts = self.shard
         share = list(range(part, len(jobs), parts))
-        rest = [] if part else [place for place in range(len(jobs)) if place not in share]
-        for place in share + rest:
-            title, run = jobs[place]
-            message = (
-                f"training {place + 1} of {len(jobs)} ({title}, seed {run.settings.train.seed})"
-            )
+        order = list(share)
+        if part == 0:
+            order += [index for index in range(len(jobs)) if index not in share]
+        for index in order:
+            title, run = jobs[index]
+            seed = run.settings.train.seed
+            message = f"training {index + 1} of {len(jobs)} ({title}, seed {seed})"
             if run.is_trained:
                 tqdm.write(f"{message}: done before")
                 continue
@@ -173,53 +210,76 @@ class Bench:
         method: str | None = None,
         maps: Changes | None = None,
     ) -> dict[str, list[Any]]:
-        """The scores of the seeds of every run, as scores.json holds them; ``maps`` change how they are made."""
+        """Make and score the seeds of every run.
+
+        Args:
+            runs: Of each variant its runs.
+            method: Name of a map method; default: the one in the settings.
+            maps: Settings of the maps that are changed; default: none.
+
+        Returns:
+            Of each variant the scores of each run, as scores.json holds those of seeds.
+        """
         scores: dict[str, list[Any]] = {title: [] for title in runs}
-        jobs = [(title, run) for title, variant in runs.items() for run in variant]
+        jobs = _jobs(runs)
         by = f", by {method}" if method else ""
         for number, (title, run) in enumerate(jobs, 1):
-            message = f"maps {number} of {len(jobs)} ({title}, seed {run.settings.train.seed}{by})"
+            seed = run.settings.train.seed
+            message = f"maps {number} of {len(jobs)} ({title}, seed {seed}{by})"
             scores[title].append(self._score(run, method, maps or {}, message))
         return scores
 
     def labelled(self, run: Run) -> Path:
-        """The folder of the pseudo labels of the images that were trained on."""
-        stages = (run.settings.for_stage(name) for name in ("seeds", "pseudo"))
-        seeds, pseudo = (dataclasses.replace(settings, model=run.classifier) for settings in stages)
+        """Make pseudo labels of the images that were trained on, and return their folder."""
+        seeds = dataclasses.replace(run.settings.for_stage("seeds"), model=run.classifier)
+        pseudo = dataclasses.replace(run.settings.for_stage("pseudo"), model=run.classifier)
         parts = {"seeds": made_from(seeds), "pseudo": made_from(pseudo)}
         folder = run.folder / f"labels-{key(parts)}"
 
         def work() -> Any:
             tqdm.write("seeds and pseudo labels of the images trained on")
-            stage("seeds").run(dataclasses.replace(seeds, out=folder), self.training_images)
-            done = stage("pseudo").run(
-                dataclasses.replace(pseudo, out=folder), self.training_images
-            )
+            seeds_here = dataclasses.replace(seeds, out=folder)
+            stage("seeds").run(seeds_here, self.training_images)
+            pseudo_here = dataclasses.replace(pseudo, out=folder)
+            done = stage("pseudo").run(pseudo_here, self.training_images)
             return {"images": done.made + done.kept, "background": done.background}
 
         once(folder / "labelled.json", parts, work)
         return folder
 
     def label_scores(self, run: Run, catalog: Catalog | None = None) -> Any:
-        """Scores of the seeds and pseudo labels of images that were trained on; by default ``labelled_images``."""
-        folder, catalog = self.labelled(run), self.labelled_images if catalog is None else catalog
-        data = self.score_data if catalog is self.scored_images else run.settings.data_settings()
+        """Return the scores of seeds and pseudo labels of images that were trained on.
+
+        Args:
+            run: The training whose maps the labels are made from.
+            catalog: The images that are scored; default: ``labelled_images``.
+
+        Returns:
+            The content of scores.json, and under "photos" the pixel counts of each photo.
+        """
+        folder = self.labelled(run)
+        if catalog is None:
+            catalog = self.labelled_images
+        images = catalog
+        data = run.settings.data_settings()
+        if images is self.scored_images:
+            data = self.score_data
 
         def work() -> Any:
-            stage("score").run(self._scoring(folder, data), catalog)
-            return {
-                **read_json(folder / layout.SCORES),
-                "photos": mask_counts(folder / layout.PSEUDO, catalog),
-            }
+            stage("score").run(self._scoring(folder, data), images)
+            scores = read_json(folder / layout.SCORES)
+            photos = mask_counts(folder / layout.PSEUDO, images)
+            return {**scores, "photos": photos}
 
-        name = (
-            "scored" if catalog is self.training_images else f"scored-{key(self._scored_parts())}"
-        )
+        name = "scored"
+        if images is not self.training_images:
+            name = f"scored-{key(self._scored_parts())}"
         return _once_with_photos(folder / f"{name}.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
-        """The folder of a segmenter trained on the pseudo labels."""
-        labels, segment = self.labelled(run), run.settings.for_stage("segment")
+        """Train a segmenter on the pseudo labels of a run, and return its folder."""
+        labels = self.labelled(run)
+        segment = run.settings.for_stage("segment")
         parts = {"segment": made_from(segment)}
         folder = labels / f"segment-{key(parts)}"
 
@@ -227,21 +287,31 @@ class Bench:
             tqdm.write("a segmenter on the pseudo labels")
             threads = torch.get_num_threads()
             model = run.classifier if segment.net == "head" else None
-            network = dataclasses.replace(
-                segment, out=folder, pseudo=labels / layout.PSEUDO, model=model
-            )
-            trained = stage("segment").run(network, self.training_images)
+            pseudo = labels / layout.PSEUDO
+            settings = dataclasses.replace(segment, out=folder, pseudo=pseudo, model=model)
+            trained = stage("segment").run(settings, self.training_images)
             torch.set_num_threads(threads)
-            shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)  # what this head alone reads
+            # no other network reads the feature cache of this head
+            shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)
             return trained.metrics
 
         once(folder / "segmented.json", parts, work)
         return folder
 
     def predicted(self, run: Run, *, told: bool | None = None) -> tuple[Path, Any]:
-        """The folder of the scored images' masks, and their scores; ``told`` the tags or not, else as set."""
-        segmenter, predict = self.segmented(run), run.settings.for_stage("predict")
-        predict = predict if told is None else dataclasses.replace(predict, use_tags=told)
+        """Predict and score the masks of the scored images.
+
+        Args:
+            run: The training whose segmenter predicts.
+            told: True if the tags are given at test time; default: as the settings say.
+
+        Returns:
+            The folder of the masks, and their scores with the pixel counts of each photo.
+        """
+        segmenter = self.segmented(run)
+        predict = run.settings.for_stage("predict")
+        if told is not None:
+            predict = dataclasses.replace(predict, use_tags=told)
         parts = {"predict": made_from(predict), **self._scored_parts()}
         folder = segmenter / f"masks-{key(parts)}"
         where = {"out": folder, "model": segmenter / layout.SEGMENTER, **self.score_data}
@@ -251,54 +321,59 @@ class Bench:
             shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)
             stage("score").run(self._scoring(folder), self.scored_images)
             photos = mask_counts(folder / layout.PREDICTIONS, self.scored_images)
-            return {**read_json(folder / layout.SCORES)["predictions"], "photos": photos}
+            scores = read_json(folder / layout.SCORES)["predictions"]
+            return {**scores, "photos": photos}
 
         return folder, once(folder / "scored.json", parts, work)
 
     def _scored_parts(self) -> dict[str, Any]:
-        """What the scored images are."""
+        """Return what identifies the scored images."""
         return {
             "scored": places(self._scoring(Path())),
             "scored images": self.scored_images.fingerprint(),
         }
 
     def _scoring(self, out: Path, data: Changes | None = None) -> ScoreSettings:
-        return ScoreSettings(
-            out=out, processes=self.settings.pseudo.processes, **(data or self.score_data)
-        )
+        """Return settings to score what is in ``out``; default: on the scored images."""
+        data = data or self.score_data
+        return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **data)
 
-    def _run(self, place: int, changes: Changes) -> Run:
-        settings = self.settings.run(Path(), place, changes)
+    def _run(self, number: int, changes: Changes) -> Run:
+        """Return the training with the ``number``-th random seed, done or not."""
+        settings = self.settings.run(Path(), number, changes)
         train = settings.for_stage("train")
-        name = key(
-            {**made_from(train), **places(train), IMAGES[0]: self.training_images.fingerprint()}
-        )
-        folder = self.settings.out / "runs" / name
+        parts = {**made_from(train), **places(train)}
+        parts[IMAGES[0]] = self.training_images.fingerprint()
+        folder = self.settings.out / "runs" / key(parts)
         return Run(folder, dataclasses.replace(settings, out=folder))
 
     def _train(self, run: Run) -> None:
-        settings, threads = run.settings.for_stage("train"), torch.get_num_threads()
+        """Train one network, unless another process does so meanwhile."""
+        settings = run.settings.for_stage("train")
+        threads = torch.get_num_threads()
 
         def work() -> Any:
             trained = stage("train").run(settings, self.training_images)
-            if not (
-                run.classifier / layout.MODEL
-            ).is_file():  # deleted, and the resume point is of the last step
-                trained = stage("train").run(
-                    dataclasses.replace(settings, restart=True), self.training_images
-                )
+            # the weights were deleted, and the resume point is of the last step
+            if not run.weights.is_file():
+                again = dataclasses.replace(settings, restart=True)
+                trained = stage("train").run(again, self.training_images)
             return trained.metrics
 
-        if not (run.classifier / layout.MODEL).is_file():
-            run.note.unlink(missing_ok=True)  # the weights were deleted to save space
+        # a note without weights: they were deleted to save space
+        if not run.weights.is_file():
+            run.note.unlink(missing_ok=True)
         once(run.note, made_from(settings), work)
-        torch.set_num_threads(threads)  # a training with loading processes takes fewer
+        # a training with loading processes takes fewer threads
+        torch.set_num_threads(threads)
 
     def _score(self, run: Run, method: str | None, maps: Changes, title: str) -> Any:
+        """Make the seeds of the scored images and return their scores, from the cache if there."""
         from tagmask.stages.score import score_seeds
 
         chosen = dataclasses.replace(run.settings.seeds, **maps)
-        chosen = by_method(chosen, method) if method else chosen
+        if method:
+            chosen = by_method(chosen, method)
         parts = {"maps": made_from(chosen), **self._scored_parts()}
         folder = run.folder / f"maps-{key(parts)}"
         where = {
@@ -308,23 +383,34 @@ class Bench:
             **self.score_data,
         }
         settings = dataclasses.replace(chosen, **where)
+        seeds = folder / layout.SEEDS
 
         def work() -> Any:
             tqdm.write(title)
             stage("seeds").run(settings, self.scored_images)
             scores = score_seeds(self._scoring(folder), self.scored_images).to_json()
-            scores["photos"] = photo_counts(
-                folder / layout.SEEDS, self.scored_images, scores, self.rules
-            )
+            scores["photos"] = photo_counts(seeds, self.scored_images, scores, self.rules)
             if not self.settings.keep_maps:
-                shutil.rmtree(folder / layout.SEEDS, ignore_errors=True)
+                shutil.rmtree(seeds, ignore_errors=True)
             return scores
 
         return _once_with_photos(folder / "scored.json", parts, work)
 
 
+def _names(catalog: Catalog) -> list[str]:
+    return [catalog.name(i) for i in range(len(catalog))]
+
+
+def _jobs(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
+    """Return the runs of all variants in one list, each with the title of its variant."""
+    jobs = []
+    for title, variant in runs.items():
+        jobs += [(title, run) for run in variant]
+    return jobs
+
+
 def _once_with_photos(file: Path, parts: Changes, work: Callable[[], Any]) -> Any:
-    """Scores as ``once`` keeps them; those of an earlier version, without counts of each photo, are made again."""
+    """Return scores as ``once`` keeps them; make them again if they lack counts of each photo."""
     scores = once(file, parts, work)
     if "photos" not in scores:
         file.unlink()
@@ -333,11 +419,11 @@ def _once_with_photos(file: Path, parts: Changes, work: Callable[[], Any]) -> An
 
 
 def _time_left(runs: Sequence[Run]) -> str:
-    """About how long the trainings that are left will take, from those that are done; empty before the first."""
+    """Say about how long the trainings that are left will take; empty before the first is done."""
     unique = {run.folder: run for run in runs}.values()
     spent = [seconds_of(run.note) for run in unique if run.is_trained]
     if not spent:
         return ""
-    return (
-        f", about {duration(sum(spent) / len(spent) * (len(unique) - len(spent)))} of training left"
-    )
+    mean = sum(spent) / len(spent)
+    left = mean * (len(unique) - len(spent))
+    return f", about {duration(left)} of training left"

@@ -15,24 +15,35 @@ from tagmask.stages.pool import launched_shard, single_process
 
 
 def run_paper(settings: PaperSettings) -> Written:
-    """Make one table or figure; trainings and scores that are in the folder already are not repeated."""
+    """Make one table or figure; what is in the folder already is not trained or scored again.
+
+    Returns:
+        The text to print and the files; of a part other than the first a sentence and no files.
+
+    Raises:
+        TagmaskError: The table has no such name, or an option does not belong to it.
+    """
     check(settings)
-    if settings.table not in NAMES:
+    table = settings.table
+    if table not in NAMES:
         raise TagmaskError(
-            f"there is no table or figure {settings.table!r}; choose from {', '.join(NAMES)}."
+            f"there is no table or figure {table!r}; choose from {', '.join(NAMES)}."
         )
     _check_options(settings)
-    entry, (part, parts) = NAMES[settings.table], _part(settings)
+    entry = NAMES[table]
+    part, parts = _part(settings)
     if part and entry.needs == NO_TRAINING:
-        return Written(f"part {part} of {parts}: {settings.table} has no training to share out.")
+        return Written(f"part {part} of {parts}: {table} has no training to share out.")
     bench = Bench(settings, (part, parts))
     if settings.scores is None:
         bench.check_masks(entry.masks)
     if not part:
-        write_paper_config(settings.out / f"{settings.table}.toml", settings)
-    with single_process():  # each training is one process, also under a launch
+        write_paper_config(settings.out / f"{table}.toml", settings)
+    # each training is one process, also under a launch
+    with single_process():
+        make = resolve_name(f"tagmask.paper.{entry.maker}")
         try:
-            made = resolve_name(f"tagmask.paper.{entry.maker}")(bench)
+            made = make(bench)
         except PartDoneError as done:
             return Written(f"{done} Part 0 makes the table.")
     return write(made, settings.out, how(bench))
@@ -49,7 +60,10 @@ def _check_options(settings: PaperSettings) -> None:
 
 
 def _part(settings: PaperSettings) -> tuple[int, int]:
-    """The part of the trainings that this process begins with, and how many parts there are; selects its device."""
+    """Return the part of the trainings that this process begins with, and the number of parts.
+
+    Under a launch it also selects the device of the part.
+    """
     if settings.shard is not None:
         return parse_shard(settings.shard) or (0, 1)
     part, parts = launched_shard()
@@ -59,13 +73,14 @@ def _part(settings: PaperSettings) -> tuple[int, int]:
 
 
 def how(bench: Bench) -> str:
-    """What was run, in a sentence."""
+    """Say in a sentence what was run."""
     settings = bench.settings
-    train = settings.train
     if settings.scores is not None:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
+    train = settings.train
     budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
     return (
-        f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, {len(bench.training_images)} "
-        f"images to train on, {settings.random_seeds} random seed(s); all settings: `{settings.table}.toml`."
+        f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, "
+        f"{len(bench.training_images)} images to train on, {settings.random_seeds} random seed(s); "
+        f"all settings: `{settings.table}.toml`."
     )

@@ -1,9 +1,10 @@
-"""What training costs in memory, and how fast maps are made: ours, one backward pass per class, MCTformer.
+"""What training costs in memory, and how fast maps are made: ours, per class, and MCTformer.
 
-Memory: a training step on one image with its optimiser, in a process of its own; on the CPU the growth of the largest
-resident size, on a GPU the largest allocation. Speed: one image at the training size. The ways take turns in one
-process on one thread, and the fastest turn counts; on the CPU in processor time, which other programs hardly affect.
-Weights are random, since they do not matter. PSA is not measured: its row holds the paper's numbers only.
+Memory: a training step on one image with its optimiser, in a process of its own; on the CPU the
+growth of the largest resident size, on a GPU the largest allocation. Speed: one image at the
+training size. The ways take turns in one process on one thread, and the fastest turn counts; on the
+CPU in processor time, which other programs hardly affect. Weights are random, since they do not
+matter. PSA is not measured: its row holds the paper's numbers only.
 """
 
 import dataclasses
@@ -36,117 +37,179 @@ from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.optim import build_optimizer
 
 TURNS = 12
-SLOW = 4  # the slowest way takes every fourth turn
-DEIT, HYBRID = "deit_small_patch16_224", "vit_base_r50_s16_384"
-OURS, PER_CLASS, MCT = "ACR", "ACR, one backward per class", "MCTformer"
+# the slowest way takes every fourth turn
+SLOW = 4
+DEIT = "deit_small_patch16_224"
+HYBRID = "vit_base_r50_s16_384"
+OURS = "ACR"
+PER_CLASS = "ACR, one backward per class"
+MCT = "MCTformer"
 
 
 def computation(bench: Bench) -> Table:
-    """Training memory and maps per second; measured once for each random seed."""
+    """Measure training memory and maps per second, once for each random seed."""
     train = bench.settings.run(Path()).for_stage("train")
     settings = dataclasses.replace(
         train, pretrained=False, weights=None, kind="acr", batch=1, accumulate=1
     )
-    measured = [_measured(bench, settings, place) for place in range(bench.settings.random_seeds)]
+    seeds = range(bench.settings.random_seeds)
+    measured = [_measured(bench, settings, number) for number in seeds]
+    if settings.backbone == HYBRID:
+        backbone = HYBRID
+        unmeasured = DEIT
+    else:
+        backbone = DEIT
+        unmeasured = HYBRID
+    # of each way backbone and pixels, then memory and speed
     theirs = NUMBERS["computation"]
-    backbone = HYBRID if settings.backbone == HYBRID else DEIT
-    unmeasured = DEIT if backbone == HYBRID else HYBRID
     memory, speed = theirs[backbone][2:]
-    paper = {OURS: (memory, None), PER_CLASS: (None, speed), MCT: tuple(theirs["mct"][2:])}
-    rows = [Row(way, _cells(measured, way, *numbers)) for way, numbers in paper.items()]
+    mct_memory, mct_speed = theirs["mct"][2:]
+    rows = [
+        Row(OURS, _cells(measured, OURS, memory, None)),
+        Row(PER_CLASS, _cells(measured, PER_CLASS, None, speed)),
+        Row(MCT, _cells(measured, MCT, mct_memory, mct_speed)),
+    ]
     for title, name in ((f"ACR on {unmeasured}", unmeasured), ("PSA on ResNet-38", "psa")):
-        rows.append(Row(title, (*(Cell((), number) for number in theirs[name][2:]), Cell())))
+        numbers = [Cell((), number) for number in theirs[name][2:]]
+        rows.append(Row(title, (*numbers, Cell())))
     columns = (
         Column("training memory [MB]", 0),
         Column("maps [images/s]", 2),
         Column("relative to ACR", 2),
     )
     return Table(
-        "computation",
-        "Computation",
-        "way",
-        columns,
-        tuple(rows),
-        _notes(measured[0], settings, backbone),
+        name="computation",
+        title="Computation",
+        head="way",
+        columns=columns,
+        rows=tuple(rows),
+        notes=_notes(measured[0], settings, backbone),
     )
 
 
 def _cells(
     measured: list[Any], way: str, memory: float | None, speed: float | None
 ) -> tuple[Cell, ...]:
-    megabytes = tuple(seed["megabytes"][way] for seed in measured if way in seed["megabytes"])
-    speeds = [seed["images_per_second"] for seed in measured]
-    relative = Cell(tuple(seed[way] / seed[OURS] for seed in speeds))
-    return Cell(megabytes, memory), Cell(tuple(seed[way] for seed in speeds), speed), relative
-
-
-def _notes(measured: Mapping[str, Any], settings: TrainSettings, backbone: str) -> tuple[str, ...]:
-    device, size, classes = measured["device"], measured["size"], measured["classes"]
-    pixels = {name: row[1] for name, row in NUMBERS["computation"].items()}
+    """Return megabytes, images per second and relative speed of a way, beside the paper's."""
+    # one backward per class is a way to make maps; its training is ACR's
+    memories = [seed["megabytes"] for seed in measured]
+    megabytes = [seed[way] for seed in memories if way in seed]
+    by_seed = [seed["images_per_second"] for seed in measured]
+    speeds = [seed[way] for seed in by_seed]
+    relative = [seed[way] / seed[OURS] for seed in by_seed]
     return (
-        f"ours: {settings.backbone} at {size} pixels, batch 1, {classes} class(es) per image, {device}; memory of one "
-        "training step with its optimiser, beyond what the process had before it.",
-        f"paper: {MACHINE}; ACR on {backbone} at {pixels[backbone]} pixels, MCTformer on DeiT-S at {pixels['mct']}, "
-        f"PSA at {pixels['psa']}. Its code takes one backward pass per class, so its speed is in that row.",
+        Cell(tuple(megabytes), memory),
+        Cell(tuple(speeds), speed),
+        Cell(tuple(relative)),
     )
 
 
-def _measured(bench: Bench, settings: TrainSettings, place: int) -> Any:
-    """The measurement, kept in the cache as a training is."""
+def _notes(measured: Mapping[str, Any], settings: TrainSettings, backbone: str) -> tuple[str, ...]:
+    device = measured["device"]
+    size = measured["size"]
+    classes = measured["classes"]
+    pixels = {name: row[1] for name, row in NUMBERS["computation"].items()}
+    return (
+        f"ours: {settings.backbone} at {size} pixels, batch 1, {classes} class(es) per image, "
+        f"{device}; memory of one training step with its optimiser, "
+        "beyond what the process had before it.",
+        f"paper: {MACHINE}; ACR on {backbone} at {pixels[backbone]} pixels, "
+        f"MCTformer on DeiT-S at {pixels['mct']}, PSA at {pixels['psa']}. "
+        "Its code takes one backward pass per class, so its speed is in that row.",
+    )
+
+
+def _measured(bench: Bench, settings: TrainSettings, number: int) -> Any:
+    """Measure for the ``number``-th random seed, or return what the cache keeps of it."""
     catalog = bench.training_images
     classes = mean_classes(catalog)
     parts = {name: getattr(settings, name) for name in ("backbone", "size", "freeze", "optimizer")}
-    parts |= {"classes": classes, "of": len(catalog.classes), "place": place}
+    parts |= {"classes": classes, "of": len(catalog.classes), "place": number}
     parts["losses"] = [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention]
-    file = bench.settings.out / "runs" / f"computation-{key(parts)}" / "measured.json"
-    tagged = next((i for i in range(len(catalog)) if catalog.tags(i)), 0)
-    return once(file, parts, lambda: measure(settings, catalog.subset([tagged]), classes))
+    folder = bench.settings.out / "runs" / f"computation-{key(parts)}"
+    tagged = (i for i in range(len(catalog)) if catalog.tags(i))
+    first = next(tagged, 0)
+
+    def work() -> Any:
+        return measure(settings, catalog.subset([first]), classes)
+
+    return once(folder / "measured.json", parts, work)
 
 
 def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
-    """Megabytes of a training step and images per second of each way; ``catalog`` holds one image."""
+    """Measure megabytes of a training step and images per second of each way.
+
+    Args:
+        settings: Settings of an ACR training with batch 1.
+        catalog: One image.
+        classes: How many classes get a map.
+
+    Returns:
+        "megabytes" and "images_per_second" by way, "device", "size" in pixels, and "classes".
+    """
     kinds = {OURS: settings, MCT: dataclasses.replace(settings, kind="mct")}
     work = partial(training_megabytes, catalog)
-    with (
-        ExitStack() as stack
-    ):  # a process of its own for each, whose memory nothing else has touched
-        answers = {way: stack.enter_context(pool(1, work))([kind]) for way, kind in kinds.items()}
-        memory = {way: next(answer) for way, answer in answers.items()}
+    memory = {}
+    # a process of its own for each way, whose memory nothing else has touched
+    with ExitStack() as stack:
+        answers = {}
+        for way, kind in kinds.items():
+            spread = stack.enter_context(pool(1, work))
+            answers[way] = spread([kind])
+        for way, answer in answers.items():
+            memory[way] = next(answer)
     return {"megabytes": memory, **map_speeds(settings, catalog, classes), "classes": classes}
 
 
 def training_megabytes(catalog: Catalog, settings: TrainSettings) -> float:
-    """The memory of one training step: network, attention, gradients and the state of the optimiser."""
+    """Return the memory of one training step in megabytes.
+
+    It holds network, attention, gradients and the state of the optimiser.
+
+    Args:
+        catalog: One image.
+        settings: Settings of a training.
+    """
     torch.set_num_threads(1)
     before = _peak_megabytes()
     task = ClassifierTask(catalog, catalog.subset([]), settings)
-    module = task.module.to(_device()).train()
+    device = _device()
+    module = task.module.to(device).train()
     optimizer = build_optimizer(module, settings, task.new_layers)
     batch = default_collate([task.dataset[(0, 0)]])
     batch.pop("broken")
-    module(**{name: value.to(_device()) for name, value in batch.items()})["loss"].backward()
+    inputs = {name: value.to(device) for name, value in batch.items()}
+    module(**inputs)["loss"].backward()
     optimizer.step()
     return _peak_megabytes() - before
 
 
 def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
-    """Images per second of each way, on one thread."""
+    """Measure the images per second of each way to make maps, on one thread.
+
+    Args:
+        settings: Settings of an ACR training.
+        catalog: Gives the classes of the networks.
+        classes: How many classes get a map.
+
+    Returns:
+        "images_per_second" by way, "device", and "size" in pixels.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    free = dataclasses.replace(
-        settings, freeze=0
-    )  # the authors' code computes the gradients of all parameters
-    model = build_classifier(free, catalog).eval().to(_device())
-    multi_class = (
-        build_classifier(dataclasses.replace(free, kind="mct"), catalog).eval().to(_device())
-    )
+    device = _device()
+    # the authors' code computes the gradients of all parameters
+    free = dataclasses.replace(settings, freeze=0)
+    model = build_classifier(free, catalog).eval().to(device)
+    mct_settings = dataclasses.replace(free, kind="mct")
+    mct_model = build_classifier(mct_settings, catalog).eval().to(device)
     size = settings.size or model.native_size
-    images = torch.rand(1, 3, size, size, device=_device())
+    images = torch.rand(1, 3, size, size, device=device)
     chosen = list(range(min(classes, model.num_classes)))
     ways: dict[str, Callable[[], Any]] = {
         OURS: lambda: localize_both(model, images, [chosen]),
         PER_CLASS: lambda: per_class(model, images, chosen),
-        MCT: lambda: localize_both(multi_class, images, [chosen], mct),
+        MCT: lambda: localize_both(mct_model, images, [chosen], mct),
     }
     best = dict.fromkeys(ways, math.inf)
     for turn in range(TURNS):
@@ -154,16 +217,24 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
             if way != PER_CLASS or turn % SLOW == 0:
                 best[way] = min(best[way], _seconds(work))
     torch.set_num_threads(threads)
-    device = str(_device()) if _device().type != "cpu" else "one CPU thread"
     return {
         "images_per_second": {way: 1 / spent for way, spent in best.items()},
-        "device": device,
+        "device": "one CPU thread" if device.type == "cpu" else str(device),
         "size": size,
     }
 
 
 def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
-    """Maps (k, n) of one image by a full backward pass for each class, as the authors' released code makes them."""
+    """Make maps by a full backward pass for each class, as the authors' released code does.
+
+    Args:
+        model: The network.
+        images: One image (1, 3, H, W).
+        classes: Numbers of the k classes that get a map.
+
+    Returns:
+        Maps with affinity (k, n) over the n patches.
+    """
     with torch.enable_grad(), record_attention(model.blocks, attend_per_head) as heads:
         logits = model.vit(images)  # (1, C)
     for attention in heads:  # (1, heads, N, N)
@@ -174,22 +245,24 @@ def per_class(model: Classifier, images: Tensor, classes: list[int]) -> Tensor:
         for attention in heads:
             attention.grad = None
         logits[0, number].backward(retain_graph=True)
-        last = [
-            attention.grad for attention in heads[-2:] if attention.grad is not None
-        ]  # (1, heads, N, N)
-        maps.append(
-            torch.stack(
-                [gradient[0, :, 0, model.prefix :].relu().mean(0) for gradient in last]
-            ).sum(0)
-        )
+        blocks = []
+        for attention in heads[-2:]:
+            gradient = attention.grad  # (1, heads, N, N)
+            if gradient is not None:
+                class_row = gradient[0, :, 0, model.prefix :]  # (heads, n)
+                blocks.append(class_row.relu().mean(0))
+        maps.append(torch.stack(blocks).sum(0))  # (n,)
     model.zero_grad()
-    affinity = torch.stack([attention.detach().mean(1)[0] for attention in heads]).sum(0)  # (N, N)
-    return torch.stack(maps) @ affinity[model.prefix :, model.prefix :].T
+    means = [attention.detach().mean(1)[0] for attention in heads]  # (N, N) each
+    affinity = torch.stack(means).sum(0)  # (N, N)
+    between_patches = affinity[model.prefix :, model.prefix :]  # (n, n)
+    return torch.stack(maps) @ between_patches.T  # (k, n)
 
 
 def mean_classes(catalog: Catalog) -> int:
-    """How many classes an image has, about, at least one."""
-    return max(1, round(float(catalog.class_counts().sum()) / max(1, len(catalog))))
+    """Return about how many classes an image has, at least one."""
+    tags = float(catalog.class_counts().sum())
+    return max(1, round(tags / max(1, len(catalog))))
 
 
 def _device() -> torch.device:
@@ -197,6 +270,7 @@ def _device() -> torch.device:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
+    """Time ``work``: processor time on the CPU, time by the clock on a GPU."""
     if _device().type == "cpu":
         began = time.process_time()
         work()
@@ -209,15 +283,14 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _peak_megabytes() -> float:
-    """The most memory that this process has had; nan where the system does not report it (Windows)."""
+    """Return the most megabytes this process has had; nan on Windows, which does not tell."""
     if _device().type == "cuda":
         return torch.cuda.max_memory_allocated() / 1e6
     try:
         import resource
     except ImportError:
         return math.nan
-    return (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        * (1 if sys.platform == "darwin" else 1024)
-        / 1e6
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS reports bytes, Linux kibibytes
+    unit = 1 if sys.platform == "darwin" else 1024
+    return peak * unit / 1e6

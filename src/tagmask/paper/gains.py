@@ -1,7 +1,10 @@
-"""What the consistency brings over the baseline, with intervals: by every kind of map, and through the whole chain."""
+"""What the consistency brings over the baseline, with intervals.
+
+``gains`` answers by every kind of map, ``chain`` through all stages.
+"""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from tagmask.paper.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
 from tagmask.paper.table import BLIND, NONE, Cell, Column, Row, Table
 from tagmask.stages.score import check_masks
 
+# map method, steps of affinity
 GAIN_MAPS = (
     ("acr", 1),
     ("acr", 2),
@@ -22,164 +26,223 @@ GAIN_MAPS = (
     ("generic", 1),
     ("generic", 2),
 )
-_Kind = tuple[
-    str, list[Cell], list[Gain | None]
-]  # of maps: title, baseline by each rule, gains over it
 INTERVAL_NOTE = (
-    f"gains over the baseline in points; [ ] holds 95 % of {DRAWS} draws of the photos (paired bootstrap of the mean "
-    "over the random seeds, thresholds as they are)."
+    f"gains over the baseline in points; [ ] holds 95 % of {DRAWS} draws of the photos "
+    "(paired bootstrap of the mean over the random seeds, thresholds as they are)."
 )
 
 
+@dataclass(frozen=True)
+class _MapGains:
+    """A kind of map: the baseline's score by each rule, and the gains over it."""
+
+    title: str
+    baseline: list[Cell]
+    gains: list[Gain | None]
+
+    def row(self) -> Row:
+        gains = [_cell(gain) for gain in self.gains]
+        return Row(self.title, (*self.baseline, *gains))
+
+
 def gains(bench: Bench) -> Table:
-    """What each consistency brings over the baseline, by every kind of map, with intervals."""
+    """Compare each consistency with the baseline by every kind of map, with intervals."""
     variants = bench.rows(ABLATION)
     if len(variants) < 2 or "none" not in variants:
         raise TagmaskError(
             "gains compares with the baseline; give --rows none and at least one other row."
         )
     runs = bench.trained(variants)
-    columns = [Column(_at(rule, ABLATION_TITLES["none"])) for rule in bench.rules]
-    columns += [
-        Column(_at(rule, ABLATION_TITLES[name]), gain=True)
-        for name in variants
-        for rule in bench.rules
-    ][2:]
-    maps = [kind for method, steps in GAIN_MAPS for kind in _map_gains(bench, runs, method, steps)]
-    rows = [_gain_row(*kind) for kind in (*maps, _mean_of_maps(maps))]
-    blind = (
-        f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks."
-    )
-    by_seed = "; ".join(
-        f"{column.title} {', '.join(f'{gain:+.1f}' for gain in cell.ours) or NONE}"
-        for column, cell in zip(columns[2:], rows[-1].cells[2:], strict=True)
-    )
+    maps = []
+    for method, steps in GAIN_MAPS:
+        maps += _map_gains(bench, runs, method, steps)
+    mean = _mean_of_maps(maps)
+    rows = [kind.row() for kind in (*maps, mean)]
+    columns = _gain_columns(bench, variants)
+    by_column = []
+    for column, cell in zip(columns, mean.row().cells, strict=True):
+        if column.gain:
+            of_seeds = ", ".join(f"{gain:+.1f}" for gain in cell.ours)
+            by_column.append(f"{column.title} {of_seeds or NONE}")
     notes = (
         _score_note(bench),
         INTERVAL_NOTE,
-        blind,
-        f"mean of the maps for each seed: {by_seed}.",
+        f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks.",
+        f"mean of the maps for each seed: {'; '.join(by_column)}.",
     )
-    return Table("gains", "Gain of the consistency", "maps", tuple(columns), tuple(rows), notes)
+    return Table(
+        name="gains",
+        title="Gain of the consistency",
+        head="maps",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def _gain_columns(bench: Bench, variants: Mapping[str, Any]) -> list[Column]:
+    """Return the columns of the baseline, then those of the gains; one for each rule."""
+    columns = []
+    for rule in bench.rules:
+        columns.append(Column(_title_at(rule, ABLATION_TITLES["none"])))
+    for name in variants:
+        if name == "none":
+            continue
+        for rule in bench.rules:
+            columns.append(Column(_title_at(rule, ABLATION_TITLES[name]), gain=True))
+    return columns
 
 
 def chain(bench: Bench) -> Table:
-    """Does the gain of the consistency survive to the masks? Baseline and ACR through every stage."""
+    """Follow baseline and ACR through every stage: does the gain survive to the masks?"""
     check_masks(bench.training_images)
     runs = bench.trained({name: ABLATION[name] for name in ("none", "both")})
     blind = bench.rules[1]
     seeds = bench.scored(runs)
-    labels = {
-        name: [bench.label_scores(run, bench.training_images) for run in row]
-        for name, row in runs.items()
-    }
-    rows = [
-        _chain_row(bench, f"seeds, {title}", {
-            name: [(seed[kind]["thresholds"].get(blind, {}), seed["photos"][kind].get(blind)) for seed in variant]
-            for name, variant in seeds.items()
-        })
-        for kind, title in KINDS.items()
-    ]  # fmt: skip
-    stages = {"pseudo labels of the images trained on": labels}
-    for title, told in (("told", True), ("not told", False)):
-        masks = {
-            name: [bench.predicted(run, told=told)[1] for run in row] for name, row in runs.items()
-        }
-        stages[f"masks, {title} the tags"] = masks
-    for title, scores in stages.items():
-        pairs_of = {
-            name: [(s.get("pseudo", s), s["photos"]) for s in variant]
-            for name, variant in scores.items()
-        }
-        rows.append(_chain_row(bench, title, pairs_of))
-    columns = (*(Column(ABLATION_TITLES[name]) for name in runs), Column("gain", gain=True))
+    labels = {}
+    for name, variant in runs.items():
+        labels[name] = [bench.label_scores(run, bench.training_images) for run in variant]
+    rows = []
+    for kind, title in KINDS.items():
+        at_threshold = {}
+        for name, scores in seeds.items():
+            at_threshold[name] = [_scores_and_photos(seed, kind, blind) for seed in scores]
+        rows.append(_chain_row(bench, f"seeds, {title}", at_threshold))
+    of_labels = {}
+    for name, scores in labels.items():
+        of_labels[name] = [(seed["pseudo"], seed["photos"]) for seed in scores]
+    rows.append(_chain_row(bench, "pseudo labels of the images trained on", of_labels))
+    for title, with_tags in (("masks, told the tags", True), ("masks, not told the tags", False)):
+        of_masks = {}
+        for name, variant in runs.items():
+            scores = [bench.predicted(run, told=with_tags)[1] for run in variant]
+            of_masks[name] = [(seed, seed["photos"]) for seed in scores]
+        rows.append(_chain_row(bench, title, of_masks))
+    columns = [Column(ABLATION_TITLES[name]) for name in runs]
+    columns.append(Column("gain", gain=True))
     notes = (
         _score_note(bench),
         f"thresholds of seeds by {blind}, chosen without masks.",
         INTERVAL_NOTE,
     )
     return Table(
-        "chain",
-        "From seeds to masks, without and with consistency",
-        "stage",
-        columns,
-        tuple(rows),
-        notes,
+        name="chain",
+        title="From seeds to masks, without and with consistency",
+        head="stage",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=notes,
     )
 
 
+def _scores_and_photos(seed: Mapping[str, Any], kind: str, rule: str) -> tuple[Any, Any]:
+    """Return the scores of seeds at the threshold of a rule, and the counts of their photos."""
+    scores = seed[kind]["thresholds"].get(rule, {})
+    return scores, seed["photos"][kind].get(rule)
+
+
+def _photos(scores: Sequence[Mapping[str, Any]], kind: str, rule: str) -> list[Any]:
+    """Return the counts of photos for each random seed; None where the rule chose no threshold."""
+    by_rule = [seed["photos"][kind] for seed in scores]
+    return [photos.get(rule) for photos in by_rule]
+
+
 def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any, Any]]]) -> Row:
-    """Scores and counts of photos of baseline and ACR."""
+    """Return a row of baseline, ACR and gain; ``scores`` has scores and photos of each seed."""
     only = bench.settings.only
-    cells = [Cell(tuple(_mean(s.get("iou", {}), only) for s, _ in row)) for row in scores.values()]
-    theirs, ours = ([photos for _, photos in variant] for variant in scores.values())
-    return Row(title, (*cells, _cell(_gain(ours, theirs, _class_numbers(bench)))))
-
-
-def _mean(ious: Mapping[str, float | None], only: Sequence[str]) -> float:
-    return mean_of(ious, only or tuple(ious)[1:])
+    cells = []
+    photos = []
+    for variant in scores.values():
+        means = []
+        for seed, _ in variant:
+            ious = seed.get("iou", {})
+            # without --only the mean is over all classes; the first name is the background
+            classes = only or tuple(ious)[1:]
+            means.append(mean_of(ious, classes))
+        cells.append(Cell(tuple(means)))
+        photos.append([counts for _, counts in variant])
+    baseline, acr = photos
+    gain = _gain(acr, baseline, _class_numbers(bench))
+    return Row(title, (*cells, _cell(gain)))
 
 
 def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Gain | None:
-    """The gain from counts of photos; None where a rule chose no threshold, so that there are none."""
-    return None if None in (*ours, *theirs) else difference(ours, theirs, classes)
+    """Return the gain from counts of photos; None if a rule chose no threshold for one of them."""
+    if None in (*ours, *theirs):
+        return None
+    return difference(ours, theirs, classes)
 
 
 def _cell(gain: Gain | None) -> Cell:
-    return Cell() if gain is None else Cell(tuple(gain.of_seeds.tolist()), interval=gain.interval)
+    if gain is None:
+        return Cell()
+    return Cell(tuple(gain.of_seeds.tolist()), interval=gain.interval)
 
 
 def _class_numbers(bench: Bench) -> list[int] | None:
-    """Labels of the background and of ``--only``; None for all classes."""
-    names, only = ("background", *bench.scored_images.classes), bench.settings.only
-    return [names.index(name) for name in ("background", *only)] if only else None
+    """Return the labels of the background and of ``--only``; None for all classes."""
+    only = bench.settings.only
+    if not only:
+        return None
+    names = ("background", *bench.scored_images.classes)
+    return [names.index(name) for name in ("background", *only)]
 
 
 def _score_note(bench: Bench) -> str:
-    only, seeds = bench.settings.only, bench.settings.random_seeds
+    only = bench.settings.only
+    seeds = bench.settings.random_seeds
     over = f"background, {', '.join(only)}" if only else "the classes present"
     spread = f"; ±: deviation over {seeds} seeds" if seeds > 1 else ""
     return f"mIoU in per cent over {over}, {len(bench.scored_images)} images scored{spread}."
 
 
-def _at(rule: str, title: str) -> str:
+def _title_at(rule: str, title: str) -> str:
     return title if rule == ORACLE else title + BLIND
-
-
-def _gain_row(title: str, baseline: Sequence[Cell], gains: Sequence[Gain | None]) -> Row:
-    return Row(title, (*baseline, *map(_cell, gains)))
 
 
 def _map_gains(
     bench: Bench, runs: Mapping[str, Sequence[Run]], method: str, steps: int
-) -> list[_Kind]:
-    """Maps of a method after so many affinity steps; before those of one step those of none."""
+) -> list[_MapGains]:
+    """Score maps of a method after so many affinity steps; with one step also those of none."""
     scores = bench.scored(runs, method, {"affinity_steps": steps})
-    only, classes, found = bench.settings.only, _class_numbers(bench), list[_Kind]()
-    for kind in KINDS if steps == 1 else list(KINDS)[1:]:
-        value = partial(only_at, only=only) if only else at
-        baseline = [value(scores["none"], kind, rule) for rule in bench.rules]
-        gains = list[Gain | None]()
+    only = bench.settings.only
+    classes = _class_numbers(bench)
+    found = []
+    for kind in KINDS if steps == 1 else ("refined",):
+        baseline = []
+        for rule in bench.rules:
+            if only:
+                baseline.append(only_at(scores["none"], kind, rule, only))
+            else:
+                baseline.append(at(scores["none"], kind, rule))
+        gains: list[Gain | None] = []
         for name in scores:
-            for rule in bench.rules if name != "none" else ():
-                ours, theirs = (
-                    [seed["photos"][kind].get(rule) for seed in scores[row]]
-                    for row in (name, "none")
-                )
+            if name == "none":
+                continue
+            for rule in bench.rules:
+                ours = _photos(scores[name], kind, rule)
+                theirs = _photos(scores["none"], kind, rule)
                 gains.append(_gain(ours, theirs, classes))
-        title = (
-            "without affinity" if kind == "plain" else f"affinity, {steps} step{'s' * (steps > 1)}"
-        )
-        found.append((f"{MAP_TITLES[method]}, {title}", baseline, gains))
+        title = "without affinity"
+        if kind == "refined":
+            title = f"affinity, {steps} step{'s' if steps > 1 else ''}"
+        full_title = f"{MAP_TITLES[method]}, {title}"
+        found.append(_MapGains(full_title, baseline, gains))
     return found
 
 
-def _mean_of_maps(maps: Sequence[_Kind]) -> _Kind:
-    """Seed by seed and draw by draw; none of gains that a kind of map has not."""
-    _, baselines, gains = zip(*maps, strict=True)
-    cells = [
-        Cell(tuple(np.mean([cell.ours for cell in column], axis=0).tolist()))
-        for column in zip(*baselines, strict=True)
-    ]
-    means = [None if None in column else mean_gain(column) for column in zip(*gains, strict=True)]
-    return "mean of the maps", cells, means
+def _mean_of_maps(maps: Sequence[_MapGains]) -> _MapGains:
+    """Return the mean over the kinds of map, seed by seed and draw by draw.
+
+    A gain that one kind of map does not have, has no mean.
+    """
+    baseline = []
+    for cells in zip(*(kind.baseline for kind in maps), strict=True):
+        means = np.mean([cell.ours for cell in cells], axis=0)  # (S,)
+        baseline.append(Cell(tuple(means.tolist())))
+    gains: list[Gain | None] = []
+    for column in zip(*(kind.gains for kind in maps), strict=True):
+        known = [gain for gain in column if gain is not None]
+        is_complete = len(known) == len(column)
+        gains.append(mean_gain(known) if is_complete else None)
+    return _MapGains("mean of the maps", baseline, gains)

@@ -1,4 +1,7 @@
-"""Every table and figure by name, where the paper has it, and what it needs; light, for the command line."""
+"""Every table and figure by name, where the paper has it, and what it needs.
+
+This module imports nothing heavy, for the command line.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,62 +12,187 @@ NO_TRAINING = "no training"
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or figure of the paper; tables and figures are counted in the order of paper and supplement."""
+    """A table or figure of the paper, counted in the order of paper and supplement."""
 
     where: str
     title: str
-    maker: str  # function of a module of this package
+    # module of this package and its function
+    maker: str
     needs: str = "1 training"
-    masks: Literal["scored", "trained", "none"] = "scored"  # which images must have masks
-    rows: bool = False  # --rows chooses among its rows
-    scores: bool = False  # --scores adds the row of a finished run
+    # which images must have masks
+    masks: Literal["scored", "trained", "none"] = "scored"
+    # --rows chooses among its rows
+    rows: bool = False
+    # --scores adds the row of a finished run
+    scores: bool = False
 
 
-_SEEDS, _LABELS, _FIGURES = "seed_tables:", "label_tables:", "figures:"
-_LABELLED, _SEGMENTED = "1 training, AffinityNet", "1 training, AffinityNet, a segmenter"
-# fmt: off
+_LABELLED = "1 training, AffinityNet"
+_SEGMENTED = "1 training, AffinityNet, a segmenter"
 TABLES: Mapping[str, Entry] = {
-    "compare-coco": Entry("Table 1", "other methods on MS COCO", f"{_LABELS}compare", _SEGMENTED, scores=True),
-    "compare-seeds": Entry("Table 2", "other methods: seeds, labels", f"{_LABELS}compare", _LABELLED, "trained",
-                           scores=True),
-    "pseudo": Entry("Table 2", "from seeds to pseudo labels", f"{_LABELS}pseudo", _LABELLED, "trained"),
-    "compare-voc": Entry("Table 3", "other methods on VOC val and test", f"{_LABELS}compare", _SEGMENTED, scores=True),
-    "ablation": Entry("Table 4", "what each consistency brings", f"{_SEEDS}ablation", "4 trainings", rows=True),
-    "gains": Entry("Table 4", "the same by kind of map, with intervals", "gains:gains", "4 trainings", rows=True),
-    "chain": Entry("Table 4", "does the gain survive to the masks", "gains:chain", "2 trainings, segmenters"),
-    "methods": Entry("Table 5", "other maps from the same classifier", f"{_SEEDS}methods", rows=True),
-    "backbones": Entry("Table 6", "MCTformer, MCTformer + ACR and ACR", f"{_SEEDS}backbones", "3 trainings", rows=True),
-    "augmentations": Entry("Table 7", "eight kinds of second view", f"{_SEEDS}augmentations", "8 trainings", rows=True),
-    "distances": Entry("Table 8", "distance between two attentions", f"{_SEEDS}distances", "3 trainings", rows=True),
-    "computation": Entry("Table 9", "training memory, maps per second", "computation:computation", NO_TRAINING, "none"),
-    "per-class": Entry("Tables 10, 11", "IoU of each class, other methods too", f"{_LABELS}per_class", _SEGMENTED,
-                       scores=True),
-    "segmentation": Entry("Tables 10, 11", "IoU of each class", f"{_LABELS}segmentation", _SEGMENTED),
-    "layers": Entry("Fig. 8", "first block whose gradients are fused (and plot)", f"{_SEEDS}layers"),
+    "compare-coco": Entry(
+        where="Table 1",
+        title="other methods on MS COCO",
+        maker="label_tables:compare",
+        needs=_SEGMENTED,
+        scores=True,
+    ),
+    "compare-seeds": Entry(
+        where="Table 2",
+        title="other methods: seeds, labels",
+        maker="label_tables:compare",
+        needs=_LABELLED,
+        masks="trained",
+        scores=True,
+    ),
+    "pseudo": Entry(
+        where="Table 2",
+        title="from seeds to pseudo labels",
+        maker="label_tables:pseudo",
+        needs=_LABELLED,
+        masks="trained",
+    ),
+    "compare-voc": Entry(
+        where="Table 3",
+        title="other methods on VOC val and test",
+        maker="label_tables:compare",
+        needs=_SEGMENTED,
+        scores=True,
+    ),
+    "ablation": Entry(
+        where="Table 4",
+        title="what each consistency brings",
+        maker="seed_tables:ablation",
+        needs="4 trainings",
+        rows=True,
+    ),
+    "gains": Entry(
+        where="Table 4",
+        title="the same by kind of map, with intervals",
+        maker="gains:gains",
+        needs="4 trainings",
+        rows=True,
+    ),
+    "chain": Entry(
+        where="Table 4",
+        title="does the gain survive to the masks",
+        maker="gains:chain",
+        needs="2 trainings, segmenters",
+    ),
+    "methods": Entry(
+        where="Table 5",
+        title="other maps from the same classifier",
+        maker="seed_tables:methods",
+        rows=True,
+    ),
+    "backbones": Entry(
+        where="Table 6",
+        title="MCTformer, MCTformer + ACR and ACR",
+        maker="seed_tables:backbones",
+        needs="3 trainings",
+        rows=True,
+    ),
+    "augmentations": Entry(
+        where="Table 7",
+        title="eight kinds of second view",
+        maker="seed_tables:augmentations",
+        needs="8 trainings",
+        rows=True,
+    ),
+    "distances": Entry(
+        where="Table 8",
+        title="distance between two attentions",
+        maker="seed_tables:distances",
+        needs="3 trainings",
+        rows=True,
+    ),
+    "computation": Entry(
+        where="Table 9",
+        title="training memory, maps per second",
+        maker="computation:computation",
+        needs=NO_TRAINING,
+        masks="none",
+    ),
+    "per-class": Entry(
+        where="Tables 10, 11",
+        title="IoU of each class, other methods too",
+        maker="label_tables:per_class",
+        needs=_SEGMENTED,
+        scores=True,
+    ),
+    "segmentation": Entry(
+        where="Tables 10, 11",
+        title="IoU of each class",
+        maker="label_tables:segmentation",
+        needs=_SEGMENTED,
+    ),
+    "layers": Entry(
+        where="Fig. 8",
+        title="first block whose gradients are fused (and plot)",
+        maker="seed_tables:layers",
+    ),
 }
 FIGURES: Mapping[str, Entry] = {
-    "affinity": Entry("Figs. 1, 4, 12", "maps and affinity: baseline, SEAM*, ACR", f"{_FIGURES}affinity", "3 trainings",
-                      "none"),
-    "maps": Entry("Figs. 5, 10", "maps of each method, MCTformer included", f"{_FIGURES}maps", "2 trainings", "none"),
-    "multi-class": Entry("Figs. 6, 11", "maps of several classes, a failure", f"{_FIGURES}multi_class", masks="none"),
-    "examples": Entry("Figs. 7, 14", "predicted masks", f"{_FIGURES}examples", _SEGMENTED, "none"),
-    "patch-order": Entry("Fig. 9", "patches of a flipped image", f"{_FIGURES}patch_order", NO_TRAINING, "none"),
-    "source-pixels": Entry("Fig. 13", "what three pixels attend to", f"{_FIGURES}source_pixels", "3 trainings", "none"),
+    "affinity": Entry(
+        where="Figs. 1, 4, 12",
+        title="maps and affinity: baseline, SEAM*, ACR",
+        maker="figures:affinity",
+        needs="3 trainings",
+        masks="none",
+    ),
+    "maps": Entry(
+        where="Figs. 5, 10",
+        title="maps of each method, MCTformer included",
+        maker="figures:maps",
+        needs="2 trainings",
+        masks="none",
+    ),
+    "multi-class": Entry(
+        where="Figs. 6, 11",
+        title="maps of several classes, a failure",
+        maker="figures:multi_class",
+        masks="none",
+    ),
+    "examples": Entry(
+        where="Figs. 7, 14",
+        title="predicted masks",
+        maker="figures:examples",
+        needs=_SEGMENTED,
+        masks="none",
+    ),
+    "patch-order": Entry(
+        where="Fig. 9",
+        title="patches of a flipped image",
+        maker="figures:patch_order",
+        needs=NO_TRAINING,
+        masks="none",
+    ),
+    "source-pixels": Entry(
+        where="Fig. 13",
+        title="what three pixels attend to",
+        maker="figures:source_pixels",
+        needs="3 trainings",
+        masks="none",
+    ),
 }
-# fmt: on
 NAMES: Mapping[str, Entry] = {**TABLES, **FIGURES}
 _NOTE = (
-    "trainings are those of one random seed (--random-seeds N: N times as many); the same training is done once for",
-    "all tables in the same --out. masks: the images to score need them. Figs. 2 and 3 of the paper are diagrams.",
+    "trainings are those of one random seed (--random-seeds N: N times as many); "
+    "the same training is done once for",
+    "all tables in the same --out. masks: the images to score need them. "
+    "Figs. 2 and 3 of the paper are diagrams.",
 )
 
 
 def listing() -> str:
-    """One line for each table and figure."""
+    """Return one line for each table and figure, as `tagmask paper --list` prints them."""
+    lines = ["tables"]
+    lines += [_line(name, entry) for name, entry in TABLES.items()]
+    lines.append("figures")
+    lines += [_line(name, entry) for name, entry in FIGURES.items()]
+    return "\n".join([*lines, *_NOTE])
 
-    def line(name: str, entry: Entry) -> str:
-        masks = "" if entry.masks == "none" else "; masks"
-        return f"  {name:14} {entry.where:14} {entry.title:49} {entry.needs}{masks}"
 
-    tables, figures = ([line(*item) for item in group.items()] for group in (TABLES, FIGURES))
-    return "\n".join(["tables", *tables, "figures", *figures, *_NOTE])
+def _line(name: str, entry: Entry) -> str:
+    masks = "" if entry.masks == "none" else "; masks"
+    return f"  {name:14} {entry.where:14} {entry.title:49} {entry.needs}{masks}"

@@ -1,19 +1,23 @@
 """The files of a table or figure: one HTML page each, pictures, Markdown and CSV."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tagmask.files import write_text
-from tagmask.paper.table import BLIND, Chart, Table, to_csv, to_markdown, to_text, wrapped
+from tagmask.paper.table import BLIND, Cell, Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
 from tagmask.show.curve import COLOURS, DASHES, SYMBOLS, save_figure, tidy
 from tagmask.show.sheet import Picture, save_picture
 
-LONGEST, QUALITY = 2400, 88  # of pictures on the page
+# longer side in pixels and JPEG quality of pictures on the page
+LONGEST = 2400
+QUALITY = 88
 
 
 @dataclass(frozen=True)
@@ -34,74 +38,104 @@ class Written:
     files: tuple[Path, ...] = ()
 
     def summary(self) -> str:
-        return "\n".join(
-            [
-                self.text,
-                *([""] if self.files else []),
-                *(f"{file.suffix[1:]}: {file}" for file in self.files),
-            ]
-        )
+        """Return the text, and below it a line for each file."""
+        lines = [self.text]
+        if self.files:
+            lines.append("")
+        lines += [f"{file.suffix[1:]}: {file}" for file in self.files]
+        return "\n".join(lines)
 
 
 def write(made: Table | Figure, out: Path, how: str) -> Written:
-    """Write the files of a table or figure into ``out``; ``how`` says what was run."""
+    """Write the files of a table or figure.
 
-    def named(kind: str) -> Path:
-        return out / f"{made.name}.{kind}"
-
+    Args:
+        made: The table or figure; its name is that of the files.
+        out: Folder of the files.
+        how: A sentence on what was run.
+    """
     if isinstance(made, Figure):
-        save_picture(named("png"), made.picture)
-        uri = data_uri(made.picture, LONGEST, QUALITY)
-        write_text(
-            named("html"),
-            render("paper.html", title=made.title, subtitle=how, made=made, uri=uri, charts=[]),
-        )
-        return Written("\n".join([made.title, *wrapped(made.notes)]), (named("png"), named("html")))
-    texts = {"md": to_markdown(made), "csv": to_csv(made), "html": table_page(made, how)}
+        return _write_figure(made, out, how)
+    texts = {
+        "md": to_markdown(made),
+        "csv": to_csv(made),
+        "html": table_page(made, how),
+    }
+    files = []
     for kind, text in texts.items():
-        write_text(named(kind), text)
-    is_drawn = made.charts or any(column.gain for column in made.columns)
-    if is_drawn:
-        (save_plot if made.charts else save_gains)(named("png"), made)
-    return Written(
-        to_text(made), tuple(named(kind) for kind in (*texts, *(["png"] if is_drawn else [])))
-    )
+        file = out / f"{made.name}.{kind}"
+        write_text(file, text)
+        files.append(file)
+    plot = out / f"{made.name}.png"
+    if made.charts:
+        save_plot(plot, made)
+        files.append(plot)
+    elif any(column.gain for column in made.columns):
+        save_gains(plot, made)
+        files.append(plot)
+    return Written(to_text(made), tuple(files))
+
+
+def _write_figure(made: Figure, out: Path, how: str) -> Written:
+    picture = out / f"{made.name}.png"
+    save_picture(picture, made.picture)
+    uri = data_uri(made.picture, LONGEST, QUALITY)
+    text = render("paper.html", title=made.title, subtitle=how, made=made, uri=uri, charts=[])
+    page = out / f"{made.name}.html"
+    write_text(page, text)
+    lines = [made.title, *wrapped(made.notes)]
+    return Written("\n".join(lines), (picture, page))
 
 
 def table_page(made: Table, how: str) -> str:
-    """The table, sortable, and its charts."""
+    """Return the page of a table: the table, sortable, and its charts.
+
+    Args:
+        made: The table.
+        how: A sentence on what was run.
+    """
     charts = [_chart(made, chart) for chart in made.charts]
     return render("paper.html", title=made.title, subtitle=how, made=made, uri="", charts=charts)
 
 
 def _chart(made: Table, chart: Chart) -> LineChart:
     x = [float(row.title) for row in made.rows]
-    lines = [
-        Line(made.columns[i].title, x, [row.cells[i].mean for row in made.rows])
-        for i in chart.columns
-    ]
+    lines = []
+    for index in chart.columns:
+        means = [row.cells[index].mean for row in made.rows]
+        title = made.columns[index].title
+        lines.append(Line(title, x, means))
     return line_chart(chart.title, lines, chart.x_name, chart.y_name, zero=True)
 
 
 def save_plot(path: Path, table: Table) -> None:
-    """Write every chart of ``table`` side by side (PNG), with the standard deviation of the random seeds as bars."""
+    """Write all charts of a table side by side, with the deviation of the random seeds as bars.
+
+    Args:
+        path: The PNG file to write.
+        table: A table with charts; the titles of its rows are numbers.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.4 * len(table.charts), 3.8), dpi=130, layout="constrained")
+    count = len(table.charts)
+    figure = Figure(figsize=(5.4 * count, 3.8), dpi=130, layout="constrained")
+    subplots = figure.subplots(1, count, squeeze=False)[0]
     x = [float(row.title) for row in table.rows]
-    for axes, chart in zip(
-        figure.subplots(1, len(table.charts), squeeze=False)[0], table.charts, strict=True
-    ):
-        for number, place in enumerate(chart.columns):
-            cells = [row.cells[place] for row in table.rows]
-            means, deviations = [cell.mean for cell in cells], [cell.std for cell in cells]
-            style = {
-                "color": COLOURS[number % len(COLOURS)],
-                "ls": DASHES[number % len(DASHES)],
-                "marker": "o",
-            }
+    for axes, chart in zip(subplots, table.charts, strict=True):
+        for number, index in enumerate(chart.columns):
+            cells = [row.cells[index] for row in table.rows]
+            means = [cell.mean for cell in cells]
+            deviations = [cell.std for cell in cells]
             axes.errorbar(
-                x, means, deviations, ms=4, capsize=3, label=table.columns[place].title, **style
+                x,
+                means,
+                deviations,
+                ms=4,
+                capsize=3,
+                label=table.columns[index].title,
+                color=COLOURS[number % len(COLOURS)],
+                ls=DASHES[number % len(DASHES)],
+                marker="o",
             )
         axes.set_title(chart.title, fontsize=10)
         tidy(axes, xlabel=chart.x_name, ylabel=chart.y_name, xticks=x, ylim=(0, None))
@@ -110,63 +144,74 @@ def save_plot(path: Path, table: Table) -> None:
 
 
 def save_gains(path: Path, table: Table) -> None:
-    """Write the gains of ``table`` as points with intervals, and those of each random seed (×), as PNG."""
+    """Write the gains of a table as points with intervals, and those of each random seed as ×.
+
+    Args:
+        path: The PNG file to write.
+        table: A table with columns of gains.
+    """
     from matplotlib.figure import Figure
 
-    gains = {
-        place: column.title.endswith(BLIND)
-        for place, column in enumerate(table.columns)
-        if column.gain
-    }
-    titles = {False: "threshold tuned on the masks", True: "threshold chosen without masks"}
-    panels = [
-        (title, [place for place in gains if gains[place] is blind])
-        for blind, title in titles.items()
-    ]
-    if not any(gains.values()):  # all by one kind of threshold
-        panels = [(table.title, list(gains))]
+    panels = _gain_panels(table)
+    rows = len(table.rows)
+    titles = [row.title for row in table.rows]
     figure = Figure(
-        figsize=(2.4 + 3.6 * len(panels), 1.4 + 0.36 * len(table.rows)),
-        dpi=130,
-        layout="constrained",
+        figsize=(2.4 + 3.6 * len(panels), 1.4 + 0.36 * rows), dpi=130, layout="constrained"
     )
     subplots = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, places) in zip(subplots, panels, strict=True):
-        for number, place in enumerate(places):
-            offset = 0.22 * (number - (len(places) - 1) / 2)
-            y = [len(table.rows) - line - offset for line in range(len(table.rows))]
-            cells = [row.cells[place] for row in table.rows]
-            x = [cell.mean for cell in cells]
-            ends = np.array(
-                [cell.interval or (cell.mean, cell.mean) for cell in cells]
-            )  # (rows, 2)
-            label = table.columns[place].title.removesuffix(BLIND)
-            style = {
-                "fmt": SYMBOLS[number],
-                "ms": 4.5,
-                "capsize": 2.5,
-                "color": COLOURS[number],
-                "label": label,
-            }
-            axes.errorbar(x, y, xerr=abs(ends.T - x), **style)
-            for cell, height in zip(cells, y, strict=True):
-                axes.plot(
-                    cell.ours,
-                    [height] * len(cell.ours),
-                    "x",
-                    ms=4,
-                    color=COLOURS[number],
-                    alpha=0.5,
-                )
+    for axes, (title, columns) in zip(subplots, panels, strict=True):
+        for number, index in enumerate(columns):
+            # the columns of a panel are drawn a little above each other in every row
+            offset = 0.22 * (number - (len(columns) - 1) / 2)
+            heights = [rows - line - offset for line in range(rows)]
+            cells = [row.cells[index] for row in table.rows]
+            label = table.columns[index].title.removesuffix(BLIND)
+            _draw_gains(axes, cells, heights, number, label)
         axes.axvline(0, color="0.4", lw=1)
         axes.set_title(title, fontsize=10)
-        axes.set_yticks(range(len(table.rows), 0, -1), [row.title for row in table.rows])
+        axes.set_yticks(range(rows, 0, -1), titles)
         tidy(axes, "x", xlabel="gain over the baseline, points of mIoU")
-    figure.legend(
-        *axes.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=3,
-        frameon=False,
-        fontsize=9,
-    )
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     save_figure(path, figure)
+
+
+def _gain_panels(table: Table) -> list[tuple[str, list[int]]]:
+    """Return the title of each panel and the indices of its columns, by kind of threshold."""
+    oracle = []
+    mask_free = []
+    for index, column in enumerate(table.columns):
+        if column.gain and column.title.endswith(BLIND):
+            mask_free.append(index)
+        elif column.gain:
+            oracle.append(index)
+    if not mask_free:
+        return [(table.title, oracle)]
+    return [
+        ("threshold tuned on the masks", oracle),
+        ("threshold chosen without masks", mask_free),
+    ]
+
+
+def _draw_gains(
+    axes: Any, cells: Sequence[Cell], heights: Sequence[float], number: int, label: str
+) -> None:
+    """Draw one column of gains: a point with its interval in each row, and a × for each seed."""
+    means = [cell.mean for cell in cells]
+    # without an interval both ends are the mean itself
+    intervals = [cell.interval or (cell.mean, cell.mean) for cell in cells]
+    ends = np.array(intervals)  # (rows, 2)
+    colour = COLOURS[number]
+    axes.errorbar(
+        means,
+        heights,
+        xerr=abs(ends.T - means),
+        fmt=SYMBOLS[number],
+        ms=4.5,
+        capsize=2.5,
+        color=colour,
+        label=label,
+    )
+    for cell, height in zip(cells, heights, strict=True):
+        level = [height] * len(cell.ours)
+        axes.plot(cell.ours, level, "x", ms=4, color=colour, alpha=0.5)

@@ -1,8 +1,9 @@
 """Is one row better than another? A paired bootstrap over the scored photos.
 
-Both rows are scored on the same photos. These are drawn again with replacement, the same draw for both rows and for
-every random seed, and the mIoU of each draw comes from the summed pixel counts, as that of all photos does. The
-interval says how far the difference depends on which photos happened to be there; thresholds stay as they are.
+Both rows are scored on the same photos. These are drawn again with replacement, the same draw for
+both rows and for every random seed, and the mIoU of each draw comes from the summed pixel counts,
+as that of all photos does. The interval says how far the difference depends on which photos
+happened to be there; thresholds stay as they are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,60 +25,94 @@ from tagmask.stages.score import KINDS
 from tagmask.stages.seeds import read_seeds
 
 Floats = npt.NDArray[np.float64]
-Photo = list[
-    list[int]
-]  # of each class that occurs: number (0 = background), pixels hit, pixels in truth or prediction
-Seeds = Sequence[Mapping[str, Photo]]  # of each random seed the counts by name
-DRAWS, PERCENT = 2000, (2.5, 97.5)
-STEPS = 100  # thresholds are multiples of 1/100
+# for each class that occurs: number (0 = background), pixels hit, pixels in truth or prediction
+Photo = list[list[int]]
+# for each random seed the counts of each photo by name
+Seeds = Sequence[Mapping[str, Photo]]
+DRAWS = 2000
+PERCENT = (2.5, 97.5)
+# thresholds are multiples of 1/100
+STEPS = 100
 
 
 def photo_counts(
     folder: Path, catalog: Catalog, scores: Mapping[str, Any], rules: Sequence[str]
 ) -> dict[str, Any]:
-    """Counts of every photo whose maps are in ``folder`` (kind: rule: name: Photo), at the thresholds in ``scores``."""
-    chosen = {kind: scores[kind]["thresholds"] for kind in KINDS}
-    thresholds = {
-        kind: {rule: at[rule]["threshold"] for rule in rules if rule in at}
-        for kind, at in chosen.items()
-    }
-    counts: dict[str, Any] = {kind: {rule: {} for rule in at} for kind, at in thresholds.items()}
+    """Count the pixels of every photo whose maps are in a folder, at the thresholds chosen.
+
+    Args:
+        folder: Folder of maps.
+        catalog: The photos and their masks.
+        scores: Scores of the maps, with the threshold that each rule chose.
+        rules: The rules whose thresholds are used; one that chose none is left out.
+
+    Returns:
+        A ``Photo`` for each name of a photo, by kind of maps and rule.
+    """
+    thresholds: dict[str, dict[str, float]] = {}
+    counts: dict[str, Any] = {}
+    for kind in KINDS:
+        thresholds[kind] = {}
+        counts[kind] = {}
+        chosen = scores[kind]["thresholds"]
+        for rule in rules:
+            if rule in chosen:
+                thresholds[kind][rule] = chosen[rule]["threshold"]
+                counts[kind][rule] = {}
+    labels = len(catalog.classes) + 1
     for i in range(len(catalog)):
-        file, truth = seed_file(folder, catalog.name(i)), catalog.load_mask(i)
+        name = catalog.name(i)
+        file = seed_file(folder, name)
+        truth = catalog.load_mask(i)
         if truth is None or not file.is_file():
             continue
         seeds = read_seeds(file)
-        for kind, at in thresholds.items():
-            top, bins = (
-                top_bins(seeds[kind], STEPS) if len(seeds["classes"]) else (None, None)
-            )  # (H, W) each
-            for rule, threshold in at.items():
+        classes = seeds["classes"]
+        for kind, by_rule in thresholds.items():
+            if len(classes):
+                top, bins = top_bins(seeds[kind], STEPS)  # (H, W) each
+            for rule, threshold in by_rule.items():
                 found = np.zeros(truth.shape, np.intp)
-                if top is not None:
-                    found = np.where(bins > round(threshold * STEPS), seeds["classes"][top] + 1, 0)
-                counts[kind][rule][catalog.name(i)] = _photo(found, truth, len(catalog.classes) + 1)
+                if len(classes):
+                    is_object = bins > round(threshold * STEPS)  # (H, W)
+                    found = np.where(is_object, classes[top] + 1, 0)
+                counts[kind][rule][name] = _photo(found, truth, labels)
     return counts
 
 
 def mask_counts(folder: Path, catalog: Catalog) -> dict[str, Photo]:
-    """Counts of every photo whose mask is in ``folder``, by name."""
+    """Count the pixels of every photo whose predicted mask is in a folder.
+
+    Args:
+        folder: Folder of masks.
+        catalog: The photos and their true masks.
+
+    Returns:
+        A ``Photo`` for each name of a photo that has both masks.
+    """
     counts: dict[str, Photo] = {}
+    classes = len(catalog.classes)
     for i in range(len(catalog)):
-        file, truth = label_file(folder, catalog.name(i)), catalog.load_mask(i)
+        name = catalog.name(i)
+        file = label_file(folder, name)
+        truth = catalog.load_mask(i)
         if truth is not None and file.is_file():
-            found = read_mask(file, len(catalog.classes))
-            counts[catalog.name(i)] = _photo(found, truth, len(catalog.classes) + 1)
+            found = read_mask(file, classes)
+            counts[name] = _photo(found, truth, classes + 1)
     return counts
 
 
 def _photo(found: npt.NDArray[Any], truth: npt.NDArray[Any], classes: int) -> Photo:
+    """Count the pixels of one photo (H, W), class by class; ``classes`` includes the background."""
     matrix = confusion(found, truth, classes)  # (K, K + 1), unsure pixels last
-    hit = matrix.diagonal()
-    union = matrix[:, :classes].sum(0) + matrix.sum(1) - hit
-    photo: Photo = np.stack(
-        [np.flatnonzero(union), hit[union > 0], union[union > 0]], axis=1
-    ).tolist()
-    return photo
+    hit = matrix.diagonal()  # (K,)
+    in_prediction = matrix[:, :classes].sum(0)  # (K,)
+    in_truth = matrix.sum(1)  # (K,)
+    union = in_prediction + in_truth - hit  # (K,)
+    occurring = np.flatnonzero(union)
+    columns = [occurring, hit[occurring], union[occurring]]
+    counts: Photo = np.stack(columns, axis=1).tolist()
+    return counts
 
 
 @dataclass(frozen=True)
@@ -89,55 +124,77 @@ class Gain:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % of the draws."""
+        """Return the ends between which 95 % of the draws lie."""
         low, high = np.percentile(self.draws, PERCENT)
         return float(low), float(high)
 
 
 def mean_gain(gains: Sequence[Gain]) -> Gain:
-    """The mean of gains on the same photos, seed by seed and draw by draw."""
-    of_seeds, draws = zip(*((gain.of_seeds, gain.draws) for gain in gains), strict=True)
-    return Gain(np.mean(of_seeds, axis=0), np.mean(draws, axis=0))
+    """Return the mean of gains on the same photos, seed by seed and draw by draw."""
+    of_seeds = np.mean([gain.of_seeds for gain in gains], axis=0)
+    draws = np.mean([gain.draws for gain in gains], axis=0)
+    return Gain(of_seeds, draws)
 
 
 def difference(ours: Seeds, theirs: Seeds, classes: Sequence[int] | None = None) -> Gain:
-    """mIoU of ``ours`` less that of ``theirs``.
+    """Return the mIoU of one row less that of another, on the photos that both have.
 
-    ``classes``: the mean is over these (0 = background), those in truth or prediction; default: over all.
+    Args:
+        ours: Counts of each random seed of the first row.
+        theirs: Counts of each random seed of the second row.
+        classes: The mean is over these (0 = background), those in truth or prediction;
+            default: over all.
+
+    Raises:
+        TagmaskError: The rows have no photo in common.
     """
-    names = sorted(set.intersection(*(set(seed) for seed in (*ours, *theirs))))
+    seeds = [*ours, *theirs]
+    names = sorted(set.intersection(*map(set, seeds)))
     if not names:
         raise TagmaskError("the two rows have no photo in common; score them on the same photos.")
-    counts = np.stack([_dense(seed, names) for seed in (*ours, *theirs)])  # (S, 2, P, 256)
-    chosen = counts[
-        ..., counts.any((0, 1, 2)) if classes is None else list(classes)
-    ]  # (S, 2, P, K)
-    weights = np.random.default_rng(0).multinomial(
-        len(names), np.full(len(names), 1 / len(names)), DRAWS
-    )  # (R, P)
-    scores = _miou(np.concatenate([np.ones((1, len(names))), weights]), chosen)  # (1 + R, S)
-    gains = scores[:, : len(ours)].mean(1) - scores[:, len(ours) :].mean(1)  # (1 + R,)
-    of_seeds = (
-        scores[0, : len(ours)] - scores[0, len(ours) :] if len(ours) == len(theirs) else gains[:1]
-    )
+    counts = np.stack([_dense(seed, names) for seed in seeds])  # (S, 2, P, 256)
+    if classes is None:
+        counts = counts[..., counts.any((0, 1, 2))]  # (S, 2, P, K)
+    else:
+        counts = counts[..., list(classes)]  # (S, 2, P, K)
+    photos = len(names)
+    # how often each photo is drawn when as many are drawn as there are
+    uniform = np.full(photos, 1 / photos)
+    drawn = np.random.default_rng(0).multinomial(photos, uniform, DRAWS)  # (R, P)
+    # the first row of weights stands for the photos as they are
+    weights = np.concatenate([np.ones((1, photos)), drawn])  # (1 + R, P)
+    scores = _miou(weights, counts)  # (1 + R, S)
+    our_scores = scores[:, : len(ours)]
+    their_scores = scores[:, len(ours) :]
+    gains = our_scores.mean(1) - their_scores.mean(1)  # (1 + R,)
+    of_seeds = gains[:1]
+    if len(ours) == len(theirs):
+        of_seeds = our_scores[0] - their_scores[0]
     return Gain(of_seeds, gains[1:])
 
 
 def _dense(photos: Mapping[str, Photo], names: Sequence[str]) -> Floats:
-    """(2, P, 256): of each photo and class, pixels hit and pixels in truth or prediction."""
+    """Return pixels hit, and pixels in truth or prediction, of photos and classes (2, P, 256)."""
     counts = np.zeros((2, len(names), UNSURE + 1))
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         for number, hit, union in photos[name]:
-            counts[:, place, number] = hit, union
+            counts[:, index, number] = hit, union
     return counts
 
 
 def _miou(weights: Floats, counts: Floats) -> Floats:
-    """Per cent (R, S) of counts (S, 2, P, K) with photos weighted (R, P); classes that do not occur are left out."""
-    hit, union = (
-        np.tensordot(weights, counts[:, part], ((1,), (1,))) for part in (0, 1)
-    )  # (R, S, K) each
+    """Return mIoU in per cent (R, S); classes that do not occur are left out.
+
+    Args:
+        weights: How often each photo counts, (R, P).
+        counts: Pixels hit and pixels in truth or prediction, (S, 2, P, K).
+    """
+    # sums over the photos
+    over_photos = ((1,), (1,))
+    hit = np.tensordot(weights, counts[:, 0], over_photos)  # (R, S, K)
+    union = np.tensordot(weights, counts[:, 1], over_photos)  # (R, S, K)
     present = union > 0
-    shares: Floats = np.where(present, hit / np.where(present, union, 1), 0)
+    # a class that does not occur has no hits either: its share is 0
+    shares = hit / np.where(present, union, 1)  # (R, S, K)
     means: Floats = 100 * shares.sum(-1) / present.sum(-1)
     return means

@@ -1,4 +1,4 @@
-"""A table of the paper: ours as mean ± standard deviation over random seeds, the paper's number beside it."""
+"""A table of the paper: ours as mean ± standard deviation over random seeds, theirs beside it."""
 
 import csv
 import io
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 NONE = "–"
-BLIND = ", blind"  # ends the title of a column whose threshold was chosen without masks
-WIDTH = 118  # of notes in the terminal
+# ends the title of a column whose threshold was chosen without masks
+BLIND = ", blind"
+# columns of notes in the terminal
+WIDTH = 118
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of ours for each random seed, and the paper's; a gain has an interval of its mean."""
+    """Our number for each random seed, and the paper's; a gain has an interval of its mean."""
 
     ours: tuple[float, ...] = ()
     paper: float | None = None
@@ -24,33 +26,39 @@ class Cell:
 
     @property
     def mean(self) -> float:
+        """Return the mean over the seeds; nan without any."""
         return float(np.mean(self.ours)) if self.ours else math.nan
 
     @property
     def std(self) -> float:
-        """Standard deviation of the seeds as a sample of many (n − 1); nan for fewer than two."""
-        return float(np.std(self.ours, ddof=1)) if len(self.ours) > 1 else math.nan
+        """Return the standard deviation of the seeds (n − 1); nan for fewer than two."""
+        if len(self.ours) < 2:
+            return math.nan
+        return float(np.std(self.ours, ddof=1))
 
     def shown(self, digits: int = 1) -> str:
-        """As a reader sees it."""
+        """Return our number as a reader sees it."""
         if math.isnan(self.mean):
             return NONE
         if self.interval is not None:
-            low, high = self.interval
-            return f"{self.mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"
-        spread = "" if math.isnan(self.std) else f" ± {self.std:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
+            low, high = (f"{end:+.{digits}f}" for end in self.interval)
+            return f"{self.mean:+.{digits}f} [{low}, {high}]"
+        mean = f"{self.mean:.{digits}f}"
+        if math.isnan(self.std):
+            return mean
+        return f"{mean} ± {self.std:.{digits}f}"
 
     def shown_paper(self, digits: int = 1) -> str:
+        """Return the paper's number as a reader sees it; empty if there is none."""
         return "" if self.paper is None else f"{self.paper:.{digits}f}"
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds; ``digits`` after the point."""
+    """What a column holds."""
 
     title: str
-    digits: int = 1
+    digits: int = 1  # after the point
     theirs: bool = False  # only numbers that the paper prints
     gain: bool = False  # differences with intervals
 
@@ -68,7 +76,7 @@ class Chart:
     """Columns over the numbers in the first one, as lines."""
 
     title: str
-    columns: tuple[int, ...]  # places in the table
+    columns: tuple[int, ...]  # indices of the table's columns
     x_name: str
     y_name: str
 
@@ -86,102 +94,111 @@ class Table:
     charts: tuple[Chart, ...] = ()
 
     def has_paper(self, place: int) -> bool:
-        """Whether the paper has a number in this column."""
+        """Return True if the paper has a number in the column with this index."""
         return any(row.cells[place].paper is not None for row in self.rows)
 
     def heads(self) -> list[str]:
-        """Titles of all columns, the paper's after ours."""
+        """Return the titles of all columns, the paper's after ours."""
         titles = [self.head]
-        for place, column in enumerate(self.columns):
-            titles += (
-                [column.title, "paper"]
-                if self.has_paper(place) and not column.theirs
-                else [column.title]
-            )
+        for index, column in enumerate(self.columns):
+            titles.append(column.title)
+            if self.has_paper(index) and not column.theirs:
+                titles.append("paper")
         return titles
 
     def lines(self) -> list[list[str]]:
-        """The rows as text, one string for each of ``heads``."""
+        """Return the rows as text, with a string for each of ``heads``."""
         lines = []
         for row in self.rows:
             line = [row.title]
-            for place, (column, cell) in enumerate(zip(self.columns, row.cells, strict=True)):
-                line += [] if column.theirs else [cell.shown(column.digits)]
-                line += (
-                    [cell.shown_paper(column.digits)]
-                    if column.theirs or self.has_paper(place)
-                    else []
-                )
+            pairs = zip(self.columns, row.cells, strict=True)
+            for index, (column, cell) in enumerate(pairs):
+                if not column.theirs:
+                    line.append(cell.shown(column.digits))
+                if column.theirs or self.has_paper(index):
+                    line.append(cell.shown_paper(column.digits))
             lines.append(line)
         return lines
 
 
 def to_text(table: Table) -> str:
-    """For the terminal: columns side by side, numbers to the right."""
-    heads, lines = table.heads(), table.lines()
-    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+    """Return the table for the terminal: columns side by side, numbers to the right."""
+    heads = table.heads()
+    lines = table.lines()
+    widths = []
+    for words in zip(heads, *lines, strict=True):
+        widths.append(max(map(len, words)))
+    gaps = 2 * (len(widths) - 1)
+    rule = "-" * (sum(widths) + gaps)
+    rows = [_aligned(line, widths) for line in lines]
+    above = [table.title, "", _aligned(heads, widths), rule]
+    return "\n".join([*above, *rows, "", *wrapped(table.notes)])
 
-    def joined(line: Sequence[str]) -> str:
-        words = [word.rjust(width) for word, width in zip(line[1:], widths[1:], strict=True)]
-        return "  ".join([line[0].ljust(widths[0]), *words]).rstrip()
 
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    return "\n".join(
-        [table.title, "", joined(heads), rule, *map(joined, lines), "", *wrapped(table.notes)]
-    )
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    """Join the words of a line, the first aligned to the left, the others to the right."""
+    words = [line[0].ljust(widths[0])]
+    for word, width in zip(line[1:], widths[1:], strict=True):
+        words.append(word.rjust(width))
+    return "  ".join(words).rstrip()
 
 
 def wrapped(notes: Sequence[str]) -> list[str]:
-    return [line for note in notes for line in textwrap.wrap(note, WIDTH)]
+    """Return the lines of notes, wrapped for the terminal."""
+    lines = []
+    for note in notes:
+        lines += textwrap.wrap(note, WIDTH)
+    return lines
 
 
 def to_markdown(table: Table) -> str:
-    """As GitHub and most editors show it."""
+    """Return the table as GitHub and most editors show it."""
     heads = table.heads()
     rule = ["---", *["---:"] * (len(heads) - 1)]
-    escaped = [
-        [word.replace("|", "\\|") for word in line] for line in [heads, rule, *table.lines()]
-    ]
-    rows = [f"| {' | '.join(line)} |" for line in escaped]
-    return (
-        "\n".join([f"## {table.title}", "", *rows, "", *(f"- {note}" for note in table.notes)])
-        + "\n"
-    )
+    text = [f"## {table.title}", ""]
+    for line in (heads, rule, *table.lines()):
+        words = [word.replace("|", "\\|") for word in line]
+        text.append(f"| {' | '.join(words)} |")
+    text.append("")
+    text += [f"- {note}" for note in table.notes]
+    return "\n".join(text) + "\n"
 
 
 def to_csv(table: Table) -> str:
-    """With all digits: for each column the mean, the standard deviation, the number of seeds and the paper's number.
+    """Return the table with all digits.
 
-    Of gains also the ends of the interval, and those of each seed.
+    Each column has mean, standard deviation, number of seeds and the paper's number; a gain also
+    the ends of its interval, and the gain of each seed.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    heads = [
-        f"{column.title} {part}" for column in table.columns for part in _numbers(column, Cell())
-    ]
-    writer.writerow([table.head, *heads])
+    heads = [table.head]
+    for column in table.columns:
+        heads += [f"{column.title} {part}" for part in _numbers(column, Cell())]
+    writer.writerow(heads)
     for row in table.rows:
-        cells = zip(table.columns, row.cells, strict=True)
-        writer.writerow(
-            [
-                row.title,
-                *(value for column, cell in cells for value in _numbers(column, cell).values()),
-            ]
-        )
+        line: list[float | str | None] = [row.title]
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            line += _numbers(column, cell).values()
+        writer.writerow(line)
     return file.getvalue()
 
 
 def _numbers(column: Column, cell: Cell) -> dict[str, float | str | None]:
-    """Of a column of the paper's numbers only these; None where there is no number."""
-    ours = {} if column.theirs else {"mean": cell.mean, "std": cell.std, "seeds": len(cell.ours)}
-    ends = (
-        dict(zip(("low", "high"), cell.interval or (None, None), strict=True))
-        if column.gain
-        else {}
-    )
-    values = ours | {"paper": cell.paper} | ends
-    each = {"each": " ".join(map(str, cell.ours))} if column.gain else {}
-    return {
-        part: None if value is None or math.isnan(value) else value
-        for part, value in values.items()
-    } | each
+    """Return what the CSV has of a cell, by name; None where there is no number.
+
+    A column of the paper's numbers has only these.
+    """
+    numbers: dict[str, float | None] = {}
+    if not column.theirs:
+        numbers |= {"mean": cell.mean, "std": cell.std, "seeds": len(cell.ours)}
+    numbers["paper"] = cell.paper
+    if column.gain:
+        numbers["low"], numbers["high"] = cell.interval or (None, None)
+    values: dict[str, float | str | None] = {}
+    for name, number in numbers.items():
+        is_known = number is not None and not math.isnan(number)
+        values[name] = number if is_known else None
+    if column.gain:
+        values["each"] = " ".join(map(str, cell.ours))
+    return values

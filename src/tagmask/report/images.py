@@ -1,4 +1,7 @@
-"""A look at every image of a run: its labels against the truth or against each other, and pictures for the gallery."""
+"""A look at every image of a run: its labels against the truth or against each other.
+
+Some of the images are chosen for the gallery, with pictures of every stage.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,15 +27,19 @@ from tagmask.stages.predict import read_probabilities
 from tagmask.stages.seeds import read_seeds
 
 TITLES = {"seeds": "seeds", **LABELS}
-MAX_SURVEYED = 2000  # images that are looked at
-MAX_FOR_THRESHOLD = 200  # images from which a threshold for the seeds is chosen
-MIN_SHARE = 0.001  # a class on a smaller share of an image's pixels does not count as found
-LONGEST = 288  # pixels of the longer side of a picture
+# images that are looked at
+MAX_SURVEYED = 2000
+# images from which a threshold for the seeds is chosen
+MAX_FOR_THRESHOLD = 200
+# a class on a smaller share of an image's pixels does not count as found
+MIN_SHARE = 0.001
+# pixels of the longer side of a picture
+LONGEST = 288
 
 
 @dataclass
 class RunLabels:
-    """The labels of a run, image by image; files that cannot be used are collected with the reason."""
+    """The labels of a run, image by image; unusable files are collected with the reason."""
 
     run: Path
     catalog: Catalog
@@ -40,33 +47,48 @@ class RunLabels:
     problems: dict[str, str] = field(default_factory=dict)  # image name: reason
 
     def path(self, stage: str, i: int) -> Path:
-        folder, name = self.run / FOLDERS[stage], self.catalog.name(i)
-        return seed_file(folder, name) if stage == "seeds" else label_file(folder, name)
+        """Return the file of an image.
+
+        Args:
+            stage: A key of ``FOLDERS``.
+            i: Index of the image.
+        """
+        folder = self.run / FOLDERS[stage]
+        name = self.catalog.name(i)
+        if stage == "seeds":
+            return seed_file(folder, name)
+        return label_file(folder, name)
 
     def images_of(self, stage: str) -> list[int]:
-        """The images that a stage has a file for."""
+        """Return the images that a stage has a file for."""
         if not (self.run / FOLDERS[stage]).is_dir():
             return []
-        return [i for i in range(len(self.catalog)) if self.path(stage, i).is_file()]
+        indices = range(len(self.catalog))
+        return [i for i in indices if self.path(stage, i).is_file()]
 
     def read(self, stage: str, i: int) -> Mask:
-        """(H, W) labels; seeds at the threshold."""
+        """Return the labels (H, W) of an image; seeds at the threshold.
+
+        Args:
+            stage: A key of ``FOLDERS``.
+            i: Index of the image.
+        """
         if stage != "seeds":
             return read_mask(self.path(stage, i), len(self.catalog.classes))
         maps, numbers = self.maps(i)
         return label_at(maps, numbers, self.threshold)
 
     def maps(self, i: int) -> tuple[npt.NDArray[np.float64], list[int]]:
-        """Maps with affinity (k, H, W) in [0, 1], and the label of each."""
-        seeds = read_seeds(self.path("seeds", i))
+        """Return maps with affinity (k, H, W) in [0, 1], and the label of each."""
+        file = self.path("seeds", i)
+        seeds = read_seeds(file)
         if not len(seeds["classes"]):
-            raise TagmaskError(
-                f"{self.path('seeds', i)} holds no map; delete it and run `tagmask seeds` again."
-            )
-        return check_map(seeds["refined"]), [int(c) + 1 for c in seeds["classes"]]
+            raise TagmaskError(f"{file} holds no map; delete it and run `tagmask seeds` again.")
+        labels = [int(c) + 1 for c in seeds["classes"]]
+        return check_map(seeds["refined"]), labels
 
     def choose_threshold(self, indices: Sequence[int]) -> float:
-        """The threshold of the seeds by ``RULE``, from a sample of the images."""
+        """Choose the threshold of the seeds by ``RULE``, from a sample of the images."""
         rule = choosers()[RULE]
         for i in evenly(indices, MAX_FOR_THRESHOLD):
             try:
@@ -91,10 +113,15 @@ class ImageFacts:
     extra: tuple[str, ...] = ()  # classes that are in the labels and not tagged
 
     def rank(self) -> tuple[float, float, str]:
-        """Sorts the worst first: by IoU, or without truth by agreement (where there are two stages) and confidence."""
-        values = (self.agreement, self.confidence) if self.iou is None else (self.iou, 0.0)
-        first, second = (1.0 if value is None else value for value in values)
-        return first, second, self.name
+        """Return a key that sorts the worst image first.
+
+        It is the IoU, or without truth the agreement (where there are two stages) and confidence.
+        """
+        if self.iou is not None:
+            return self.iou, 0.0, self.name
+        agreement = 1.0 if self.agreement is None else self.agreement
+        confidence = 1.0 if self.confidence is None else self.confidence
+        return agreement, confidence, self.name
 
 
 @dataclass(frozen=True)
@@ -110,7 +137,7 @@ class Case:
 class Survey:
     """The images of the last stage that has labels."""
 
-    truth: bool  # whether there are masks to compare with
+    truth: bool  # True if there are masks to compare with
     last: str = ""  # the last stage, as shown
     before: str = ""  # the stage before it
     coverage: str = ""  # how many of the images were looked at
@@ -119,32 +146,67 @@ class Survey:
 
 
 def survey(labels: RunLabels, stages: dict[str, list[int]], rows: int) -> Survey:
-    """Look at the images of the last stage and pick ``rows`` of them. stages: {stage: indices of its images}."""
+    """Look at the images of the last stage, and pick some of them for the gallery.
+
+    Args:
+        labels: The labels of the run.
+        stages: Stage to the indices of its images, in the order of the stages.
+        rows: How many images the gallery shows.
+    """
     truth = labels.catalog.has_masks
     if not stages:
         return Survey(truth)
-    last, before = [*stages][-1], [None, *stages][-2]
+    names = list(stages)
+    last = names[-1]
+    before = names[-2] if len(names) > 1 else None
     indices = evenly(stages[last], MAX_SURVEYED)
     facts = look_at(labels, indices, last, before, truth)
-    if truth and not facts:  # none of these images has a mask
-        truth, facts = False, look_at(labels, indices, last, before, False)
-    total = f" of {len(stages[last])}" if len(facts) < len(stages[last]) else ""
-    coverage = f"{len(facts)}{total} images"
+    if truth and not facts:
+        # none of these images has a mask
+        truth = False
+        facts = look_at(labels, indices, last, before, truth)
+    total = len(stages[last])
+    coverage = f"{total} images"
+    if len(facts) < total:
+        coverage = f"{len(facts)} of {total} images"
+    return Survey(
+        truth=truth,
+        last=TITLES[last],
+        before=TITLES[before] if before else "",
+        coverage=coverage,
+        facts=facts,
+        cases=_cases(labels, facts, names, rows, truth),
+    )
+
+
+def _cases(
+    labels: RunLabels, facts: Sequence[ImageFacts], stages: list[str], rows: int, truth: bool
+) -> dict[str, list[Case]]:
+    """Return the worst, median and best images for the gallery; empty if none can be read."""
     ranked = sorted(facts, key=ImageFacts.rank)
     worst, median, best = pick(len(ranked), rows)
+    groups = {"worst": worst, "median": median, "best": best[::-1]}
     cases = {}
-    for group, places in {"worst": worst, "median": median, "best": best[::-1]}.items():
-        made = [make_case(labels, ranked[place], [*stages], truth) for place in places]
+    for group, ranks in groups.items():
+        made = [make_case(labels, ranked[rank], stages, truth) for rank in ranks]
         cases[group] = [case for case in made if case is not None]
-    cases = cases if any(cases.values()) else {}
-    return Survey(truth, TITLES[last], TITLES[before] if before else "", coverage, facts, cases)
+    return cases if any(cases.values()) else {}
 
 
 def look_at(
     labels: RunLabels, indices: Sequence[int], last: str, before: str | None, truth: bool
 ) -> list[ImageFacts]:
-    """Facts on each image: with truth the IoU of the last stage, without it agreement and confidence."""
-    facts, catalog = [], labels.catalog
+    """Return facts on each image: with truth the IoU, without it agreement and confidence.
+
+    Args:
+        labels: The labels of the run; files that cannot be used are added to its problems.
+        indices: The images.
+        last: The stage whose labels are compared.
+        before: The stage before it; None if there is none.
+        truth: True if there are masks to compare with; an image without a mask is left out.
+    """
+    catalog = labels.catalog
+    facts = []
     for i in tqdm(indices, desc="report", unit="image"):
         try:
             mask = labels.read(last, i)
@@ -152,65 +214,90 @@ def look_at(
         except TagmaskError as error:
             labels.problems[catalog.name(i)] = str(error)
             continue
-        if not truth or values["iou"] is not None:
-            tags = tuple(catalog.classes[c] for c in catalog.tags(i))
-            facts.append(
-                ImageFacts(
-                    i, catalog.name(i), tags, unsure=float((mask == UNSURE).mean()), **values
-                )
-            )
+        if truth and values["iou"] is None:
+            continue
+        tags = tuple(catalog.classes[c] for c in catalog.tags(i))
+        unsure = float((mask == UNSURE).mean())
+        name = catalog.name(i)
+        facts.append(ImageFacts(i, name, tags, unsure=unsure, **values))
     return facts
 
 
 def _compared(
     labels: RunLabels, i: int, mask: Mask, last: str, before: str | None, truth: bool
 ) -> dict[str, Any]:
-    """The mask against the truth, or without it against the stage before, the maps and the tags."""
+    """Compare a mask with the truth, or without it with the stage before, the maps and the tags."""
+    catalog = labels.catalog
     if truth:
-        return {"iou": _mean_iou(mask, labels.catalog.load_mask(i), labels)}
-    earlier = labels.read(before, i) if before and labels.path(before, i).is_file() else None
-    classes, tagged, names = classes_in(mask), set(labels.catalog.tags(i)), labels.catalog.classes
+        return {"iou": _mean_iou(mask, catalog.load_mask(i), labels)}
+    earlier = None
+    if before and labels.path(before, i).is_file():
+        earlier = labels.read(before, i)
+    found = classes_in(mask)
+    tagged = set(catalog.tags(i))
+    names = catalog.classes
+    missing = [names[c] for c in sorted(tagged - found)]
+    extra = []
+    # without tags nothing is known about what should not be there
+    if tagged:
+        extra = [names[c] for c in sorted(found - tagged)]
     return {
         "agreement": _mean_iou(mask, earlier, labels),
         "confidence": _confidence(labels, i, last),
-        "missing": tuple(names[c] for c in sorted(tagged - classes)),
-        "extra": tuple(names[c] for c in sorted(classes - tagged)) if tagged else (),
+        "missing": tuple(missing),
+        "extra": tuple(extra),
     }
 
 
 def classes_in(mask: Mask) -> set[int]:
-    """The classes (from 0) that cover at least MIN_SHARE of the mask."""
-    shares = np.bincount(mask.ravel(), minlength=256) / mask.size
-    return {
-        label - 1
-        for label in np.flatnonzero(shares >= MIN_SHARE).tolist()
-        if label not in (0, UNSURE)
-    }
+    """Return the classes (from 0) that cover at least ``MIN_SHARE`` of the mask."""
+    shares = np.bincount(mask.ravel(), minlength=256) / mask.size  # (256,)
+    labels = set(np.flatnonzero(shares >= MIN_SHARE).tolist())
+    return {label - 1 for label in labels - {0, UNSURE}}
 
 
 def _mean_iou(mask: Mask, target: Mask | None, labels: RunLabels) -> float | None:
-    """Mean over the classes of the image; None without a target or a pixel that counts."""
+    """Return the mean IoU over the classes of an image; None without a pixel to compare with."""
     if target is None:
         return None
-    score = iou(confusion(mask, target, len(labels.catalog.classes) + 1)).miou_present
+    counts = confusion(mask, target, len(labels.catalog.classes) + 1)
+    score = iou(counts).miou_present
     return None if np.isnan(score) else score
 
 
 def _confidence(labels: RunLabels, i: int, last: str) -> float | None:
-    """Mean probability of the chosen class, or how far the maps lie from the threshold (0 on it, 1 at the ends)."""
-    probabilities = labels.path(last, i).with_name(f"{Path(labels.catalog.name(i)).name}.npz")
+    """Return how certain the labels of an image are, from 0 to 1; None if it is not known.
+
+    This is the mean probability of the chosen class, or without probabilities how far the maps lie
+    from the threshold (0 on it, 1 at the ends).
+    """
+    name = Path(labels.catalog.name(i)).name
+    probabilities = labels.path(last, i).with_name(f"{name}.npz")
     if last == "predictions" and probabilities.is_file():
-        return float(read_probabilities(probabilities).max(axis=0).mean(dtype=np.float64))
+        chosen = read_probabilities(probabilities).max(axis=0)  # (H, W)
+        return float(chosen.mean(dtype=np.float64))
     if not labels.path("seeds", i).is_file():
         return None
     maps, _ = labels.maps(i)
-    top, limit = maps.max(axis=0), labels.threshold  # (H, W)
+    limit = labels.threshold
+    top = maps.max(axis=0)  # (H, W)
     room = np.where(top > limit, 1 - limit, limit)  # (H, W)
-    return float((np.abs(top - limit) / np.maximum(room, 1e-9)).mean())
+    distances = np.abs(top - limit) / np.maximum(room, 1e-9)  # (H, W)
+    return float(distances.mean())
 
 
 def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bool) -> Case | None:
-    """The row of one image: picture, map, labels of each stage, truth; None if the picture cannot be read."""
+    """Return the row of one image: picture, map, labels of each stage, truth.
+
+    Args:
+        labels: The labels of the run.
+        facts: What is known about the image.
+        stages: The stages that are shown, keys of ``FOLDERS``.
+        truth: True if the true mask is shown too.
+
+    Returns:
+        The row; None if the picture cannot be read.
+    """
     i = facts.index
     try:
         image = labels.catalog.load_image(i)
@@ -220,18 +307,26 @@ def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bo
     size = fitted(*image.shape[:2])
     pictures: list[tuple[str, Picture | None]] = [("image", resize(image, size))]
     if "seeds" in stages:
-        pictures.append(("map", None))
-        with suppress(TagmaskError):  # the map is damaged or not of the image's size
-            pictures[-1] = ("map", shown_heat(image, labels.maps(i)[0].max(axis=0), size))
+        heat = None
+        # the map may be damaged or not of the image's size
+        with suppress(TagmaskError):
+            maps, _ = labels.maps(i)
+            heat = shown_heat(image, maps.max(axis=0), size)
+        pictures.append(("map", heat))
+    # maps are shown as a mask only if there is nothing else
+    masks = [stage for stage in stages if stage != "seeds" or len(stages) == 1]
+    if truth:
+        masks.append("truth")
     shown: set[int] = set()
-    masks = [stage for stage in stages if stage != "seeds" or len(stages) == 1] + (
-        ["truth"] if truth else []
-    )
     for stage in masks:
         title = TITLES.get(stage, stage)
         pictures.append((f"no {title}", None))
-        with suppress(TagmaskError):  # the mask is missing, damaged or not of the image's size
-            mask = labels.catalog.load_mask(i) if stage == "truth" else labels.read(stage, i)
+        # the mask may be missing, damaged or not of the image's size
+        with suppress(TagmaskError):
+            if stage == "truth":
+                mask = labels.catalog.load_mask(i)
+            else:
+                mask = labels.read(stage, i)
             if mask is not None:
                 pictures[-1] = (title, shown_mask(image, mask, size))
                 shown |= set(np.unique(mask).tolist())
@@ -239,22 +334,53 @@ def make_case(labels: RunLabels, facts: ImageFacts, stages: list[str], truth: bo
 
 
 def evenly(indices: Sequence[int], most: int) -> list[int]:
-    """At most ``most`` of the indices, evenly spread."""
-    count = min(most, len(indices))
-    return [indices[place * len(indices) // count] for place in range(count)]
+    """Return some of the indices, evenly spread.
+
+    Args:
+        indices: The indices.
+        most: At most so many are returned.
+    """
+    total = len(indices)
+    count = min(most, total)
+    return [indices[number * total // count] for number in range(count)]
 
 
 def pick(count: int, rows: int) -> tuple[range, range, range]:
-    """Of ``count`` ranked images the places of the first, the middle and the last; at most ``rows``, none twice."""
+    """Choose the first, the middle and the last of ranked images, none of them twice.
+
+    Args:
+        count: How many images are ranked.
+        rows: At most so many are chosen in all.
+
+    Returns:
+        The ranks of the first, of the middle and of the last ones.
+    """
     rows = min(rows, count)
-    first, middle = -(-rows // 3), (rows + 1) // 3
+    first = -(-rows // 3)
+    middle = (rows + 1) // 3
     last = rows - first - middle
     start = first + (count - first - last - middle) // 2
-    return range(first), range(start, start + middle), range(count - last, count)
+    return (
+        range(first),
+        range(start, start + middle),
+        range(count - last, count),
+    )
 
 
 def fitted(height: int, width: int) -> tuple[int, int]:
-    """(height, width) on the page: large pictures reduced, small ones enlarged by a whole number."""
+    """Return height and width on the page: large pictures reduced, small ones enlarged.
+
+    They are enlarged by a whole number.
+
+    Args:
+        height: Height of the picture in pixels.
+        width: Width of the picture in pixels.
+    """
     longest = max(height, width)
-    times, part = (LONGEST, longest) if longest > LONGEST else (LONGEST // longest, 1)
-    return max(1, round(height * times / part)), max(1, round(width * times / part))
+    if longest <= LONGEST:
+        times = LONGEST // longest
+        return height * times, width * times
+    return (
+        max(1, round(height * LONGEST / longest)),
+        max(1, round(width * LONGEST / longest)),
+    )

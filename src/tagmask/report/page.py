@@ -15,21 +15,27 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from tagmask.labels import UNSURE, voc_palette
-from tagmask.report.charts import Chart, Line, Mark, confusion_chart, histogram, line_chart
-from tagmask.report.images import ImageFacts, Survey
+from tagmask.report.charts import (
+    Chart,
+    Line,
+    Mark,
+    Matrix,
+    confusion_chart,
+    histogram,
+    line_chart,
+)
+from tagmask.report.images import Case, ImageFacts, Survey
 from tagmask.report.records import NETWORKS, ORACLE, Curves, Provenance, StageScores, Training
 from tagmask.show.sheet import Picture, check_picture, resize
 
-BUDGET = 2_200_000  # characters that all pictures of a page may take
-# Longer side and JPEG quality, tried until the budget is kept.
+# characters that all pictures of a page may take
+BUDGET = 2_200_000
+# longer side and JPEG quality, tried until the budget is kept
 JPEG_OPTIONS = ((288, 85), (240, 75), (176, 60), (112, 50))
-MAX_TO_CHECK = 20  # images in the table of those to check first
-RATES = (
-    "map",
-    "miou",
-    "pixel_accuracy",
-    "accuracy",
-)  # logged values that are fractions, more is better
+# images in the table of those to check first
+MAX_TO_CHECK = 20
+# logged values that are fractions, more is better
+RATES = ("map", "miou", "pixel_accuracy", "accuracy")
 LOGGED = {"map": "mAP", "miou": "mIoU", "val_loss": "validation", "loss": "training"}
 PARTS = {
     "scores": "Scores",
@@ -52,84 +58,60 @@ class Report:
     provenance: Provenance
     survey: Survey
     notes: Sequence[str] = ()
-    missing: Mapping[str, str] = field(
-        default_factory=dict
-    )  # key of PARTS: a sentence on what is left out
+    # key of PARTS: a sentence on what is left out
+    missing: Mapping[str, str] = field(default_factory=dict)
     scores: Sequence[StageScores] = ()
     curves: Curves = field(default_factory=dict)
     trainings: Sequence[Training] = ()
 
 
 def report_page(report: Report) -> str:
-    """The whole page as text; a part that cannot be shown is left out with a sentence."""
-    matrices = [
-        confusion_chart(f"{row.stage}: rows are the truth", row.confusion, list(row.iou))
-        for row in reversed(report.scores)
-        if row.confusion is not None
-    ]
-    content = {
-        "scores": report.scores,
-        "check": report.survey.facts if not report.survey.truth else (),
-        "gallery": report.survey.cases,
-        "threshold": report.curves,
-        "confusion": matrices,
-        "training": report.trainings,
-        "run": report.provenance,
-    }
-    absent = [
-        row for row in report.scores if row.miou_all not in (None, row.miou_present)
-    ]  # classes count as 0
-    ious = [100 * facts.iou for facts in report.survey.facts if facts.iou is not None]
+    """Return the whole page; a part that cannot be shown is left out with a sentence."""
+    survey = report.survey
+    made = report.provenance
+    matrices = _confusion_charts(report)
+    trainings = [(training.title, training_charts(training)) for training in report.trainings]
+    makers = {folder: _maker(values, made) for folder, values in made.makers.items()}
     return render(
         "report.html",
         title=report.title,
         subtitle=report.subtitle,
         report=report,
-        survey=report.survey,
-        made=report.provenance,
-        parts={
-            name: title
-            for name, title in PARTS.items()
-            if content[name] or report.missing.get(name)
-        },
+        survey=survey,
+        made=made,
+        parts=_parts(report, matrices),
         tiles=_tiles(report),
         columns=_class_columns(report.scores),
-        class_names=list(dict.fromkeys(name for row in report.scores for name in row.iou)),
-        with_absent=[f"{row.title} {_percent(row.miou_all)}" for row in absent],
-        ious=histogram(f"Images by the IoU of {report.survey.last}", ious, "IoU %")
-        if len(ious) > 1
-        else None,
-        doubtful=sorted(report.survey.facts, key=ImageFacts.rank)[:MAX_TO_CHECK],
-        jpeg=_jpeg_options(report.survey),
+        class_names=_class_names(report),
+        with_absent=_scores_with_absent(report),
+        ious=_iou_histogram(survey),
+        doubtful=sorted(survey.facts, key=ImageFacts.rank)[:MAX_TO_CHECK],
+        jpeg=_jpeg_options(survey),
         legend=_legend(report),
         curves=_curve_charts(report),
         matrices=matrices,
-        trainings=[(training.title, training_charts(training)) for training in report.trainings],
-        makers={
-            folder: _maker(values, report.provenance)
-            for folder, values in report.provenance.makers.items()
-        },
-        settings=_sections(report.provenance.settings),
+        trainings=trainings,
+        makers=makers,
+        settings=_sections(made.settings),
     )
 
 
 def render(template: str, **values: Any) -> str:
-    """A page as text; bytes of file names that are not UTF-8 become question marks."""
-    return (
-        environment()
-        .get_template(template)
-        .render(values)
-        .encode("utf-8", "replace")
-        .decode("utf-8")
-    )
+    """Return a page as text; bytes of file names that are not UTF-8 become question marks.
+
+    Args:
+        template: File name of a template of this package.
+        **values: What the template shows.
+    """
+    text = environment().get_template(template).render(values)
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @cache
 def environment() -> Environment:
-    """The templates of this package, with the filters that they use."""
-    loader = PackageLoader("tagmask.report")
+    """Return the templates of this package, with the filters that they use."""
     made = Environment(
-        loader=loader,
+        loader=PackageLoader("tagmask.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -140,76 +122,146 @@ def environment() -> Environment:
 
 
 def data_uri(picture: Picture, longest: int, quality: int) -> str:
-    """A picture (H, W, 3) as JPEG inside the page, its longer side at most ``longest`` pixels."""
+    """Return a picture as JPEG inside the page.
+
+    Args:
+        picture: The picture (H, W, 3).
+        longest: Its longer side is at most so many pixels on the page.
+        quality: JPEG quality, 1 to 95.
+    """
     image = check_picture(picture)
-    scale = min(1.0, longest / max(image.shape[:2]))
-    image = resize(
-        image, (max(1, round(image.shape[0] * scale)), max(1, round(image.shape[1] * scale)))
-    )
+    height, width = image.shape[:2]
+    scale = min(1.0, longest / max(height, width))
+    shown_height = max(1, round(height * scale))
+    shown_width = max(1, round(width * scale))
+    image = resize(image, (shown_height, shown_width))
     file = io.BytesIO()
-    # Full colour resolution, since the outlines of masks are a pixel wide.
+    # full colour resolution, since the outlines of masks are a pixel wide
     Image.fromarray(image).save(file, format="JPEG", quality=quality, subsampling=0)
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
+def _parts(report: Report, matrices: Sequence[Matrix]) -> dict[str, str]:
+    """Return name and title of the parts that have content, or a sentence on why they have not."""
+    content = {
+        "scores": report.scores,
+        "check": () if report.survey.truth else report.survey.facts,
+        "gallery": report.survey.cases,
+        "threshold": report.curves,
+        "confusion": matrices,
+        "training": report.trainings,
+        "run": report.provenance,
+    }
+    parts = {}
+    for name, title in PARTS.items():
+        if content[name] or report.missing.get(name):
+            parts[name] = title
+    return parts
+
+
+def _confusion_charts(report: Report) -> list[Matrix]:
+    """Return the confusion matrices of the stages that have one, the last stage first."""
+    matrices = []
+    for row in reversed(report.scores):
+        if row.confusion is not None:
+            title = f"{row.stage}: rows are the truth"
+            matrices.append(confusion_chart(title, row.confusion, list(row.iou)))
+    return matrices
+
+
+def _class_names(report: Report) -> list[str]:
+    """Return the classes of all stages, each once, in the order in which they come."""
+    names: dict[str, None] = {}
+    for row in report.scores:
+        names |= dict.fromkeys(row.iou)
+    return list(names)
+
+
+def _scores_with_absent(report: Report) -> list[str]:
+    """Return the mIoU with absent classes counted as 0, of the stages where it differs."""
+    lines = []
+    for row in report.scores:
+        if row.miou_all not in (None, row.miou_present):
+            lines.append(f"{row.title} {_percent(row.miou_all)}")
+    return lines
+
+
+def _iou_histogram(survey: Survey) -> Chart | None:
+    """Return a chart of the images by their IoU; None with fewer than two."""
+    ious = [100 * facts.iou for facts in survey.facts if facts.iou is not None]
+    if len(ious) < 2:
+        return None
+    return histogram(f"Images by the IoU of {survey.last}", ious, "IoU %")
+
+
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
-    """The numbers to see first: value, name, explanation."""
-    # Per stage the last column, which for seeds is a rule without masks if there is any; the last stage first.
+    """Return the numbers to see first: value, name, explanation."""
+    # Per stage the last column counts, which for seeds is a mask-free rule if there is any.
     stages = {row.stage: row for row in _class_columns(report.scores)}
-    tiles = [
-        (_percent(s.miou_present), f"mIoU of {s.stage}", _how(report, s))
-        for s in reversed(stages.values())
-    ]
+    tiles = []
+    for row in reversed(stages.values()):
+        value = _percent(row.miou_present)
+        tiles.append((value, f"mIoU of {row.stage}", _how(report, row)))
     for training in report.trainings:
         rates = [row["map"] for row in training.rows if "map" in row]
-        tiles += (
-            [(_percent(rates[-1]), "mAP of the tags", "classifier, held-out images")]
-            if rates
-            else []
-        )
-    survey = report.survey
+        if rates:
+            tiles.append((_percent(rates[-1]), "mAP of the tags", "classifier, held-out images"))
+    return tiles + _doubt_tiles(report.survey)
+
+
+def _doubt_tiles(survey: Survey) -> list[tuple[str, str, str]]:
+    """Return what is known of the labels without truth: value, name, explanation."""
     if survey.truth or not survey.facts:
-        return tiles
+        return []
     explained = {
         "agreement": f"mIoU of {survey.last} with {survey.before}",
         "confidence": "mean over the images",
     }
+    tiles = []
     for name, explanation in explained.items():
-        values = [value for facts in survey.facts if (value := getattr(facts, name)) is not None]
-        tiles += [(_percent(float(np.mean(values))), name, explanation)] if values else []
-    odd = sum(bool(facts.missing or facts.extra) for facts in survey.facts)
-    return [*tiles, (str(odd), "images to check", f"{survey.last} and tags name different classes")]
+        values = [getattr(facts, name) for facts in survey.facts]
+        known = [value for value in values if value is not None]
+        if known:
+            mean = float(np.mean(known))
+            tiles.append((_percent(mean), name, explanation))
+    odd = [facts for facts in survey.facts if facts.missing or facts.extra]
+    tiles.append(
+        (str(len(odd)), "images to check", f"{survey.last} and tags name different classes")
+    )
+    return tiles
 
 
 def _how(report: Report, scores: StageScores) -> str:
+    """Say how many images were scored, or how the threshold of seeds was chosen."""
     if scores.threshold is None:
         return f"{scores.images} images"
-    oracles = [
-        row
-        for row in report.scores
-        if row.stage == scores.stage and row.rule == ORACLE and row is not scores
-    ]
     text = f"threshold {scores.threshold:.2f} by {scores.rule_name}"
-    return text + "".join(f"; oracle {_percent(row.miou_present)}" for row in oracles)
+    for row in report.scores:
+        if row.stage == scores.stage and row.rule == ORACLE and row is not scores:
+            text += f"; oracle {_percent(row.miou_present)}"
+    return text
 
 
 def _class_columns(scores: Iterable[StageScores]) -> list[StageScores]:
-    """Of each kind of maps the oracle, then the first rule without masks; all other stages."""
+    """Return the oracle and the first mask-free rule of each kind of maps, and all other stages."""
     columns: dict[tuple[str, bool], StageScores] = {}
     for row in scores:
         columns.setdefault((row.stage, row.rule == ORACLE), row)
     return list(columns.values())
 
 
+def _all_cases(survey: Survey) -> list[Case]:
+    cases: list[Case] = []
+    for group in survey.cases.values():
+        cases += group
+    return cases
+
+
 def _jpeg_options(survey: Survey) -> tuple[int, int]:
-    """Longer side and JPEG quality at which all pictures of the gallery fit the budget."""
-    pictures = [
-        p
-        for cases in survey.cases.values()
-        for case in cases
-        for _, p in case.pictures
-        if p is not None
-    ]
+    """Return longer side and JPEG quality at which all pictures of the gallery fit the budget."""
+    pictures = []
+    for case in _all_cases(survey):
+        pictures += [picture for _, picture in case.pictures if picture is not None]
     for options in JPEG_OPTIONS:
         if sum(len(data_uri(picture, *options)) for picture in pictures) <= BUDGET:
             break
@@ -217,124 +269,156 @@ def _jpeg_options(survey: Survey) -> tuple[int, int]:
 
 
 def _legend(report: Report) -> list[tuple[str, str]]:
-    """Name and colour of each class in the gallery; unsure has no colour, it is hatched."""
-    labels = sorted(
-        {label for cases in report.survey.cases.values() for case in cases for label in case.labels}
-        - {0}
-    )
-    colours = ["#" + bytes(colour).hex() for colour in voc_palette()]
-    return [
-        ("unsure", "") if label == UNSURE else (report.classes[label - 1], colours[label])
-        for label in labels
-    ]
+    """Return name and colour of each class in the gallery; unsure has no colour, it is hatched."""
+    labels: set[int] = set()
+    for case in _all_cases(report.survey):
+        labels |= case.labels
+    palette = voc_palette()
+    legend = []
+    for label in sorted(labels - {0}):
+        if label == UNSURE:
+            legend.append(("unsure", ""))
+        else:
+            colour = "#" + bytes(palette[label]).hex()
+            legend.append((report.classes[label - 1], colour))
+    return legend
 
 
 def _curve_charts(report: Report) -> list[Chart]:
-    """mIoU of every kind of maps with the thresholds chosen, and the two kinds of error of the last."""
-
-    def line(name: str, values: Sequence[float], marks: Sequence[Mark] = ()) -> Line:
-        return Line(name, [i / len(values) for i in range(len(values))], values, marks)
-
-    lines, errors = [], []
-    for title, curve in report.curves.items():
-        marks = []
-        for row in report.scores:
-            if row.stage == title and row.threshold is not None and row.miou_present is not None:
-                text = f"{row.rule_name}: {_percent(row.miou_present)} at {row.threshold:.2f}"
-                marks.append(
-                    Mark(row.threshold, 100 * row.miou_present, text, hollow=row.rule != ORACLE)
-                )
-        lines.append(line(title, curve["miou_present"], marks))
-        errors = [line("FP: too much", curve["fp"]), line("FN: too little", curve["fn"])]
-    if not lines:
+    """Return mIoU of every kind of maps with the thresholds chosen, and the errors of the last."""
+    if not report.curves:
         return []
-    return [
-        line_chart("mIoU of the maps", lines, "background threshold", "mIoU %", zero=True),
-        line_chart(
-            f"Errors of the {lines[-1].name}",
-            errors,
-            "background threshold",
-            "% of the union",
-            zero=True,
-        ),
+    lines = []
+    for title, curve in report.curves.items():
+        marks = _marks(report, title)
+        lines.append(_threshold_line(title, curve["miou_present"], marks))
+    last = lines[-1].name
+    errors = [
+        _threshold_line("FP: too much", report.curves[last]["fp"]),
+        _threshold_line("FN: too little", report.curves[last]["fn"]),
     ]
+    x_name = "background threshold"
+    return [
+        line_chart("mIoU of the maps", lines, x_name, "mIoU %", zero=True),
+        line_chart(f"Errors of the {last}", errors, x_name, "% of the union", zero=True),
+    ]
+
+
+def _threshold_line(name: str, values: Sequence[float], marks: Sequence[Mark] = ()) -> Line:
+    """Return the line of a score over T thresholds i/T."""
+    count = len(values)
+    thresholds = [i / count for i in range(count)]
+    return Line(name, thresholds, values, marks)
+
+
+def _marks(report: Report, title: str) -> list[Mark]:
+    """Return a mark for each threshold that a rule chose for a kind of maps."""
+    marks = []
+    for row in report.scores:
+        if row.stage != title or row.threshold is None or row.miou_present is None:
+            continue
+        text = f"{row.rule_name}: {_percent(row.miou_present)} at {row.threshold:.2f}"
+        hollow = row.rule != ORACLE
+        percent = 100 * row.miou_present
+        marks.append(Mark(row.threshold, percent, text, hollow=hollow))
+    return marks
 
 
 def training_charts(training: Training) -> list[Chart]:
-    """Loss, its parts, and what validation measured; each only if it was logged."""
-    names = {name for row in training.rows for name in row} - {"step", "seconds", "lr"}
+    """Return charts of the loss, its parts, and what validation measured, of what was logged."""
+    names: set[str] = set()
+    for row in training.rows:
+        names |= row.keys()
+    names -= {"step", "seconds", "lr"}
     losses = [name for name in ("loss", "val_loss") if name in names]
     rates = [name for name in RATES if name in names]
     parts = sorted(names - {*losses, *rates})
-    drawn = (
-        ("Loss", losses),
-        ("Parts of the loss", parts if len(parts) > 1 else []),
-        ("Validation", rates),
-    )
     charts = []
-    for title, kinds in drawn:
-        lines, unit = (
-            [_log_line(training, name) for name in kinds],
-            "loss" if kinds is not rates else "%",
-        )
-        charts += [line_chart(title, lines, "step", unit, zero=unit == "%")] if lines else []
+    if losses:
+        charts.append(line_chart("Loss", _log_lines(training, losses), "step", "loss"))
+    if len(parts) > 1:
+        charts.append(line_chart("Parts of the loss", _log_lines(training, parts), "step", "loss"))
+    if rates:
+        lines = _log_lines(training, rates)
+        charts.append(line_chart("Validation", lines, "step", "%", zero=True))
     return charts
 
 
-def _log_line(training: Training, name: str) -> Line:
-    rows, factor = [row for row in training.rows if name in row], 100 if name in RATES else 1
-    title = LOGGED.get(name, name.replace("_", " "))
-    return Line(title, [row["step"] for row in rows], [factor * row[name] for row in rows])
+def _log_lines(training: Training, names: Sequence[str]) -> list[Line]:
+    """Return a line for each logged value; fractions in per cent."""
+    lines = []
+    for name in names:
+        rows = [row for row in training.rows if name in row]
+        factor = 100 if name in RATES else 1
+        title = LOGGED.get(name, name.replace("_", " "))
+        steps = [row["step"] for row in rows]
+        values = [factor * row[name] for row in rows]
+        lines.append(Line(title, steps, values))
+    return lines
 
 
 def _maker(values: Mapping[str, Any], made: Provenance) -> str:
-    """The weights and settings that made a folder."""
-    digests = [values[name] for name in NETWORKS if name in values]
-    weights = [
-        f"weights {digest} ({made.weights_file(digest) or 'not in this run folder'})"
-        for digest in digests
-    ]
-    return "; ".join(
-        [*weights, *(f"{name} = {_plain(v)}" for name, v in values.items() if name not in NETWORKS)]
-    )
+    """Return the weights and settings that made a folder, as text."""
+    clauses = []
+    for name in NETWORKS:
+        if name in values:
+            digest = values[name]
+            file = made.weights_file(digest) or "not in this run folder"
+            clauses.append(f"weights {digest} ({file})")
+    for name, value in values.items():
+        if name not in NETWORKS:
+            clauses.append(f"{name} = {_plain(value)}")
+    return "; ".join(clauses)
 
 
 def _sections(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Tables of a TOML file by title; values outside any table come first."""
-    loose = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
-    tables = {
-        f"config.toml [{name}]": value
-        for name, value in settings.items()
-        if isinstance(value, Mapping)
-    }
-    return {**({"config.toml": loose} if loose else {}), **tables}
+    """Return the tables of a TOML file by title; values outside any table come first."""
+    outside = {}
+    tables = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            tables[f"config.toml [{name}]"] = value
+        else:
+            outside[name] = value
+    if not outside:
+        return tables
+    return {"config.toml": outside, **tables}
 
 
 def _code(text: str) -> Markup:
-    """Plain text in which words between backticks are shown as code."""
+    """Return plain text in which words between backticks are shown as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{100 * value:.1f}"
 
 
 def _plain(value: Any) -> str:
-    """A setting as text."""
+    """Return a setting as text."""
     if isinstance(value, (list, tuple)):
         return " ".join(map(_plain, value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} = {_plain(part)}" for name, part in value.items()) or "nothing"
+        clauses = [f"{name} = {_plain(part)}" for name, part in value.items()]
+        return ", ".join(clauses) or "nothing"
     if value is None:
         return "default"
-    return ("no", "yes")[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
 
 
 def _facts(facts: ImageFacts) -> str:
-    """What is known about an image, in one line."""
+    """Return what is known about an image, in one line."""
     values = {"IoU": facts.iou, "agreement": facts.agreement, "confidence": facts.confidence}
     lists = {"tags": facts.tags, "not found": facts.missing, "not tagged": facts.extra}
-    words = [f"{name} {_percent(value)}" for name, value in values.items() if value is not None]
-    return " · ".join(
-        [*words, *(f"{name}: {', '.join(names)}" for name, names in lists.items() if names)]
-    )
+    words = []
+    for name, value in values.items():
+        if value is not None:
+            words.append(f"{name} {_percent(value)}")
+    for name, names in lists.items():
+        if names:
+            words.append(f"{name}: {', '.join(names)}")
+    return " · ".join(words)

@@ -18,21 +18,24 @@ from tagmask.pipeline import layout
 from tagmask.pipeline.record import file_digest, files_of, read_log
 
 FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}
-TRAININGS = {  # folder: network, command
+# folder: network, command; only one way to pseudo labels trains AffinityNet
+TRAININGS = {
     layout.CLASSIFIER: ("Classifier", "train"),
-    layout.AFFINITY: ("AffinityNet", "pseudo"),  # only one way to pseudo labels trains it
+    layout.AFFINITY: ("AffinityNet", "pseudo"),
     layout.SEGMENTER: ("Segmenter", "segment"),
 }
-ORACLE = "oracle"  # the threshold that is tuned on the masks
-RULE = "cross_entropy"  # the default of `tagmask pseudo`
+# the threshold that is tuned on the masks
+ORACLE = "oracle"
+# the default of `tagmask pseudo`
+RULE = "cross_entropy"
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
-# Entries of made_by.json that are hashes of weights; the last two are those of earlier versions.
+# entries of made_by.json that are hashes of weights; the last two are those of earlier versions
 NETWORKS = ("input classifier", "input segmenter", "input network", "model", "network")
-HASH_DIGITS = 16  # of a sha256 that stages write into made_by.json
-Curves = Mapping[
-    str, Mapping[str, Sequence[float]]
-]  # kind of maps: {score: its values over T thresholds i/T}
+# digits of a sha256 that stages write into made_by.json
+HASH_DIGITS = 16
+# kind of maps: {score: its values over T thresholds i/T}
+Curves = Mapping[str, Mapping[str, Sequence[float]]]
 PACKAGES = ("torch", "torchvision", "timm", "accelerate", "safetensors", "numpy", "scipy", "pillow")
 
 
@@ -79,27 +82,39 @@ class Provenance:
     settings: Mapping[str, Any]  # config.toml
 
     def weights_file(self, digest: object) -> str | None:
-        """The weights file whose sha256 begins with ``digest``; None if the run has none."""
+        """Return the weights file whose sha256 begins with ``digest``; None if the run has none."""
         if not isinstance(digest, str) or len(digest) < HASH_DIGITS:
             return None
-        return next((file for file, _, sha256 in self.weights if sha256.startswith(digest)), None)
+        for file, _, sha256 in self.weights:
+            if sha256.startswith(digest):
+                return file
+        return None
 
 
 def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
-    """The scores of a run and the curves of its maps over the threshold; empty if it has no scores.json."""
+    """Return the scores of a run and the curves of its maps over the threshold.
+
+    Returns:
+        Scores of seeds, pseudo labels and predictions, and curves; empty without a scores.json.
+
+    Raises:
+        TagmaskError: The file was not written by `tagmask score`.
+    """
     file = run / layout.SCORES
     if not file.exists():
         return [], {}
     content: Any = read_json(file)
     try:
         seeds = content.get("seeds", {})
-        curves = {MAPS[kind]: _curve(seeds[kind]["curve"]) for kind in MAPS if kind in seeds}
-        rows = [
-            stage_scores(title, content[stage])
-            for stage, title in LABELS.items()
-            if stage in content
-        ]
-        return [*_seed_scores(seeds), *rows], curves
+        curves = {}
+        for kind, title in MAPS.items():
+            if kind in seeds:
+                curves[title] = _curve(seeds[kind]["curve"])
+        of_labels = []
+        for stage, title in LABELS.items():
+            if stage in content:
+                of_labels.append(stage_scores(title, content[stage]))
+        return [*_seed_scores(seeds), *of_labels], curves
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
             f"{file} was not written by `tagmask score` ({type(error).__name__}: {error}); "
@@ -108,87 +123,138 @@ def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
 
 
 def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
-    """For each kind of maps the oracle first, then ``RULE``: the page highlights these two."""
+    """Return the rows of each kind of maps, the oracle first, then ``RULE``.
+
+    The page highlights these two.
+    """
     rows = []
     for kind, title in MAPS.items():
         rules = seeds.get(kind, {}).get("thresholds", {})
         for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != RULE)):
-            values = {"images": seeds["images"], **rules[rule]}
-            rows.append(stage_scores(title, values, rule, rules[rule]["threshold"]))
+            scores = rules[rule]
+            values = {"images": seeds["images"], **scores}
+            rows.append(stage_scores(title, values, rule, scores["threshold"]))
     return rows
 
 
 def stage_scores(
     title: str, values: Mapping[str, Any], rule: str = "", threshold: float | None = None
 ) -> StageScores:
-    """One row of scores as scores.json holds it."""
+    """Return one row of scores.
+
+    Args:
+        title: The stage as shown.
+        values: Scores as scores.json holds them.
+        rule: Of seeds, how the threshold was chosen.
+        threshold: Of seeds, the threshold from 0 to 1.
+
+    Raises:
+        TagmaskError: The confusion matrix does not have the number of classes.
+    """
     iou = values["iou"]
-    matrix = None if values.get("confusion") is None else np.asarray(values["confusion"], np.int64)
-    if matrix is not None and matrix.shape != (len(iou), len(iou) + 1):
-        raise TagmaskError(
-            f"{layout.SCORES} has a confusion matrix {matrix.shape} for {len(iou)} classes of the {title}; "
-            "run `tagmask score` again."
-        )
-    miou_present, miou_all, fp, fn = (
-        values.get(name) for name in ("miou_present", "miou_all", "fp", "fn")
-    )
+    matrix = None
+    if values.get("confusion") is not None:
+        matrix = np.asarray(values["confusion"], np.int64)
+        if matrix.shape != (len(iou), len(iou) + 1):
+            raise TagmaskError(
+                f"{layout.SCORES} has a confusion matrix {matrix.shape} "
+                f"for {len(iou)} classes of the {title}; run `tagmask score` again."
+            )
     return StageScores(
-        title, int(values["images"]), miou_present, miou_all, fp, fn, iou, rule, threshold, matrix
+        stage=title,
+        images=int(values["images"]),
+        miou_present=values.get("miou_present"),
+        miou_all=values.get("miou_all"),
+        fp=values.get("fp"),
+        fn=values.get("fn"),
+        iou=iou,
+        rule=rule,
+        threshold=threshold,
+        confusion=matrix,
     )
 
 
 def _curve(values: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
-    """The curves in per cent, nan if unknown."""
-    return {
-        name: (100 * np.array(values[name], np.float64)).tolist()
-        for name in ("miou_present", "fp", "fn")
-    }
+    """Return the curves in per cent, nan if unknown."""
+    curves = {}
+    for name in ("miou_present", "fp", "fn"):
+        shares = np.array(values[name], np.float64)  # (T,)
+        curves[name] = (100 * shares).tolist()
+    return curves
 
 
 def outdated_folders(run: Path, folders: Mapping[str, str]) -> list[str]:
-    """Of ``folders`` (key in scores.json: folder) those whose files have changed since they were scored."""
-    scores = read_object(run / layout.SCORES) if (run / layout.SCORES).exists() else {}
-    noted = {folder: scores.get(stage, {}).get("files") for stage, folder in folders.items()}
-    return [folder for folder, files in noted.items() if files and files != files_of(run / folder)]
+    """Return the folders whose files have changed since they were scored.
+
+    Args:
+        run: Folder of the run.
+        folders: Key in scores.json to folder below the run.
+    """
+    if not (run / layout.SCORES).exists():
+        return []
+    scores = read_object(run / layout.SCORES)
+    outdated = []
+    for stage, folder in folders.items():
+        files = scores.get(stage, {}).get("files")
+        if files and files != files_of(run / folder):
+            outdated.append(folder)
+    return outdated
 
 
 def read_trainings(run: Path) -> tuple[list[Training], str]:
-    """The logs of the networks, and a sentence on those that are missing."""
-    trainings, missing = [], []
+    """Return the logs of the networks, and a sentence on those that are missing."""
+    trainings = []
+    missing = []
+    has_pseudo = (run / FOLDERS["pseudo"]).is_dir()
     for folder, (title, command) in TRAININGS.items():
-        logs = [read_log(file) for file in sorted((run / folder).glob(f"**/{layout.LOG}"))]
-        trainings += [Training(title, rows) for rows in logs if rows]
-        optional = folder == layout.AFFINITY and (run / FOLDERS["pseudo"]).is_dir()
-        if not any(logs) and not optional:
+        files = sorted((run / folder).glob(f"**/{layout.LOG}"))
+        logs = [rows for rows in map(read_log, files) if rows]
+        trainings += [Training(title, rows) for rows in logs]
+        # pseudo labels without a log of AffinityNet were made in another way
+        is_optional = folder == layout.AFFINITY and has_pseudo
+        if not logs and not is_optional:
             missing.append(f"{folder} (`tagmask {command}`)")
-    return trainings, f"No training log yet in {', '.join(missing)}." if missing else ""
+    if not missing:
+        return trainings, ""
+    return trainings, f"No training log yet in {', '.join(missing)}."
 
 
 def read_provenance(run: Path, facts: list[tuple[str, str]]) -> Provenance:
-    """Settings, versions, hashes of the weights, and what made each folder."""
-    settings = read_toml(run / layout.CONFIG) if (run / layout.CONFIG).exists() else {}
-    seeds = [
-        f"{name}: {part['seed']}"
-        for name, part in settings.items()
-        if isinstance(part, dict) and "seed" in part
-    ]
+    """Return settings, versions, hashes of the weights, and what made each folder.
+
+    Args:
+        run: Folder of the run.
+        facts: Name and value of facts that come first.
+    """
+    config = run / layout.CONFIG
+    settings = read_toml(config) if config.exists() else {}
+    seeds = []
+    for name, section in settings.items():
+        if isinstance(section, dict) and "seed" in section:
+            seeds.append(f"{name}: {section['seed']}")
     facts = [*facts, ("random seeds", ", ".join(seeds) or "not recorded")]
-    # Of each network the weights of the last step, then those of the best.
-    found = (
-        sorted((run / folder).glob(f"**/{layout.MODEL}"), key=lambda f: (len(f.parts), f))
-        for folder in TRAININGS
+    weights = []
+    for folder in TRAININGS:
+        # the weights of the last step, then those of the best, which lie deeper
+        files = (run / folder).glob(f"**/{layout.MODEL}")
+        for file in sorted(files, key=lambda file: (len(file.parts), file)):
+            name = file.relative_to(run).as_posix()
+            size = file.stat().st_size
+            weights.append((name, size, file_digest(file, None)))
+    makers = {}
+    for note in sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}")):
+        makers[note.parent.relative_to(run).as_posix()] = read_object(note)
+    return Provenance(
+        facts=facts,
+        versions=_versions(),
+        weights=weights,
+        makers=makers,
+        settings=settings,
     )
-    files = [file for of_network in found for file in of_network]
-    weights = [
-        (file.relative_to(run).as_posix(), file.stat().st_size, file_digest(file, None))
-        for file in files
-    ]
-    notes = sorted(run.glob(f"[0-9]_*/**/{layout.MADE_BY}"))
-    makers = {note.parent.relative_to(run).as_posix(): read_object(note) for note in notes}
-    return Provenance(facts, _versions(), weights, makers, settings)
 
 
 def _versions() -> dict[str, str]:
+    """Return the versions of tagmask, Python, the system and the main packages."""
     versions = {
         "tagmask": __version__,
         "python": platform.python_version(),
