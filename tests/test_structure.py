@@ -17,12 +17,17 @@ MAY_IMPORT: dict[
     "scoring": set(),
     "methods": {"acr", "models"},
     "models": {"acr", "pipeline.layout"},
+    "features": {"data", "models", "pipeline.layout"},
+    "inference": {"scoring"},
     "config": {"acr", "pipeline.layout"},
     "data": {"config", "masks", "models", "scenes", "pipeline.layout"},
     "scenes": {"data"},
     "show": {"config", "data", "masks", "pipeline.layout", "scoring"},
     "export": {"data", "masks", "models", "show", "pipeline.layout"},
     "training": {
+        "features",
+        "inference",
+        "methods",
         "acr",
         "config",
         "data",
@@ -34,6 +39,9 @@ MAY_IMPORT: dict[
     },
     "report": {"config", "data", "pipeline.layout", "pipeline.record", "scoring", "show", "stages"},
     "stages": {
+        "features",
+        "inference",
+        "methods",
         *(
             "acr",
             "config",
@@ -68,6 +76,7 @@ MAY_IMPORT: dict[
         "training",
     },
     "explore": {
+        "features",
         *(
             "acr",
             "config",
