@@ -3,11 +3,13 @@
 Objects stand in the middle of a photo more often than at its border. So the direction in token
 space that leads from border cells to cells of the centre points at objects, and not at the middle:
 the cells of all photos vote, and backgrounds differ from photo to photo. Two groups along this
-direction (Otsu's threshold) then give a better direction, twice.
+direction (Otsu's threshold) then give a better direction, twice. To this linear score comes what
+kind of cell it is: cells are sorted into some dozens of kinds by their looks (k-means on the
+sphere), and a kind that is seen in the centre more often than at the border counts for an object.
 
-Methods have one signature, ``(cells, grids) -> direction (F,)``, and one registry, ``METHODS``:
+Methods have one signature, ``(cells, grids) -> Where``, and one registry, ``METHODS``:
 
-    border      centre minus border, refined: the best on photos (docs/research/few-photos.md)
+    border      centre against border, as above: the best on photos (docs/research/few-photos.md)
     component   the first principal component, with the sign that is lower at the border
 
 Caution: tags such as "grass" or "sky" are no objects. They are named to ``evidence``, and found in
@@ -18,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tagmask.errors import TagmaskError
@@ -31,21 +34,41 @@ _TAILS = (
     0.001,
     0.999,
 )  # quantiles between which the histogram lies: a few odd cells do not stretch it
+_AT_ONCE = 16_384  # tokens that are compared with all kinds
 _SAMPLE = 1_000_000  # values from which quantiles are taken
 Grid = tuple[int, int]  # (h, w)
-Method = Callable[[Sequence[Tensor], Sequence[Grid]], Tensor]
+KINDS = 64  # of cells, at most
+CELLS_PER_KIND = 100  # at least, on average
+KIND_ROUNDS = 12  # of k-means
+KIND_WEIGHT = 0.3  # of the kind's score beside the linear one, both with deviation 1
+RARE = 3e-4  # added to shares of cells, so that a kind never seen at the border has a finite score
 
 
 @dataclass(frozen=True)
 class Where:
-    """A cell with standardised token x shows an object with probability σ(weight·x + bias)."""
+    """How likely a cell with standardised token x shows an object.
+
+    The probability is σ(weight·x + score of the kind whose centre is nearest to x + bias).
+    """
 
     weight: Tensor  # (F,)
     bias: float
+    kinds: Tensor  # (k, F) centres of length 1; none for a purely linear score
+    scores: Tensor  # (k,)
+
+    def score(self, tokens: Tensor) -> Tensor:
+        """Return the logit of an object for tokens (n, F), shape (n,)."""
+        values = tokens @ self.weight + self.bias
+        if len(self.kinds):
+            values = values + self.scores[nearest_kind(tokens, self.kinds)]
+        return values
 
     def probability(self, tokens: Tensor) -> Tensor:
-        """Return how likely each token (…, F) belongs to an object, shape (…)."""
-        return torch.sigmoid(tokens @ self.weight + self.bias)
+        """Return how likely each token (n, F) belongs to an object, shape (n,)."""
+        return torch.sigmoid(self.score(tokens))
+
+
+Method = Callable[[Sequence[Tensor], Sequence[Grid]], Where]
 
 
 def distance_from_centre(grid: Grid) -> Tensor:
@@ -56,34 +79,36 @@ def distance_from_centre(grid: Grid) -> Tensor:
     return torch.maximum(y[:, None], x[None, :]).flatten()
 
 
-def border_direction(cells: Sequence[Tensor], grids: Sequence[Grid]) -> Tensor:
-    """Return the direction (F,) from border cells to centre cells, refined between two groups.
+def by_border(cells: Sequence[Tensor], grids: Sequence[Grid]) -> Where:
+    """Score cells by the direction from border to centre, and by the kind of cell they are.
 
     Args:
         cells: standardised tokens (n, F) of each photo.
         grids: the grid of each photo.
     """
-    centre, border = [], []
-    for tokens, grid in zip(cells, grids, strict=True):
-        distance = distance_from_centre(grid).to(tokens.device)
-        # a grid of one or two cells has no border at 0.9: its outermost cells count
-        limit = min(BORDER, float(distance.max()))
-        border.append(tokens[distance >= limit])
-        nearest = max(CENTRE, float(distance.min()))
-        centre.append(tokens[distance <= nearest])
-    direction = torch.cat(centre).mean(0) - torch.cat(border).mean(0)
     everything = torch.cat(list(cells))
+    centre, border = _zones(grids, everything.device)
+    direction = everything[centre].mean(0) - everything[border].mean(0)
     for _ in range(ROUNDS):
         values = everything @ direction
         above = values > two_groups(values)
         if above.all() or not above.any():
             break
         direction = everything[above].mean(0) - everything[~above].mean(0)
-    return direction
+    spread = (everything @ direction).std().clamp(min=1e-6)
+    kinds, kind_of = sort_into_kinds(everything, min(KINDS, len(everything) // CELLS_PER_KIND))
+    if not len(kinds):
+        return linear(direction / spread)
+    at_centre = torch.bincount(kind_of[centre], minlength=len(kinds)) / centre.sum()
+    at_border = torch.bincount(kind_of[border], minlength=len(kinds)) / border.sum()
+    scores = torch.log((at_centre + RARE) / (at_border + RARE))  # (k,)
+    of_cells = scores[kind_of]
+    scores = KIND_WEIGHT * (scores - of_cells.mean()) / of_cells.std().clamp(min=1e-6)
+    return Where(direction / spread, 0.0, kinds, scores)
 
 
-def component_direction(cells: Sequence[Tensor], grids: Sequence[Grid]) -> Tensor:
-    """Return the first principal component (F,) of the tokens, lower at the border than inside.
+def by_component(cells: Sequence[Tensor], grids: Sequence[Grid]) -> Where:
+    """Score cells by the first principal component of the tokens, lower at the border.
 
     Args:
         cells: standardised tokens (n, F) of each photo.
@@ -93,15 +118,67 @@ def component_direction(cells: Sequence[Tensor], grids: Sequence[Grid]) -> Tenso
     centred = everything - everything.mean(0)
     _, vectors = torch.linalg.eigh(centred.T @ centred)  # eigenvalues ascend
     direction: Tensor = vectors[:, -1]
-    distance = torch.cat([distance_from_centre(grid) for grid in grids]).to(everything.device)
+    _, border = _zones(grids, everything.device)
     values = everything @ direction
-    outside = distance > BORDER
-    if outside.any() and values[outside].mean() > values[~outside].mean():
-        return -direction
-    return direction
+    if values[border].mean() > values[~border].mean():
+        direction = -direction
+    return linear(direction)
 
 
-METHODS: dict[str, Method] = {"border": border_direction, "component": component_direction}
+def linear(direction: Tensor) -> Where:
+    """Return a score along a direction (F,) alone."""
+    nothing = direction.new_zeros(0)
+    return Where(direction, 0.0, direction.new_zeros(0, len(direction)), nothing)
+
+
+def _zones(grids: Sequence[Grid], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return which cells of all photos lie in the centre and which at the border, (n,) each."""
+    centre, border = [], []
+    for grid in grids:
+        distance = distance_from_centre(grid)
+        # a grid of one or two cells has nothing beyond 0.9: its outermost cells count
+        border.append(distance >= min(BORDER, float(distance.max())))
+        centre.append(distance <= max(CENTRE, float(distance.min())))
+    return torch.cat(centre).to(device), torch.cat(border).to(device)
+
+
+def sort_into_kinds(tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Sort tokens into kinds by k-means on the sphere; the same tokens give the same kinds.
+
+    Args:
+        tokens: (n, F).
+        count: how many kinds; below 2 there are none.
+
+    Returns:
+        Their centres (k, F), each of length 1, and the kind of each token (n,).
+    """
+    if count < 2:
+        return tokens.new_zeros(0, tokens.shape[1]), torch.zeros(len(tokens), dtype=torch.long)
+    directions = F.normalize(tokens, dim=-1)
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randperm(len(tokens), generator=generator)[:count]
+    centres = directions[first.to(tokens.device)]
+    kind_of = nearest_kind(directions, centres)
+    for _ in range(KIND_ROUNDS):
+        sums = torch.zeros_like(centres).index_add_(0, kind_of, directions)
+        is_used = sums.abs().sum(1, keepdim=True) > 0
+        centres = torch.where(is_used, F.normalize(sums, dim=-1), centres)
+        kind_of = nearest_kind(directions, centres)
+    return centres, kind_of
+
+
+def nearest_kind(tokens: Tensor, kinds: Tensor) -> Tensor:
+    """Return the kind of each token (n,), by the angle.
+
+    Args:
+        tokens: (n, F).
+        kinds: centres (k, F) of length 1.
+    """
+    parts = [(part @ kinds.T).argmax(1) for part in tokens.split(_AT_ONCE)]
+    return torch.cat(parts)
+
+
+METHODS: dict[str, Method] = {"border": by_border, "component": by_component}
 
 
 def fit_where(cells: Sequence[Tensor], grids: Sequence[Grid], method: str = "border") -> Where:
@@ -113,7 +190,7 @@ def fit_where(cells: Sequence[Tensor], grids: Sequence[Grid], method: str = "bor
         method: a name of ``METHODS``.
 
     Returns:
-        A linear model of one cell. Its probability is ½ at Otsu's threshold and changes as fast
+        A model of one cell. Its probability is ½ at Otsu's threshold and changes as fast
         as the two groups are narrow.
 
     Raises:
@@ -121,15 +198,20 @@ def fit_where(cells: Sequence[Tensor], grids: Sequence[Grid], method: str = "bor
     """
     if method not in METHODS:
         raise TagmaskError(f"there is no objectness {method!r}; choose from {', '.join(METHODS)}.")
-    direction = METHODS[method](cells, grids)
-    values = torch.cat([tokens @ direction for tokens in cells])
+    where = METHODS[method](cells, grids)
+    values = torch.cat([where.score(tokens) for tokens in cells])
     threshold = two_groups(values)
     above = values > threshold
     if above.all() or not above.any():
         raise TagmaskError("all photos look the same in every cell; give photos of something.")
     spread = (values[above].std(unbiased=False) + values[~above].std(unbiased=False)) / 2
     steepness = 2 / float(spread.clamp(min=1e-6))
-    return Where(direction * steepness, -threshold * steepness)
+    return Where(
+        where.weight * steepness,
+        (where.bias - threshold) * steepness,
+        where.kinds,
+        where.scores * steepness,
+    )
 
 
 def two_groups(values: Tensor) -> float:

@@ -117,7 +117,7 @@ def object_maps(model: Classifier, tokens: Tokens, classes: Sequence[int]) -> Ma
     """
     finder = model.finder
     assert finder is not None
-    where = Where(finder.where_weight, float(finder.where_bias))
+    where = Where(finder.where_weight, float(finder.where_bias), finder.kinds, finder.kind_scores)
     which = Which(finder.which_weight, finder.which_bias, finder.stuff)
     cells = finder.standardise(tokens.values[0])  # (n, F)
     evidence = torch.sigmoid(which.logits(cells))[:, list(classes)].T  # (k, n)

@@ -67,6 +67,8 @@ def fit_objects(
     which = fit_which(vectors.pooled, vectors.targets, stuff)
     finder.where_weight.copy_(where.weight)
     finder.where_bias.fill_(where.bias)
+    finder.kinds = where.kinds
+    finder.kind_scores = where.scores
     finder.which_weight.copy_(which.weight)
     finder.which_bias.copy_(which.bias)
     classifier.finder = finder
