@@ -31,7 +31,7 @@ from tests.helpers import process_of
 from tests.pipeline.tiny import IMAGES, STEPS, products, tiny_run
 from tests.pipeline.toy import ROW
 
-STAGES = ("train", "seeds", "pseudo", "segment", "predict", "score", "report")
+STAGES = ("train", "seeds", "pseudo", "segment", "predict", "check", "score", "report")
 
 
 def test_from_images_and_tags_to_masks(finished: tuple[Path, RunSummary]) -> None:
@@ -91,12 +91,12 @@ def test_a_changed_stage_is_redone_with_all_that_follow(
     settings = tiny_run(out, estimate=True)
     segment = dataclasses.replace(settings.segment, lr=0.5, log_every=3)
     done = run(dataclasses.replace(settings, segment=segment))
-    assert done.made == ("segment", "predict", "score", "report")
+    assert done.made == ("segment", "predict", "check", "score", "report")
     printed = capsys.readouterr().out
     assert (
-        "[4/7] segment: redo (lr was 0.002 and is now 0.5)" in printed
+        "[4/8] segment: redo (lr was 0.002 and is now 0.5)" in printed
     )  # log_every makes no difference
-    assert "[5/7] predict: redo (segmenter changed)" in printed
+    assert "[5/8] predict: redo (segmenter changed)" in printed
     assert "train    done, nothing has changed" in printed
     assert "6 steps        about " in printed  # the plan
     new = products(out)
