@@ -41,10 +41,21 @@ def test_tags_that_always_come_together() -> None:
 
 
 def test_tags_with_few_photos() -> None:
-    (note,) = tag_notes(catalog([(0,), (1,)] * 10 + [(2,)] * 9))
+    (note,) = tag_notes(catalog([(0,), (1,)] * 9 + [(0, 1)] + [(2,)] * 9))
     assert note == (
         '"sofa" (9) has fewer than 10 photos; their masks will be poor. Add photos, or leave the tags out.'
     )
+
+
+def test_a_tag_that_never_comes_alone() -> None:
+    (note,) = tag_notes(catalog([(0,), (0, 1), (2,)] * 12))
+    assert note.startswith('every photo tagged "dog" is also tagged "cat", so their masks may be')
+
+
+def test_tags_that_exclude_each_other() -> None:
+    (note,) = tag_notes(catalog([(0,), (1,), (2,)] * 12))
+    assert note.startswith("every photo has exactly one of the tags, so they could be told apart")
+    assert tag_notes(catalog([(0,), (1,), (2,), ()] * 12)) == []
 
 
 def test_copies_are_found_by_content_alone(tmp_path: Path) -> None:

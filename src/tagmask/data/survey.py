@@ -56,6 +56,17 @@ def tag_notes(catalog: Catalog) -> list[str]:
             f"{tags} always come together, so they cannot be told apart. "
             "Add photos with only one of them, or use one tag for both."
         )
+    for inner, outer in _always_with_another(catalog):
+        notes.append(
+            f'every photo tagged "{names[inner]}" is also tagged "{names[outer]}", so their masks '
+            f'may be mixed up. Add photos of "{names[inner]}" alone.'
+        )
+    if _exclude_each_other(catalog):
+        notes.append(
+            "every photo has exactly one of the tags, so they could be told apart by their "
+            "surroundings alone. Photos with several of them or with none help; so does looking "
+            "at the self-check at the end."
+        )
     few = []
     for c in np.flatnonzero(counts < FEW):
         few.append(f'"{names[c]}" ({counts[c]})')
@@ -83,6 +94,30 @@ def _always_together(catalog: Catalog) -> list[list[int]]:
         for tag in catalog.tags(i):
             photos[tag].append(i)
     return _alike(sorted(photos), lambda tag: tuple(photos[tag]))
+
+
+def _always_with_another(catalog: Catalog) -> list[tuple[int, int]]:
+    """Return pairs of tags of which the first never comes without the second, but not reversed."""
+    count = len(catalog.classes)
+    together = np.zeros((count, count), dtype=np.int64)
+    for i in range(len(catalog)):
+        tags = list(catalog.tags(i))
+        together[np.ix_(tags, tags)] += 1
+    photos = np.diag(together)  # (C,)
+    pairs = []
+    for inner in np.flatnonzero(photos > 1).tolist():
+        for outer in np.flatnonzero(together[inner] == photos[inner]).tolist():
+            # a tag on every photo has a note of its own
+            is_larger = photos[inner] < photos[outer] < len(catalog)
+            if outer != inner and is_larger:
+                pairs.append((inner, outer))
+    return pairs
+
+
+def _exclude_each_other(catalog: Catalog) -> bool:
+    """Return True if there are several tags and every photo has exactly one of them."""
+    used = int((catalog.class_counts() > 0).sum())
+    return used > 1 and all(len(catalog.tags(i)) == 1 for i in range(len(catalog)))
 
 
 def _copies(catalog: Catalog) -> list[list[str]]:
