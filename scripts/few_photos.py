@@ -1,0 +1,298 @@
+"""How many photos are needed, and can the self-check be believed? Many small runs on photos of VOC.
+
+Sets of tagged photos are drawn from a folder in VOC's layout as users have them: *exclusive*, one of two tags on every
+photo, or *mixed*, several tags a photo. Each is run with the preset own-photos and scored on its own photos, tags
+given. Every run is a row of the table; rows that are there are kept, so it can be stopped and started again. Features
+are shared between runs by hard links.
+
+    python scripts/few_photos.py curve --root VOC --weights vit_small.safetensors --work work --to curve.csv
+    python scripts/few_photos.py broken --root VOC --weights vit_small.safetensors --work work --to broken.csv
+    python scripts/few_photos.py judge curve.csv broken.csv
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+NAMES = (
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "
+    "person pottedplant sheep sofa train tvmonitor"
+).split()
+SIX = ("cat", "cow", "dog", "horse", "person", "sheep")
+PAIRS = (("cat", "dog"), ("cow", "horse"), ("dog", "sheep"))
+COUNTS = (10, 20, 40, 80, 160, 320)
+FEATURES = "0_tokens/head"
+COLUMNS = (
+    *("name", "kind", "classes", "count", "draw", "flags"),
+    *("miou", "labels", "trust", "level", "signs"),
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One small run."""
+
+    kind: str  # exclusive or mixed
+    classes: tuple[str, ...]
+    count: int
+    draw: int
+    title: str = "preset"
+    flags: tuple[str, ...] = ()
+    shuffled: bool = field(default=False)  # tags of other photos
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run's folder."""
+        return f"{self.kind}-{'+'.join(self.classes)}-{self.count}-{self.draw}-{self.title}"
+
+
+def curve_trials() -> Iterator[Trial]:
+    """Yield the preset over numbers of photos, three draws each."""
+    for count in COUNTS:
+        for draw in range(3):
+            yield Trial("exclusive", ("cat", "dog"), count, draw)
+            if count >= 20:
+                yield Trial("mixed", SIX, count, draw)
+
+
+def broken_trials() -> Iterator[Trial]:
+    """Yield other pairs of tags, and settings that break the masks in several ways."""
+    for pair in PAIRS[1:]:
+        for draw in range(3):
+            yield Trial("exclusive", pair, 40, draw)
+    for draw in range(4):
+        for kind, classes in (("exclusive", ("cat", "dog")), ("mixed", SIX)):
+            every_tag = ",".join(classes)
+            broken = {
+                "all-stuff": ("--train.stuff", every_tag),
+                "one-stuff": ("--train.stuff", classes[0]),
+                "low-background": ("--pseudo.background", "0.02"),
+                "high-background": ("--pseudo.background", "0.98"),
+                "component": ("--train.object-method", "component"),
+            }
+            for title, flags in broken.items():
+                yield Trial(kind, classes, 40, draw, title, flags)
+            yield Trial(kind, classes, 40, draw, "shuffled", (), True)
+
+
+def draw_photos(voc: Path, trial: Trial) -> list[tuple[str, list[str]]]:
+    """Return the photos of a trial with their tags.
+
+    Args:
+        voc: folder with JPEGImages, SegmentationClassAug and ImageSets.
+        trial: what to draw.
+    """
+    names = (voc / "ImageSets/Segmentation/train.txt").read_text().split()
+    random.Random(trial.draw).shuffle(names)
+    counts = dict.fromkeys(trial.classes, 0)
+    share = 1.0 if trial.kind == "exclusive" else 1.5
+    most = max(1, round(trial.count / len(trial.classes) * share))
+    chosen: list[tuple[str, list[str]]] = []
+    for name in names:
+        tags = tags_of(voc, name)
+        if not tags or not tags <= set(trial.classes):
+            continue
+        if trial.kind == "exclusive" and len(tags) > 1:
+            continue
+        if min(counts[tag] for tag in tags) >= most:
+            continue
+        for tag in tags:
+            counts[tag] += 1
+        chosen.append((name, sorted(tags)))
+        if len(chosen) == trial.count:
+            break
+    if trial.shuffled:
+        tags_only = [tags for _, tags in chosen]
+        random.Random(trial.draw).shuffle(tags_only)
+        chosen = [(name, tags) for (name, _), tags in zip(chosen, tags_only, strict=True)]
+    return chosen
+
+
+def tags_of(voc: Path, name: str) -> set[str]:
+    """Return the classes that a mask shows.
+
+    Args:
+        voc: the data.
+        name: of the photo.
+    """
+    mask = np.array(Image.open(voc / f"SegmentationClassAug/{name}.png"))
+    return {NAMES[number - 1] for number in np.unique(mask) if 0 < number < 255}
+
+
+def write_set(voc: Path, trial: Trial, folder: Path) -> list[str]:
+    """Write photos, tags and masks of a trial; returns the names of the photos.
+
+    Args:
+        voc: the data.
+        trial: what to draw.
+        folder: where to.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "photos").mkdir(parents=True)
+    (folder / "masks").mkdir()
+    order = sorted(trial.classes)
+    lookup = np.zeros(256, np.uint8)
+    lookup[255] = 255
+    for tag in order:
+        lookup[NAMES.index(tag) + 1] = order.index(tag) + 1
+    rows = ["file,tags"]
+    chosen = draw_photos(voc, trial)
+    for name, tags in chosen:
+        os.symlink((voc / f"JPEGImages/{name}.jpg").resolve(), folder / f"photos/{name}.jpg")
+        mask = np.array(Image.open(voc / f"SegmentationClassAug/{name}.png"))
+        Image.fromarray(lookup[mask]).save(folder / f"masks/{name}.png")
+        rows.append(f"{name}.jpg,{';'.join(tags)}")
+    (folder / "tags.csv").write_text("\n".join(rows) + "\n")
+    return [name for name, _ in chosen]
+
+
+def link_features(source: Path, target: Path, names: list[str]) -> None:
+    """Link kept features of photos from one folder into another.
+
+    Args:
+        source: holds made_by.json and a file per photo.
+        target: likewise.
+        names: of the photos.
+    """
+    if not (source / "made_by.json").is_file():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for file in ("made_by.json", *(f"{name}.safetensors" for name in names)):
+        if (source / file).is_file() and not (target / file).exists():
+            os.link(source / file, target / file)
+
+
+def run_trial(trial: Trial, voc: Path, weights: Path, work: Path) -> dict[str, Any]:
+    """Run a trial, and return its row.
+
+    Args:
+        trial: what to run.
+        voc: the data.
+        weights: of the backbone.
+        work: folder for sets and runs.
+    """
+    photos = work / "set"
+    out = work / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    names = write_set(voc, trial, photos)
+    link_features(work / "features", out / FEATURES, names)
+    command = [sys.executable, "-m", "tagmask", "run", "--preset", "own-photos"]
+    command += ["--images", str(photos / "photos"), "--tags", str(photos / "tags.csv")]
+    command += ["--masks", str(photos / "masks"), "--out", str(out), "--no-estimate"]
+    command += ["--rows", "0", "--train.no-pretrained", "--train.weights", str(weights)]
+    command += ["--train.backbone", "vit_small_patch14_dinov2", *trial.flags]
+    subprocess.run(command, check=True, capture_output=True)
+    link_features(out / FEATURES, work / "features", names)
+    scores = json.loads((out / "scores.json").read_text())
+    verdicts = json.loads((out / "check.json").read_text())["tags"]
+    trust = float(np.mean([row["trust"] for row in verdicts.values()]))
+    levels = [row["level"] for row in verdicts.values()]
+    return {
+        "name": trial.name,
+        "kind": trial.kind,
+        "classes": "+".join(trial.classes),
+        "count": len(names),
+        "draw": trial.draw,
+        "flags": " ".join([trial.title, *trial.flags]),
+        "miou": round(100 * scores["predictions"]["miou_present"], 1),
+        "labels": round(100 * scores["pseudo"]["miou_present"], 1),
+        "trust": round(trust, 3),
+        "level": f"{sum(level != 'good' for level in levels)} of {len(levels)} doubtful",
+        "signs": json.dumps({tag: row["signs"] for tag, row in verdicts.items()}),
+    }
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a table; none if there is no file."""
+    if not file.is_file():
+        return []
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def run_all(trials: Iterator[Trial], options: argparse.Namespace) -> None:
+    """Run what is not in the table yet.
+
+    Args:
+        trials: what to run.
+        options: of the command line.
+    """
+    options.work.mkdir(parents=True, exist_ok=True)
+    done = {row["name"] for row in read_rows(options.to)}
+    for trial in trials:
+        if trial.name in done:
+            continue
+        row = run_trial(trial, options.root, options.weights, options.work)
+        is_new = not options.to.is_file()
+        with options.to.open("a", newline="") as opened:
+            writer = csv.DictWriter(opened, COLUMNS)
+            if is_new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(f"{row['name']:50} {row['miou']:5} trust {row['trust']:.2f}", flush=True)
+
+
+def judge(files: list[Path]) -> None:
+    """Print how well the self-check predicts the true score.
+
+    Args:
+        files: tables of runs.
+    """
+    from scipy.stats import spearmanr
+
+    from tagmask.inference.selfcheck import Signs
+    from tagmask.inference.selfcheck import judge as judge_tag
+
+    truth, trust, called = [], [], []
+    for file in files:
+        for row in read_rows(file):
+            signs = json.loads(row["signs"])
+            verdicts = [judge_tag(tag, Signs(**values)) for tag, values in signs.items()]
+            truth.append(float(row["miou"]))
+            trust.append(float(np.mean([verdict.trust for verdict in verdicts])))
+            bad = sum(verdict.level != "good" for verdict in verdicts)
+            called.append(2 * bad >= len(verdicts))
+    score = np.array(truth)
+    doubtful = np.array(called)
+    low = score < 40
+    high = score > 70
+    print(f"{len(score)} runs; rank correlation {spearmanr(score, trust).statistic:.3f}")
+    print(f"below 40: {int(low.sum())}, called doubtful {100 * doubtful[low].mean():.0f} %")
+    print(f"above 70: {int(high.sum())}, called doubtful {100 * doubtful[high].mean():.0f} %")
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("curve", "broken"):
+        part = commands.add_parser(name)
+        part.add_argument("--root", type=Path, required=True)
+        part.add_argument("--weights", type=Path, required=True)
+        part.add_argument("--work", type=Path, required=True)
+        part.add_argument("--to", type=Path, required=True)
+    commands.add_parser("judge").add_argument("files", type=Path, nargs="+")
+    options = parser.parse_args()
+    if options.command == "judge":
+        judge(options.files)
+        return
+    trials = curve_trials() if options.command == "curve" else broken_trials()
+    run_all(trials, options)
+
+
+if __name__ == "__main__":
+    main()
