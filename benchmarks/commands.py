@@ -167,9 +167,9 @@ def prepare(out: Path, classes: tuple[str, ...]) -> None:
     """Networks with random weights, where a run has them."""
     import torch
 
+    from tagmask import layout
     from tagmask.config import SegmentSettings
     from tagmask.models.classifier import Classifier
-    from tagmask.pipeline import layout
     from tagmask.training.segmenter import build_segmenter
 
     torch.manual_seed(0)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tagmask import layout
 from tagmask.config import PRESETS, ReportSettings, ScoreSettings
 from tagmask.config.run import RunSettings, run_values
-from tagmask.pipeline import layout
 
 # other pictures than the classifier learns from
 LABELLED: dict[str, Any] = {"count": 400, "scene_seed": 1}

@@ -13,7 +13,7 @@ from tagmask.config.paper import PaperSettings, PaperTop
 from tagmask.config.presets import find_preset
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
 from tagmask.errors import TagmaskError
-from tagmask.pipeline.layout import CONFIG
+from tagmask.layout import CONFIG
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from tagmask import layout
 from tagmask.config import DataSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.pipeline import layout
 
 
 def open_catalog(settings: DataSettings) -> Catalog:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from tagmask import layout
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.errors import TagmaskError
@@ -22,7 +23,6 @@ from tagmask.explore.view import View
 from tagmask.files import only_one
 from tagmask.labels import Mask
 from tagmask.models.head import HeadSegmenter
-from tagmask.pipeline import layout
 from tagmask.pipeline.run import do_stage, status_of
 from tagmask.pipeline.stages import Inputs, stage
 from tagmask.stages.probabilities import predict_probabilities

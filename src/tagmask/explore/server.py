@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tagmask import layout
 from tagmask.config import ExploreSettings, MapSettings, check
 from tagmask.config.run import RunSettings, run_values
 from tagmask.data.catalog import Catalog
@@ -33,7 +34,6 @@ from tagmask.explore.learn import Learner
 from tagmask.explore.view import LAYERS, View
 from tagmask.labels import voc_palette
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout
 from tagmask.stages.images import match_classes, split_tags
 from tagmask.stages.maps import predicted_classes
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tagmask import layout
 from tagmask.acr.localize import pad_classes
 from tagmask.config import MapSettings
 from tagmask.config.base import within
@@ -34,7 +35,6 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier, load_segmenter
 from tagmask.models.mct import MctClassifier
 from tagmask.models.tail import tail
-from tagmask.pipeline import layout
 from tagmask.scoring.confusion import confusion, iou
 from tagmask.stages.images import match_classes
 from tagmask.stages.maps import views

@@ -20,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tagmask import layout
 from tagmask.config import MaskSettings, ServeSettings, check
 from tagmask.data.folder import Tails, normal_path
 from tagmask.data.images import list_files, read_image
@@ -31,7 +32,6 @@ from tagmask.files import parse_xml, read_text
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_segmenter
-from tagmask.pipeline import layout
 from tagmask.stages.predict import predict
 
 MOST_BYTES = 64 << 20  # of a request

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
+from tagmask.layout import MODEL_CONFIG
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.mct import MctClassifier
-from tagmask.pipeline.layout import MODEL_CONFIG
 
 KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
 """Tag classifiers by the name that ``tagmask train --kind`` takes."""

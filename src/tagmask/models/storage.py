@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.files import is_a, read_json, replacing, write_json
-from tagmask.pipeline.layout import MODEL, MODEL_CONFIG
+from tagmask.layout import MODEL, MODEL_CONFIG
 
 _FORMS: Mapping[str, Any] = {  # a list names the type of its members
     "backbone": str,

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.config import MapSettings, ScoreSettings, check
 from tagmask.config.paper import PaperSettings
 from tagmask.config.run import RunSettings
@@ -31,7 +32,6 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.paper.paired import mask_counts, photo_counts
-from tagmask.pipeline import layout
 from tagmask.pipeline.plan import duration
 from tagmask.pipeline.record import IMAGES, key, made_from, once, places, seconds_of
 from tagmask.pipeline.stages import stage

@@ -9,6 +9,7 @@ import torch
 from PIL import Image as Pillow
 from PIL import ImageDraw
 
+from tagmask import layout
 from tagmask.acr.views import HorizontalFlip
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
@@ -20,7 +21,6 @@ from tagmask.models.kinds import load_classifier
 from tagmask.paper.bench import Bench, Changes, Run, by_method
 from tagmask.paper.page import Figure
 from tagmask.paper.seed_tables import ABLATION, ACR, METHODS, mct_variants
-from tagmask.pipeline import layout
 from tagmask.scoring.sweep import sweep
 from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, default_points, marked
 from tagmask.show.overlay import legend

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tagmask import layout
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.paper.bench import ORACLE, Bench
 from tagmask.paper.measures import KINDS, SCORES, at, mean_of, only_at, percent
 from tagmask.paper.numbers import ABOUT, NUMBERS, footnotes
 from tagmask.paper.table import Cell, Column, Row, Table
-from tagmask.pipeline import layout
 
 MEAN = "mean over the classes present"
 OURS = "tagmask"

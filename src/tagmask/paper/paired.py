@@ -18,7 +18,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE
-from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.layout import label_file, seed_file
 from tagmask.scoring.confusion import confusion
 from tagmask.scoring.sweep import top_bins
 from tagmask.stages.score import KINDS

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from tagmask import layout
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.survey import tag_table
-from tagmask.pipeline import layout
 from tagmask.pipeline.record import Status, read_log
 from tagmask.pipeline.stages import Stage, stage
 from tagmask.stages.timing import Probe, probe

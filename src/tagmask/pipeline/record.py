@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tagmask import layout
 from tagmask.config import RENAMED, DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
@@ -30,7 +31,6 @@ from tagmask.files import (
     remove_temporaries,
     write_json,
 )
-from tagmask.pipeline import layout
 
 Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it

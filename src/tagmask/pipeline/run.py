@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.config import check, read_values
 from tagmask.config.run import SECTIONS, RunSettings, RunTop, run_values, write_config
 from tagmask.data.catalog import Catalog
@@ -23,7 +24,6 @@ from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
 from tagmask.files import only_one, read_json, read_object
-from tagmask.pipeline import layout
 from tagmask.pipeline.plan import plan
 from tagmask.pipeline.record import CORRECTIONS, INPUT, Parts, Record, Status, places, shorten
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage

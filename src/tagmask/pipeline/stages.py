@@ -19,10 +19,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
 
-from tagmask import config
+from tagmask import config, layout
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
-from tagmask.pipeline import layout
 from tagmask.pipeline.record import INPUT, Parts, Record, correction_parts, image_parts, mask_parts
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tagmask import __version__
+from tagmask import __version__, layout
 from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, read_object
-from tagmask.pipeline import layout
 from tagmask.pipeline.record import file_digest, files_of, read_log
 
 FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from tagmask import layout
 from tagmask.config import CheckSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
@@ -31,11 +32,10 @@ from tagmask.inference.selfcheck import (
     overlap,
 )
 from tagmask.labels import UNSURE, Mask
+from tagmask.layout import label_file, seed_file
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
-from tagmask.pipeline import layout
-from tagmask.pipeline.layout import label_file, seed_file
 from tagmask.pipeline.record import made_from
 from tagmask.stages.seeds import as_float, read_seeds
 

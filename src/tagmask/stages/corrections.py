@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
+from tagmask import layout
 from tagmask.config import CorrectionSettings, check
 from tagmask.data import corrections
 from tagmask.data.catalog import Catalog
@@ -29,7 +30,6 @@ from tagmask.errors import ImageError, TagmaskError
 from tagmask.export.label_studio import unpack
 from tagmask.files import read_json
 from tagmask.labels import Mask
-from tagmask.pipeline import layout
 from tagmask.stages.images import list_skipped
 
 Painted = tuple[

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tagmask import layout
 from tagmask.config import ExportSettings, check
 from tagmask.config.base import within
 from tagmask.config.exchange import FILES, SPLIT
@@ -31,7 +32,6 @@ from tagmask.export.xanylabeling import write_xanylabeling
 from tagmask.export.yolo import unusable_name, write_ultralytics, write_yolo_seg
 from tagmask.files import read_object, write_json
 from tagmask.labels import Mask
-from tagmask.pipeline import layout
 from tagmask.pipeline.record import check_classes, classes_of
 from tagmask.stages.images import list_skipped
 from tagmask.stages.predict import open_photos

@@ -15,9 +15,9 @@ from tagmask.data.corrections import digest_in
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError, enough_memory
 from tagmask.files import write_json
+from tagmask.layout import skipped_file
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import Segmenter
-from tagmask.pipeline.layout import skipped_file
 from tagmask.stages.pool import count_processes, each, launched_shard
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
+from tagmask import layout
 from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
@@ -24,11 +25,11 @@ from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
 from tagmask.labels import Mask
+from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.pipeline import record
 from tagmask.stages.images import (
     Image,
     Made,

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from PIL import Image as Pillow
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.acr.localize import affinity
 from tagmask.config import MapSettings, PseudoSettings, check, write_section
 from tagmask.data.catalog import Catalog
@@ -33,6 +34,7 @@ from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
+from tagmask.layout import label_file, seed_file
 from tagmask.masks.crf import PRESETS, SEEDS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
@@ -41,8 +43,7 @@ from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import chosen_device
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.pipeline import record
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.images import Image, Made, each_image, is_current, share_of
 from tagmask.stages.maps import block_range, views

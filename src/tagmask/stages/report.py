@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tagmask import __version__
+from tagmask import __version__, layout
 from tagmask.config import ReportSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
-from tagmask.pipeline import layout
 from tagmask.pipeline.record import check_classes, made_from
 from tagmask.report import records
 from tagmask.report.images import TITLES, RunLabels, survey

@@ -15,6 +15,7 @@ import torch
 from PIL import Image as Pillow
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.acr.localize import affinity as sum_affinity
 from tagmask.config import MapSettings, PhotoSettings, SeedSettings, check, write_section
 from tagmask.data.catalog import Catalog
@@ -24,12 +25,12 @@ from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens, whole_patches
 from tagmask.files import read_arrays, write_arrays
+from tagmask.layout import seed_file
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import seed_file
+from tagmask.pipeline import record
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
 from tagmask.stages.maps import (
     Maps,

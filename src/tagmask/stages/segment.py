@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from tagmask import layout
 from tagmask.config import SegmentSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
@@ -15,7 +16,7 @@ from tagmask.features.cache import TokenStore
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout, record
+from tagmask.pipeline import record
 from tagmask.pipeline.record import CONTENTS, IMAGES, INPUT, Parts, check_classes, places
 from tagmask.stages.images import list_skipped
 from tagmask.stages.timing import Probe, time_step, timed

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torch.utils.data import default_collate
 
+from tagmask import layout
 from tagmask.config import TrainSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
@@ -26,7 +27,6 @@ from tagmask.inference.linear import cross_validate
 from tagmask.inference.tagcheck import TagFinding, check_tags
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
-from tagmask.pipeline import layout
 from tagmask.pipeline.record import IMAGES, Parts, made_from, places
 from tagmask.stages.images import list_skipped, split_tags
 from tagmask.stages.timing import Probe, time_step, timed

@@ -16,9 +16,9 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import RegionDataset
 from tagmask.errors import TagmaskError
 from tagmask.files import file_size
+from tagmask.layout import label_file
 from tagmask.masks.pairs import affinity_losses
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.pipeline.layout import label_file
 from tagmask.pipeline.record import IMAGES, INPUT, Parts, made_from, places
 from tagmask.training.loop import Loop, Task, Trained
 
