@@ -235,32 +235,6 @@ def test_settings_that_the_help_hides_can_be_set(tmp_path: Path) -> None:
     assert (settings.power, settings.scene_seed) == (0.5, 7)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["segment", "--out", "x", "--crop", "33"], "--crop is now --size."),
-        (["segment", "--out", "x", "--crop=33"], "--crop is now --size."),
-        (
-            ["segment", "--out", "x", "--no-frozen-norm"],
-            "--no-frozen-norm is now --no-freeze-norm.",
-        ),
-        (["segment", "--out", "x", "--frozen_norm"], "--frozen-norm is now --freeze-norm."),
-        (["train", "--out", "x", "--model", "mct"], "--model is now --kind."),
-        (["run", "--out", "x", "--segment.crop", "33"], "--segment.crop is now --segment.size."),
-        (
-            ["paper", "ablation", "--out", "x", "--train.model", "mct"],
-            "--train.model is now --train.kind.",
-        ),
-        (["paper", "ablation", "--out", "x", "--seeds", "3"], "--seeds is now --random-seeds."),
-    ],
-)
-def test_an_old_flag_is_answered_with_its_new_name(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments) == 1
-    assert message in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("stage", ["seeds", "pseudo", "segment", "predict"])
 def test_a_preset_gives_a_stage_its_data(stage: str) -> None:
     settings: Any = parse(

@@ -22,8 +22,9 @@ from tagmask.cli.parse import parse_run
 from tagmask.config import PRESETS
 from tagmask.config.run import RunSettings, run_values
 from tagmask.errors import TagmaskError
+from tagmask.notes import differences
 from tagmask.pipeline.plan import duration, logged_rate
-from tagmask.pipeline.record import Record, differences, made_from
+from tagmask.pipeline.record import Record, made_from
 from tagmask.pipeline.run import RunSummary, run
 from tagmask.pipeline.stages import STAGES as TABLE
 from tagmask.pipeline.stages import stage as row_of
@@ -277,12 +278,6 @@ def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
     assert differences({**usual, "input images": 1}, {**mct, "input images": 1}) == (
         "kind was acr and is now mct",
     )
-    noted = {
-        name: value for name, value in usual.items() if name != "kind"
-    }  # as earlier versions noted it
-    assert differences({**noted, "input images": 1}, {**usual, "input images": 1}) == ()
-    older = {**noted, "model": "mct", "input images": 1}
-    assert differences(older, {**usual, "input images": 1}) == ("kind was mct and is now acr",)
 
 
 @pytest.fixture

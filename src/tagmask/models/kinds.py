@@ -28,10 +28,7 @@ def load(path: Path | str) -> Network:
     It may be a classifier, an MCTformer, an affinity network or a segmenter.
     """
     config = read_json(Path(path) / MODEL_CONFIG)
-    kind = None
-    if isinstance(config, dict):
-        # files of earlier versions say "model"
-        kind = config.get("kind", config.get("model"))
+    kind = config.get("kind") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _NETWORKS:
         raise TagmaskError(
             f"{path} does not hold a network of tagmask; "

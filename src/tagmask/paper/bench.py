@@ -14,7 +14,7 @@ OUT/runs/KEY/                       a training; KEY is a hash of its settings an
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -274,7 +274,7 @@ class Bench:
         name = "scored"
         if images is not self.training_images:
             name = f"scored-{key(self._scored_parts())}"
-        return _once_with_photos(folder / f"{name}.json", {}, work)
+        return once(folder / f"{name}.json", {}, work)
 
     def segmented(self, run: Run) -> Path:
         """Train a segmenter on the pseudo labels of a run, and return its folder."""
@@ -394,7 +394,7 @@ class Bench:
                 shutil.rmtree(seeds, ignore_errors=True)
             return scores
 
-        return _once_with_photos(folder / "scored.json", parts, work)
+        return once(folder / "scored.json", parts, work)
 
 
 def _names(catalog: Catalog) -> list[str]:
@@ -407,15 +407,6 @@ def _jobs(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
     for title, variant in runs.items():
         jobs += [(title, run) for run in variant]
     return jobs
-
-
-def _once_with_photos(file: Path, parts: Changes, work: Callable[[], Any]) -> Any:
-    """Return scores as ``once`` keeps them; make them again if they lack counts of each photo."""
-    scores = once(file, parts, work)
-    if "photos" not in scores:
-        file.unlink()
-        scores = once(file, parts, work)
-    return scores
 
 
 def _time_left(runs: Sequence[Run]) -> str:

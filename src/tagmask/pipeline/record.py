@@ -2,7 +2,7 @@
 
 ``made_from`` lists every setting that affects the files of a stage, and a hash of every input. The stage itself writes
 it to made_by.json and to a training's resume point, a run to begun.json and done.json, the paper's tables into the
-names of their folders; ``differences`` compares two such lists. Images are identified by name and size, networks by
+names of their folders; ``tagmask.notes`` compares two such lists. Images are identified by name and size, networks by
 their content.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tagmask import layout
-from tagmask.config import RENAMED, DataSettings, to_plain
+from tagmask.config import DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError, first_of
@@ -31,36 +31,14 @@ from tagmask.files import (
     remove_temporaries,
     write_json,
 )
+from tagmask.notes import INPUT, Parts, differences, refuse_changes
 
-Parts = dict[str, Any]
-INPUT = "input "  # names of inputs begin with it
-CONTENTS = f"{INPUT}contents of "  # earlier notes have only sizes
 _QUICK_BYTES = 256e6  # so much is hashed at every start
 CORRECTIONS = f"{INPUT}corrections"
 IMAGES = (f"{INPUT}names and tags", f"{INPUT}images")
 NO_DIFFERENCE = {  # settings that change nothing in the files of a stage
     *("workers", "processes", "log_every", "save_every", "tensorboard", "estimate", "device"),
     *NOT_IN_A_RUN,
-}
-# what settings stand for that earlier notes do not name
-ABSENT: Parts = {
-    "kind": "acr",
-    "affinity_steps": 1,
-    "fixed_views": False,
-    "head_first": False,
-    "pamr": False,
-}
-UNMARKED: Mapping[
-    str, Sequence[str]
-] = {  # earlier notes do not mark inputs; their names: names of today
-    "model": (f"{INPUT}classifier", f"{INPUT}segmenter"),
-    "network": (f"{INPUT}network", f"{INPUT}classifier"),
-    "seeds": (f"{INPUT}seeds",),
-    "images": IMAGES[:1],
-    "labels": (f"{INPUT}labels",),
-    "regions": (f"{INPUT}regions",),
-    "low": ("alpha_low",),
-    "high": ("alpha_high",),
 }
 _BESIDE = {  # files that belong to the products of a stage; the others have notes
     layout.MODEL: (
@@ -121,59 +99,6 @@ def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
     """The masks that stages are scored against."""
     sizes = [file_size(settings.annotations), *catalog.file_sizes("masks")]
     return {f"{INPUT}masks": digest(map(str, sizes))}
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """A clause for everything that has changed: inputs by name, settings with both values."""
-    before = _with_names_of_today(before, now)
-    clauses = []
-    for name in {**now, **before}:
-        if name.startswith(CONTENTS) and name not in before:
-            continue
-        old, new = (parts.get(name, ABSENT.get(name)) for parts in (before, now))
-        if old != new and name.startswith(INPUT):
-            clauses.append(f"{name.removeprefix(INPUT)} changed")
-        elif old != new:
-            old, new = ("the default" if value is None else value for value in (old, new))
-            clauses.append(f"{name} was {old} and is now {new}")
-    return tuple(clauses)
-
-
-def _with_names_of_today(before: Mapping[str, Any], now: Mapping[str, Any]) -> Parts:
-    """A note that an earlier version may have written; what such a note leaves out counts as unchanged."""
-    new_names = {
-        old: new for section in RENAMED.values() for old, new in section.items() if new in now
-    }
-    is_marked = not before or any(name.startswith(INPUT) for name in before)
-    if not is_marked:
-        inputs = {
-            old: new for old, names in UNMARKED.items() for new in reversed(names) if new in now
-        }
-        new_names = inputs | new_names
-    note = {new_names.get(name, name): value for name, value in before.items()}
-    if is_marked:
-        return note
-    if "crf" in note:  # predictions noted the parameters of the CRF
-        note["crf"] = bool(note["crf"])
-    return {name: value for name, value in now.items() if name not in ABSENT} | note
-
-
-def refuse_changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str
-) -> None:
-    """Refuse to continue in a folder whose ``what`` (a plural noun) were made from something else."""
-    changed = differences(before, now)
-    if changed:
-        raise TagmaskError(
-            f"{folder} holds {what} made with other settings or inputs ({shorten(changed, 5)}); "
-            "choose another --out, or add --restart to start over."
-        )
-
-
-def shorten(reasons: Sequence[str], most: int = 3) -> str:
-    """The first few reasons, and how many more there are."""
-    more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
-    return "; ".join([*reasons[:most], *more])
 
 
 @dataclass(frozen=True)

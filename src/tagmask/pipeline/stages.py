@@ -22,7 +22,8 @@ from typing import Any, Literal
 from tagmask import config, layout
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
-from tagmask.pipeline.record import INPUT, Parts, Record, correction_parts, image_parts, mask_parts
+from tagmask.notes import INPUT, Parts
+from tagmask.pipeline.record import Record, correction_parts, image_parts, mask_parts
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ ORACLE = "oracle"
 RULE = "cross_entropy"
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
-# entries of made_by.json that are hashes of weights; the last two are those of earlier versions
-NETWORKS = ("input classifier", "input segmenter", "input network", "model", "network")
+# entries of made_by.json that are hashes of weights
+NETWORKS = ("input classifier", "input segmenter", "input network")
 # digits of a sha256 that stages write into made_by.json
 HASH_DIGITS = 16
 # kind of maps: {score: its values over T thresholds i/T}

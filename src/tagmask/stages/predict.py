@@ -29,6 +29,7 @@ from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
+from tagmask.notes import Parts
 from tagmask.pipeline import record
 from tagmask.stages.images import (
     Image,
@@ -50,7 +51,7 @@ UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".sv
 _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
-def made_from(settings: PredictSettings) -> record.Parts:
+def made_from(settings: PredictSettings) -> Parts:
     """What the masks are made from."""
     return record.made_from(
         settings, {"segmenter": settings.model or settings.out / layout.SEGMENTER}

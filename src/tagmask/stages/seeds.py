@@ -30,6 +30,7 @@ from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
+from tagmask.notes import Parts
 from tagmask.pipeline import record
 from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
 from tagmask.stages.maps import (
@@ -52,7 +53,7 @@ SECONDS_OF_OBJECT_MAPS = 0.02  # of one photo, from kept tokens
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
-def made_from(settings: SeedSettings) -> record.Parts:
+def made_from(settings: SeedSettings) -> Parts:
     """What the maps are made from; ``batch`` changes only their last digits."""
     classifier = settings.model or settings.out / layout.CLASSIFIER
     return record.made_from(settings, {"classifier": classifier}, unused=["batch"])

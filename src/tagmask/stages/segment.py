@@ -16,8 +16,9 @@ from tagmask.features.cache import TokenStore
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
+from tagmask.notes import CONTENTS, INPUT, Parts
 from tagmask.pipeline import record
-from tagmask.pipeline.record import CONTENTS, IMAGES, INPUT, Parts, check_classes, places
+from tagmask.pipeline.record import IMAGES, check_classes, places
 from tagmask.stages.images import list_skipped
 from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.head import gather_cells, train_head

@@ -27,7 +27,8 @@ from tagmask.inference.linear import cross_validate
 from tagmask.inference.tagcheck import TagFinding, check_tags
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
-from tagmask.pipeline.record import IMAGES, Parts, made_from, places
+from tagmask.notes import Parts
+from tagmask.pipeline.record import IMAGES, made_from, places
 from tagmask.stages.images import list_skipped, split_tags
 from tagmask.stages.timing import Probe, time_step, timed
 from tagmask.training.checkpoint import read_state

@@ -30,7 +30,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text, write_json, write_text
 from tagmask.models.storage import StoredNetwork, check_finite
-from tagmask.pipeline.record import refuse_changes
+from tagmask.notes import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
 from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, decay, set_lr
