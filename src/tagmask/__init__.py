@@ -3,7 +3,7 @@
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tagmask.version import __version__
 
 _PUBLIC = {  # name: where it is defined; imported on first use, so that `tagmask --help` is quick
     "Catalog": "tagmask.data.catalog:Catalog",

@@ -4,7 +4,6 @@ from pkgutil import resolve_name
 
 import torch
 
-from tagmask import __version__
 from tagmask.config import check, parse_shard
 from tagmask.config.paper import PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
@@ -12,6 +11,7 @@ from tagmask.paper.bench import Bench, PartDoneError
 from tagmask.paper.names import NAMES, NO_TRAINING
 from tagmask.paper.page import Written, write
 from tagmask.stages.pool import launched_shard, single_process
+from tagmask.version import __version__
 
 
 def run_paper(settings: PaperSettings) -> Written:

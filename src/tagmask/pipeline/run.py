@@ -24,11 +24,11 @@ from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
 from tagmask.files import only_one, read_json, read_object
+from tagmask.inference.selfcheck import verdict_lines
 from tagmask.notes import INPUT, Parts, shorten
 from tagmask.pipeline.plan import plan
 from tagmask.pipeline.record import CORRECTIONS, Record, Status, places
 from tagmask.pipeline.stages import STAGES, Inputs, Stage, stage
-from tagmask.stages.check import verdict_lines
 from tagmask.stages.pool import launched_shard
 
 _FILES = {

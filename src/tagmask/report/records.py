@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tagmask import __version__, layout
+from tagmask import layout
 from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, read_object
 from tagmask.pipeline.record import file_digest, files_of, read_log
+from tagmask.version import __version__
 
 FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}
 # folder: network, command; only one way to pseudo labels trains AffinityNet

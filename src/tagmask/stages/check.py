@@ -30,6 +30,7 @@ from tagmask.inference.selfcheck import (
     border_ratio,
     judge,
     overlap,
+    verdict_lines,
 )
 from tagmask.labels import UNSURE, Mask
 from tagmask.layout import label_file, seed_file
@@ -83,26 +84,6 @@ class Checked:
     def summary(self) -> str:
         """Say which tags can be believed, the worst first, and what to do about the others."""
         return "\n".join([*verdict_lines([v.to_json() | {"tag": v.tag} for v in self.verdicts])])
-
-
-def verdict_lines(verdicts: list[dict[str, Any]]) -> list[str]:
-    """Return one line on all good tags, and one for every other, the worst first.
-
-    Args:
-        verdicts: as check.json holds them, each with its tag.
-    """
-    good = [row["tag"] for row in verdicts if row["level"] == "good"]
-    others = [row for row in verdicts if row["level"] != "good"]
-    lines = []
-    for row in sorted(others, key=lambda row: row["trust"]):
-        lines.append(
-            f'"{row["tag"]}": {row["level"]} (trust {row["trust"]:.2f}): {row["reason"]}; '
-            f"{row['remedy']}."
-        )
-    if good:
-        shown = ", ".join(good[:8]) + (f" and {len(good) - 8} more" if len(good) > 8 else "")
-        lines.append(f"masks look good, as far as can be told without true ones: {shown}")
-    return lines
 
 
 def check_run(settings: CheckSettings, catalog: Catalog | None = None) -> Checked:

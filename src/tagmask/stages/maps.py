@@ -17,6 +17,7 @@ from torch import Tensor
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
 from tagmask.data.datasets import to_tensor
+from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.features.photo import Tokens, photo_features, photo_tokens, whole_patches
 from tagmask.inference.evidence import Which, shares_of_objects
@@ -24,7 +25,6 @@ from tagmask.inference.objectness import Where
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
-from tagmask.stages.images import Image
 
 SIZE_PER_CROP = 1.25  # training crops cover 60–100 % of an image's area, so its sides are about this much longer
 
@@ -49,7 +49,7 @@ class Maps:
 
 def make_maps(
     model: Classifier,
-    images: Sequence[Image],
+    images: Sequence[Picture],
     classes: Sequence[Sequence[int]],
     settings: MapSettings,
 ) -> list[Maps]:
@@ -74,7 +74,7 @@ def make_maps(
 
 
 def photo_maps(
-    model: Classifier, image: Image, classes: Sequence[int], settings: MapSettings
+    model: Classifier, image: Picture, classes: Sequence[int], settings: MapSettings
 ) -> Maps:
     """Maps of one image, as the stage makes them."""
     if shows_objects(model, settings):
@@ -228,7 +228,7 @@ def stretch(maps: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def predicted_classes(
-    model: Classifier, image: Image, settings: MapSettings, above: float = 0.5
+    model: Classifier, image: Picture, settings: MapSettings, above: float = 0.5
 ) -> list[int]:
     """The classes that the model itself sees in an image: all above a probability, or the likeliest."""
     if model.finder is not None:  # the head was fitted to photos seen in this way

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from tagmask.config import HALO
 from tagmask.data.datasets import to_tensor
+from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.features.photo import Tokens, photo_features
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import chosen_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter
-from tagmask.stages.images import Image
 
 Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
 POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at every pixel
@@ -26,7 +26,7 @@ POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at 
 @torch.inference_mode()
 def predict_probabilities(
     model: Segmenter,
-    image: Image,
+    image: Picture,
     *,
     scales: Sequence[float] = (1.0,),
     flip: bool = True,
@@ -63,7 +63,7 @@ def predict_probabilities(
 
 
 def _head_logits(
-    model: HeadSegmenter, image: Image, scales: Sequence[float], flip: bool, tokens: Tokens | None
+    model: HeadSegmenter, image: Picture, scales: Sequence[float], flip: bool, tokens: Tokens | None
 ) -> Iterator[tuple[Tensor, bool]]:
     """Logits (K, H, W) of each view, and whether it is mirrored."""
     for scale in scales:
@@ -102,7 +102,7 @@ def _mean_softmax(
 
 
 def sharpen(
-    image: Image,
+    image: Picture,
     chances: Probabilities,
     *,
     crf: bool = True,
@@ -131,7 +131,7 @@ def sharpen(
     return sharpened
 
 
-def resized(image: Image, maps: Probabilities, size: int | None) -> tuple[Image, Probabilities]:
+def resized(image: Picture, maps: Probabilities, size: int | None) -> tuple[Picture, Probabilities]:
     """An image (H, W, 3) and maps (K, H, W) with a long side of at most ``size`` pixels."""
     factor = min(1.0, (size or max(image.shape[:2])) / max(image.shape[:2]))
     if factor == 1:
@@ -142,7 +142,9 @@ def resized(image: Image, maps: Probabilities, size: int | None) -> tuple[Image,
     return small.round().clamp(0, 255).byte().permute(1, 2, 0).numpy(), fewer.numpy()
 
 
-def _check(image: Image, scales: Sequence[float], tile: int | None, halo: int, stride: int) -> None:
+def _check(
+    image: Picture, scales: Sequence[float], tile: int | None, halo: int, stride: int
+) -> None:
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
         raise TagmaskError(
             f"the image is {image.dtype} of shape {image.shape}; give uint8 RGB (H, W, 3)."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tagmask import __version__, layout
+from tagmask import layout
 from tagmask.config import ReportSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
@@ -21,6 +21,7 @@ from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
 from tagmask.report.records import Provenance, StageScores
 from tagmask.stages.score import score_labels
+from tagmask.version import __version__
 
 __all__ = ["made_from", "write_report"]
 
