@@ -68,8 +68,8 @@ def write_photos(folder: Path, root: Path, side: int | None) -> None:
     from PIL import Image
 
     from tagmask.data.images import write_mask
+    from tagmask.data.scenes.catalog import Scenes
     from tagmask.data.voc import read_voc
-    from tagmask.scenes.catalog import Scenes
 
     source = read_voc(root, "val") if root.is_dir() else Scenes(PHOTOS, size=OWN)
     folder.mkdir()

@@ -36,8 +36,8 @@ from tagmask import layout
 from tagmask.cli import main
 from tagmask.data.corrections import TagChange, read_labels, read_tags, write_labels, write_tags
 from tagmask.data.images import read_mask
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.layout import label_file
-from tagmask.scenes.catalog import Scenes
 
 SMALL = [
     "--no-estimate",

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import tagmask.cli as cli
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.methods import METHODS
 from tagmask.pipeline.stages import STAGES
-from tagmask.scenes.catalog import Scenes
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

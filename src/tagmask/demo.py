@@ -42,8 +42,8 @@ def run_demo(settings: DemoSettings) -> None:
 
     It prints how good each is and where the files are.
     """
+    from tagmask.data.scenes.catalog import Scenes
     from tagmask.pipeline.stages import stage
-    from tagmask.scenes.catalog import Scenes
     from tagmask.stages.score import score_run, score_seeds
 
     began = time.monotonic()

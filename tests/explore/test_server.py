@@ -19,8 +19,8 @@ import torch
 from tagmask.cli import main
 from tagmask.config import ExploreSettings
 from tagmask.data.corrections import NOT_CORRECTED, read_labels, write_labels
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.explore.server import Server, open_explorer
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.helpers import kill_once
 from tests.pipeline.tiny import IMAGES
 

@@ -83,7 +83,7 @@ def test_one_backward_per_class_gives_the_same_maps() -> None:
 
 
 def test_speeds_are_of_three_ways(tmp_path: Path) -> None:
-    from tagmask.scenes.catalog import Scenes
+    from tagmask.data.scenes.catalog import Scenes
 
     settings = (
         small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).for_stage("train")

@@ -23,6 +23,7 @@ from tagmask import localize
 from tagmask.acr.views import parse_view
 from tagmask.config import MapSettings
 from tagmask.data.images import read_mask, write_mask
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
 from tagmask.models.kinds import load_classifier
@@ -35,7 +36,6 @@ from tagmask.paper.numbers import pairs
 from tagmask.paper.page import LONGEST, QUALITY
 from tagmask.paper.seed_tables import ABLATION, ACR, mct_variants
 from tagmask.report.page import data_uri
-from tagmask.scenes.catalog import Scenes
 from tagmask.scoring import confusion, iou
 from tagmask.show.affinity import RED, affinity_matrix, default_points, marked
 from tagmask.show.seeds import label_at, shown_heat, shown_mask

@@ -12,8 +12,8 @@ from tagmask.data.corrections import (
     write_tags,
 )
 from tagmask.data.images import read_mask
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.pipeline.run import run
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.pipeline.tiny import IMAGES, head_run
 
 NAME, OTHER = Scenes(IMAGES).name(0), Scenes(IMAGES).name(1)

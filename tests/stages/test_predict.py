@@ -12,10 +12,10 @@ from PIL import Image
 from torch import nn
 
 from tagmask.config import PredictSettings
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.models.deeplab import ASPP, DeepLabV2
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages import predict as predict_stage
 from tagmask.stages.predict import predict_catalog, read_probabilities
 from tagmask.stages.probabilities import predict_probabilities, sharpen

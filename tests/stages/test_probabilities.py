@@ -7,10 +7,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from tagmask.data.scenes.catalog import draw_scene
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.masks.pamr import pamr
 from tagmask.models.head import HeadSegmenter
-from tagmask.scenes.catalog import draw_scene
 from tagmask.stages.probabilities import predict_probabilities, resized, sharpen
 from tests.helpers import tiny_classifier
 

@@ -20,13 +20,13 @@ from tagmask.config import (
 )
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.layout import label_file, seed_file
 from tagmask.masks.grid import to_cells, to_pixels
 from tagmask.masks.labels import confident_regions, label_pixels
 from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.stages import pseudo as stage
 from tagmask.stages.export import export_run
 from tagmask.stages.maps import Maps

@@ -16,9 +16,9 @@ import tagmask
 from tagmask.acr.localize import localize
 from tagmask.cli import main
 from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
+from tagmask.data.scenes.catalog import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.models.mct import MctClassifier
-from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.maps import make_maps
 from tagmask.stages.score import SeedScores, count_piece, score_seeds
@@ -394,7 +394,7 @@ def test_easy_door(run: Path) -> None:
 
 
 def test_pieces_add_up(run: Path) -> None:
-    from tagmask.scenes.catalog import Scenes
+    from tagmask.data.scenes.catalog import Scenes
 
     seed_catalog(settings(run))
     scenes = Scenes(8)

@@ -22,9 +22,9 @@ from tagmask.config import (
     preset_of,
 )
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import CLASSES, draw_scene
 from tagmask.models.kinds import load_classifier
 from tagmask.models.mct import MctClassifier
-from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages.maps import make_maps
 from tagmask.stages.pseudo import make_pseudo
 from tagmask.stages.score import score_run

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from tagmask.config import SegmentSettings
 from tagmask.data.datasets import PseudoDataset, crop_pair
 from tagmask.data.images import write_mask
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.confusion import confusion, iou
 from tagmask.stages.segment import train_segmenter
 from tagmask.training.loop import Loop

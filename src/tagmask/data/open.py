@@ -23,7 +23,7 @@ def open_catalog(settings: DataSettings) -> Catalog:
 def read_catalog(settings: DataSettings) -> Catalog:
     """Read the catalog as the data have it; readers are imported on demand."""
     if settings.data == "scenes":
-        from tagmask.scenes.catalog import Scenes
+        from tagmask.data.scenes.catalog import Scenes
 
         return Scenes(settings.count, settings.scene_seed)
     if settings.data == "folder" and settings.images is not None:

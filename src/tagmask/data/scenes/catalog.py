@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from tagmask.data.catalog import Catalog
+from tagmask.data.scenes.grounds import GROUNDS, Brush, Field, paint_ground
+from tagmask.data.scenes.objects import BODY_COLOURS, CLASSES, FAVOURITES, Colour, Shape, build
 from tagmask.errors import TagmaskError
-from tagmask.scenes.grounds import GROUNDS, Brush, Field, paint_ground
-from tagmask.scenes.objects import BODY_COLOURS, CLASSES, FAVOURITES, Colour, Shape, build
 
 __all__ = ["CLASSES", "Layout", "Scene", "Scenes", "Thing", "draw_scene", "lay_out", "paint"]
 

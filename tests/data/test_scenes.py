@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tagmask.data.scenes.catalog import CLASSES, CODES, Layout, Scene, Scenes, draw_scene, lay_out
+from tagmask.data.scenes.grounds import noise_table
+from tagmask.data.scenes.objects import FAVOURITES, area, disc
 from tagmask.errors import TagmaskError
-from tagmask.scenes.catalog import CLASSES, CODES, Layout, Scene, Scenes, draw_scene, lay_out
-from tagmask.scenes.grounds import noise_table
-from tagmask.scenes.objects import FAVOURITES, area, disc
 
 
 @cache
