@@ -25,6 +25,7 @@ from tagmask.config import (
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.explore.server import open_explorer
+from tagmask.inference.maps import make_maps
 from tagmask.live import label_studio
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
@@ -35,7 +36,6 @@ from tagmask.paper import computation
 from tagmask.paper.command import _part
 from tagmask.pipeline.plan import _rates
 from tagmask.pipeline.stages import stage
-from tagmask.stages.maps import make_maps
 from tagmask.stages.predict import _chances
 from tagmask.stages.pseudo import _processes, make_pseudo
 from tagmask.stages.seeds import seed_photo

@@ -107,7 +107,7 @@ def test_a_clicked_pixel_shows_the_affinity_of_the_model(page: Any, server: Serv
 def test_the_map_on_the_page_is_that_of_the_pipeline(page: Any, server: Server) -> None:
     """Two normalised steps of the affinity of one block, against ``refine``."""
     from tagmask.acr.localize import acr, pad_classes, refine
-    from tagmask.stages.maps import stretch
+    from tagmask.inference.maps import stretch
 
     page.keyboard.press("m")
     until(page, "window.explorer.panes[0].map")

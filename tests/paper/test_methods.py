@@ -10,11 +10,11 @@ import torch.nn.functional as F
 
 from tagmask.acr.localize import localize, localize_both
 from tagmask.config import MapSettings
+from tagmask.inference.maps import Maps, make_maps
 from tagmask.methods import METHODS
 from tagmask.paper.bench import by_method
 from tagmask.paper.computation import map_speeds, mean_classes, per_class
 from tagmask.paper.seed_tables import METHODS as TITLES
-from tagmask.stages.maps import Maps, make_maps
 from tests.helpers import tiny_classifier
 from tests.paper.small import small
 

@@ -14,9 +14,9 @@ from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
+from tagmask.inference.maps import Maps
 from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
 from tagmask.report.page import Report
-from tagmask.stages.maps import Maps
 from tagmask.stages.report import gather, write_report
 from tagmask.stages.seeds import write_seeds
 from tests.report.test_page import check_page

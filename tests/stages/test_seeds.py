@@ -18,9 +18,9 @@ from tagmask.cli import main
 from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
 from tagmask.data.scenes.catalog import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
+from tagmask.inference.maps import make_maps
 from tagmask.models.mct import MctClassifier
 from tagmask.stages import seeds as seeds_stage
-from tagmask.stages.maps import make_maps
 from tagmask.stages.score import SeedScores, count_piece, score_seeds
 from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
 from tests.helpers import forkserver, kill_once, silent_command, tiny_classifier

@@ -32,10 +32,10 @@ from tagmask.data.open import read_catalog
 from tagmask.errors import TagmaskError
 from tagmask.explore.learn import Learner
 from tagmask.explore.view import LAYERS, View
+from tagmask.inference.maps import predicted_classes
 from tagmask.labels import voc_palette
 from tagmask.models.kinds import load_classifier
 from tagmask.stages.images import match_classes, split_tags
-from tagmask.stages.maps import predicted_classes
 
 # bytes of a request's JSON
 MOST_BYTES = 65_536

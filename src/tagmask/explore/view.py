@@ -26,6 +26,7 @@ from tagmask.data.images import Picture, read_mask
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens
+from tagmask.inference.maps import views
 from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
 from tagmask.methods import METHODS, method_for
@@ -37,7 +38,6 @@ from tagmask.models.mct import MctClassifier
 from tagmask.models.tail import tail
 from tagmask.scoring.confusion import confusion, iou
 from tagmask.stages.images import match_classes
-from tagmask.stages.maps import views
 
 LAYERS = {"pseudo": layout.PSEUDO, "mask": layout.PREDICTIONS}
 # longest sides of pictures in pixels

@@ -14,6 +14,7 @@ from tagmask.acr.views import HorizontalFlip
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.inference.maps import Maps, make_maps
 from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
@@ -27,7 +28,6 @@ from tagmask.show.overlay import legend
 from tagmask.show.seeds import shown_heat, shown_mask
 from tagmask.show.sheet import INK, Picture, font_for, resize, sheet, shown_size
 from tagmask.stages.images import Image, match_classes
-from tagmask.stages.maps import Maps, make_maps
 from tagmask.stages.seeds import patch_affinity
 
 REGULARISED = {"none": "baseline", "act": "SEAM*", "both": "ACR"}

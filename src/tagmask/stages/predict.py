@@ -24,6 +24,7 @@ from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
+from tagmask.inference.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.labels import Mask
 from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
@@ -42,7 +43,6 @@ from tagmask.stages.images import (
     split_tags,
 )
 from tagmask.stages.pool import count_processes, launched_shard
-from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.stages.seeds import pixels
 from tagmask.stages.timing import Probe, timed
 

@@ -35,6 +35,8 @@ from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import file_size, read_object, write_json
+from tagmask.inference.maps import block_range, views
+from tagmask.inference.probabilities import resized
 from tagmask.layout import label_file, seed_file
 from tagmask.masks.crf import PRESETS, SEEDS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
@@ -48,9 +50,7 @@ from tagmask.notes import INPUT, Parts
 from tagmask.pipeline import record
 from tagmask.scoring.threshold import choosers
 from tagmask.stages.images import Image, Made, each_image, is_current, share_of
-from tagmask.stages.maps import block_range, views
 from tagmask.stages.pool import count_processes, launched_shard, single_process
-from tagmask.stages.probabilities import resized
 from tagmask.stages.seeds import as_float, check_seeds, read_seeds
 from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import AffinityTask

@@ -25,15 +25,7 @@ from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens, whole_patches
 from tagmask.files import read_arrays, write_arrays
-from tagmask.layout import seed_file
-from tagmask.methods import method_for
-from tagmask.models.classifier import Classifier
-from tagmask.models.device import on_device
-from tagmask.models.kinds import load_classifier
-from tagmask.notes import Parts
-from tagmask.pipeline import record
-from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.maps import (
+from tagmask.inference.maps import (
     Maps,
     block_range,
     make_maps,
@@ -44,6 +36,14 @@ from tagmask.stages.maps import (
     takes_tokens,
     token_maps,
 )
+from tagmask.layout import seed_file
+from tagmask.methods import method_for
+from tagmask.models.classifier import Classifier
+from tagmask.models.device import on_device
+from tagmask.models.kinds import load_classifier
+from tagmask.notes import Parts
+from tagmask.pipeline import record
+from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
 from tagmask.stages.pool import count_processes, each, launched_shard
 from tagmask.stages.timing import Probe, timed
 

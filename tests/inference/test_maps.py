@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import tagmask.stages.maps as module
+import tagmask.inference.maps as module
 from tagmask.acr.localize import Maps as ToyMaps
 from tagmask.acr.localize import localize_both
 from tagmask.config import MapSettings
+from tagmask.inference.maps import make_maps, predicted_classes, stretch
 from tagmask.methods import METHODS, Method
 from tagmask.models.classifier import Classifier
-from tagmask.stages.maps import make_maps, predicted_classes, stretch
 from tests.helpers import tiny_classifier
 
 
@@ -159,7 +159,7 @@ def test_a_square_shape_squeezes_the_image(monkeypatch: pytest.MonkeyPatch) -> N
         sizes.append(tuple(images.shape[-2:]))
         return bright_maps(model, images, classes)
 
-    monkeypatch.setattr("tagmask.stages.maps.localize_both", keep)
+    monkeypatch.setattr("tagmask.inference.maps.localize_both", keep)
     image = square(32, 64, top=0, left=16)
     for shape in (None, "square"):
         settings = MapSettings(size=64, flip=False, scales=(1.0, 0.5), shape=shape)

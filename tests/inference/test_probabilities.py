@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from tagmask.data.scenes.catalog import draw_scene
+from tagmask.inference.probabilities import predict_probabilities, resized, sharpen
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.masks.pamr import pamr
 from tagmask.models.head import HeadSegmenter
-from tagmask.stages.probabilities import predict_probabilities, resized, sharpen
 from tests.helpers import tiny_classifier
 
 IMAGE = draw_scene(0).image
