@@ -13,8 +13,8 @@ import pytest
 from tagmask.cli import main
 from tagmask.cli.parse import parse
 from tagmask.config import ExportSettings, Settings, TrainSettings
-from tagmask.pipeline.stages import STAGES as TABLE
-from tagmask.pipeline.stages import stage as row_of
+from tagmask.runs.table import STAGES as TABLE
+from tagmask.runs.table import stage as row_of
 
 
 def run(*arguments: str) -> int:

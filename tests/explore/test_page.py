@@ -16,8 +16,8 @@ from tagmask.data.corrections import NOT_CORRECTED, PERSON_UNSURE, read_labels
 from tagmask.data.images import read_mask
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.explore.server import Server
-from tagmask.pipeline.run import run
-from tests.pipeline.tiny import IMAGES, head_run
+from tagmask.runs.run import run
+from tests.runs.tiny import IMAGES, head_run
 
 api = pytest.importorskip("playwright.sync_api", reason="needs the extra dev: playwright")
 BROWSER = (

@@ -22,7 +22,7 @@ from tagmask.data.corrections import NOT_CORRECTED, read_labels, write_labels
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.explore.server import Server, open_explorer
 from tests.helpers import kill_once
-from tests.pipeline.tiny import IMAGES
+from tests.runs.tiny import IMAGES
 
 SCENES = Scenes(IMAGES)
 HEIGHT, WIDTH = SCENES.load_image(0).shape[:2]

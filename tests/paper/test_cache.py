@@ -12,7 +12,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import alone
 from tagmask.paper.bench import Bench
 from tagmask.paper.command import run_paper
-from tagmask.pipeline.record import key, once, seconds_of
+from tagmask.runs.record import key, once, seconds_of
 from tests.paper.small import small
 
 

@@ -305,7 +305,7 @@ def test_score_reads_each_file_once_and_writes_its_files(
     table = scores.table()
     assert "oracle" in table
     assert f"{100 * best['miou_present']:6.1f}" in table
-    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
+    monkeypatch.setattr("tagmask.runs.processes.get_context", forkserver)
     two = score_seeds(ScoreSettings(out=run, count=8, processes=2))
     np.testing.assert_array_equal(
         two.curves["plain"].miou_present, scores.curves["plain"].miou_present
@@ -405,7 +405,7 @@ def test_pieces_add_up(run: Path) -> None:
 
 
 def test_two_processes_make_the_same_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
+    monkeypatch.setattr("tagmask.runs.processes.get_context", forkserver)
     monkeypatch.setitem(seeds_stage._AT_ONCE, "cpu", 4)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as each of the two has

@@ -35,7 +35,7 @@ from tagmask.explore.view import LAYERS, View
 from tagmask.inference.maps import predicted_classes
 from tagmask.labels import voc_palette
 from tagmask.models.kinds import load_classifier
-from tagmask.stages.images import match_classes, split_tags
+from tagmask.runs.images import match_classes, split_tags
 
 # bytes of a request's JSON
 MOST_BYTES = 65_536

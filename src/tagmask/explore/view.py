@@ -36,8 +36,8 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier, load_segmenter
 from tagmask.models.mct import MctClassifier
 from tagmask.models.tail import tail
+from tagmask.runs.images import match_classes
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.stages.images import match_classes
 
 LAYERS = {"pseudo": layout.PSEUDO, "mask": layout.PREDICTIONS}
 # longest sides of pictures in pixels

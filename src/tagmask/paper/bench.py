@@ -32,9 +32,9 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.paper.paired import mask_counts, photo_counts
-from tagmask.pipeline.plan import duration
-from tagmask.pipeline.record import IMAGES, key, made_from, once, places, seconds_of
-from tagmask.pipeline.stages import stage
+from tagmask.runs.plan import duration
+from tagmask.runs.record import IMAGES, key, made_from, once, places, seconds_of
+from tagmask.runs.table import stage
 
 ORACLE = "oracle"
 Changes = Mapping[str, Any]

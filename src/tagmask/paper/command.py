@@ -10,7 +10,7 @@ from tagmask.errors import TagmaskError
 from tagmask.paper.bench import Bench, PartDoneError
 from tagmask.paper.names import NAMES, NO_TRAINING
 from tagmask.paper.page import Written, write
-from tagmask.stages.pool import launched_shard, single_process
+from tagmask.runs.processes import launched_shard, single_process
 from tagmask.version import __version__
 
 

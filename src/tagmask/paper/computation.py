@@ -31,8 +31,8 @@ from tagmask.models.device import gpu
 from tagmask.paper.bench import Bench
 from tagmask.paper.numbers import MACHINE, NUMBERS
 from tagmask.paper.table import Cell, Column, Row, Table
-from tagmask.pipeline.record import key, once
-from tagmask.stages.pool import pool
+from tagmask.runs.processes import pool
+from tagmask.runs.record import key, once
 from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.optim import build_optimizer
 

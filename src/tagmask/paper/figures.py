@@ -22,12 +22,12 @@ from tagmask.models.kinds import load_classifier
 from tagmask.paper.bench import Bench, Changes, Run, by_method
 from tagmask.paper.page import Figure
 from tagmask.paper.seed_tables import ABLATION, ACR, METHODS, mct_variants
+from tagmask.runs.images import Image, match_classes
 from tagmask.scoring.sweep import sweep
 from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, default_points, marked
 from tagmask.show.overlay import legend
 from tagmask.show.seeds import shown_heat, shown_mask
 from tagmask.show.sheet import INK, Picture, font_for, resize, sheet, shown_size
-from tagmask.stages.images import Image, match_classes
 from tagmask.stages.seeds import patch_affinity
 
 REGULARISED = {"none": "baseline", "act": "SEAM*", "both": "ACR"}

@@ -14,7 +14,7 @@ from tagmask import layout
 from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, read_object
-from tagmask.pipeline.record import file_digest, files_of, read_log
+from tagmask.runs.record import file_digest, files_of, read_log
 from tagmask.version import __version__
 
 FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}

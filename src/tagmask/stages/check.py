@@ -37,7 +37,7 @@ from tagmask.layout import label_file, seed_file
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
-from tagmask.pipeline.record import made_from
+from tagmask.runs.record import made_from
 from tagmask.stages.seeds import as_float, read_seeds
 
 __all__ = ["check_run", "made_from"]

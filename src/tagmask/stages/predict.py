@@ -31,8 +31,8 @@ from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.notes import Parts
-from tagmask.pipeline import record
-from tagmask.stages.images import (
+from tagmask.runs import record
+from tagmask.runs.images import (
     Image,
     Made,
     each_image,
@@ -42,9 +42,9 @@ from tagmask.stages.images import (
     share_of,
     split_tags,
 )
-from tagmask.stages.pool import count_processes, launched_shard
+from tagmask.runs.processes import count_processes, launched_shard
+from tagmask.runs.timing import Probe, timed
 from tagmask.stages.seeds import pixels
-from tagmask.stages.timing import Probe, timed
 
 # kinds of pictures that cannot be read here
 UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")

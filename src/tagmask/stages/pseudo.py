@@ -47,12 +47,12 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import chosen_device
 from tagmask.models.kinds import load_classifier
 from tagmask.notes import INPUT, Parts
-from tagmask.pipeline import record
+from tagmask.runs import record
+from tagmask.runs.images import Image, Made, each_image, is_current, share_of
+from tagmask.runs.processes import count_processes, launched_shard, single_process
+from tagmask.runs.timing import Probe, timed
 from tagmask.scoring.threshold import choosers
-from tagmask.stages.images import Image, Made, each_image, is_current, share_of
-from tagmask.stages.pool import count_processes, launched_shard, single_process
 from tagmask.stages.seeds import as_float, check_seeds, read_seeds
-from tagmask.stages.timing import Probe, timed
 from tagmask.training.affinity import AffinityTask
 from tagmask.training.loop import Loop, Trained
 

@@ -15,11 +15,11 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
-from tagmask.pipeline.record import check_classes, made_from
 from tagmask.report import records
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
 from tagmask.report.records import Provenance, StageScores
+from tagmask.runs.record import check_classes, made_from
 from tagmask.stages.score import score_labels
 from tagmask.version import __version__
 

@@ -42,10 +42,10 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
 from tagmask.notes import Parts
-from tagmask.pipeline import record
-from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.pool import count_processes, each, launched_shard
-from tagmask.stages.timing import Probe, timed
+from tagmask.runs import record
+from tagmask.runs.images import Image, Made, match_classes, share_of, split_tags
+from tagmask.runs.processes import count_processes, each, launched_shard
+from tagmask.runs.timing import Probe, timed
 
 Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."

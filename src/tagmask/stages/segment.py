@@ -17,10 +17,10 @@ from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
 from tagmask.notes import CONTENTS, INPUT, Parts
-from tagmask.pipeline import record
-from tagmask.pipeline.record import IMAGES, check_classes, places
-from tagmask.stages.images import list_skipped
-from tagmask.stages.timing import Probe, time_step, timed
+from tagmask.runs import record
+from tagmask.runs.images import list_skipped
+from tagmask.runs.record import IMAGES, check_classes, places
+from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.training.head import gather_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter

@@ -28,9 +28,9 @@ from tagmask.inference.tagcheck import TagFinding, check_tags
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.notes import Parts
-from tagmask.pipeline.record import IMAGES, made_from, places
-from tagmask.stages.images import list_skipped, split_tags
-from tagmask.stages.timing import Probe, time_step, timed
+from tagmask.runs.images import list_skipped, split_tags
+from tagmask.runs.record import IMAGES, made_from, places
+from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.training.checkpoint import read_state
 from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.earning import Judge
