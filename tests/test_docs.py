@@ -25,7 +25,7 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.exchange.export:export_run",
     "tagmask.exchange.label_studio_server:serve",
     "tagmask.exchange.corrections:import_corrections",
-    "tagmask.paper.command:run_paper",
+    "tagmask.reproduction.command:run_paper",
     "tagmask.explore.server:explore",
 )
 ELSEWHERE = re.compile(

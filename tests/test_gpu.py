@@ -32,8 +32,8 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.models.mct import MctClassifier
-from tagmask.paper import computation
-from tagmask.paper.command import _part
+from tagmask.reproduction import computation
+from tagmask.reproduction.command import _part
 from tagmask.runs.plan import _rates
 from tagmask.runs.table import stage
 from tagmask.runs.timing import probe
@@ -45,8 +45,8 @@ from tagmask.stages.train import train
 from tagmask.training.classifier import TwoViews
 from tagmask.training.loop import Loop, _leave_cores_to_workers, make_accelerator
 from tests.helpers import tiny_classifier, tiny_settings
-from tests.paper.small import small
 from tests.pretend import GPU, pretend_gpu
+from tests.reproduction.small import small
 from tests.runs.tiny import alike, head_run, tiny_run
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8)

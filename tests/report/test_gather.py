@@ -17,7 +17,7 @@ from tagmask.errors import TagmaskError
 from tagmask.inference.maps import Maps
 from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
 from tagmask.report.page import Report
-from tagmask.stages.report import gather, write_report
+from tagmask.report.stage import gather, write_report
 from tagmask.stages.seeds import write_seeds
 from tests.report.test_page import check_page
 

@@ -36,10 +36,10 @@ def run_command(name: str, arguments: list[str]) -> None:
         settings = parse_run(arguments)
         print(resolve_name("tagmask.runs.run:run")(settings).summary())
     elif name == "paper" and "--list" in arguments:
-        print(resolve_name("tagmask.paper.names:listing")())
+        print(resolve_name("tagmask.reproduction.names:listing")())
     elif name == "paper":
         table = parse_paper(arguments)
-        print(resolve_name("tagmask.paper.command:run_paper")(table).summary())
+        print(resolve_name("tagmask.reproduction.command:run_paper")(table).summary())
     elif name == "explore":
         if _begins_with_photo(arguments):
             arguments = ["--photo", *arguments]

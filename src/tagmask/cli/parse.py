@@ -85,7 +85,7 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
 
 def _table_of(arguments: list[str]) -> str:
     """Return the table or figure that the arguments name; refuse one that does not exist."""
-    from tagmask.paper.names import NAMES
+    from tagmask.reproduction.names import NAMES
 
     table = take(list(arguments), "--table")
     names = ", ".join(NAMES)

@@ -88,7 +88,7 @@ STAGES: list[Stage] = [
     Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
           "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
     Stage("report", "report", "", layout.REPORT, config.ReportSettings,
-          "tagmask.stages.report:write_report", reads=("seeds", "pseudo", "predict", "check", "score"), unit="page"),
+          "tagmask.report.stage:write_report", reads=("seeds", "pseudo", "predict", "check", "score"), unit="page"),
 ]
 # fmt: on
 

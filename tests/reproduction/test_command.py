@@ -12,8 +12,8 @@ from PIL import Image
 from tagmask.cli import main
 from tagmask.cli.parse import parse_paper
 from tagmask.config.paper import PaperSettings, write_paper_config
-from tagmask.paper.names import NAMES
-from tests.paper.small import SMALL, small
+from tagmask.reproduction.names import NAMES
+from tests.reproduction.small import SMALL, small
 
 
 def run(*arguments: str) -> int:

@@ -27,21 +27,21 @@ from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
 from tagmask.models.kinds import load_classifier
-from tagmask.paper.bench import Bench
-from tagmask.paper.command import run_paper
-from tagmask.paper.figures import CANDIDATES, numbered, three_points
-from tagmask.paper.measures import mean_of
-from tagmask.paper.names import NAMES, TABLES
-from tagmask.paper.numbers import pairs
-from tagmask.paper.page import LONGEST, QUALITY
-from tagmask.paper.seed_tables import ABLATION, ACR, mct_variants
 from tagmask.report.page import data_uri
+from tagmask.reproduction.bench import Bench
+from tagmask.reproduction.command import run_paper
+from tagmask.reproduction.figures import CANDIDATES, numbered, three_points
+from tagmask.reproduction.measures import mean_of
+from tagmask.reproduction.names import NAMES, TABLES
+from tagmask.reproduction.numbers import pairs
+from tagmask.reproduction.page import LONGEST, QUALITY
+from tagmask.reproduction.seed_tables import ABLATION, ACR, mct_variants
 from tagmask.scoring import confusion, iou
 from tagmask.show.affinity import RED, affinity_matrix, default_points, marked
 from tagmask.show.seeds import label_at, shown_heat, shown_mask
 from tagmask.show.sheet import GAP, MARGIN, Picture, resize, shown_size
 from tagmask.stages.seeds import patch_affinity
-from tests.paper.small import SMALL, small
+from tests.reproduction.small import SMALL, small
 
 ROWS = {
     "ablation": 4,
@@ -408,7 +408,7 @@ def test_segmentation_learns_from_the_labels_of_what_was_trained_on(shared_out: 
 
 def test_every_name_has_a_maker_and_every_view_exists() -> None:
     for entry in NAMES.values():
-        assert callable(resolve_name(f"tagmask.paper.{entry.maker}"))
+        assert callable(resolve_name(f"tagmask.reproduction.{entry.maker}"))
     for view in pairs("augmentations"):
         parse_view(view, 16)
 

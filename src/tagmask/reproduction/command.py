@@ -7,9 +7,9 @@ import torch
 from tagmask.config import check, parse_shard
 from tagmask.config.paper import PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
-from tagmask.paper.bench import Bench, PartDoneError
-from tagmask.paper.names import NAMES, NO_TRAINING
-from tagmask.paper.page import Written, write
+from tagmask.reproduction.bench import Bench, PartDoneError
+from tagmask.reproduction.names import NAMES, NO_TRAINING
+from tagmask.reproduction.page import Written, write
 from tagmask.runs.processes import launched_shard, single_process
 from tagmask.version import __version__
 
@@ -41,7 +41,7 @@ def run_paper(settings: PaperSettings) -> Written:
         write_paper_config(settings.out / f"{table}.toml", settings)
     # each training is one process, also under a launch
     with single_process():
-        make = resolve_name(f"tagmask.paper.{entry.maker}")
+        make = resolve_name(f"tagmask.reproduction.{entry.maker}")
         try:
             made = make(bench)
         except PartDoneError as done:

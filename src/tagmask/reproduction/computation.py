@@ -28,9 +28,9 @@ from tagmask.data.catalog import Catalog
 from tagmask.methods.mctformer import mct
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import gpu
-from tagmask.paper.bench import Bench
-from tagmask.paper.numbers import MACHINE, NUMBERS
-from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.reproduction.bench import Bench
+from tagmask.reproduction.numbers import MACHINE, NUMBERS
+from tagmask.reproduction.table import Cell, Column, Row, Table
 from tagmask.runs.processes import pool
 from tagmask.runs.record import key, once
 from tagmask.training.classifier import ClassifierTask, build_classifier

@@ -8,10 +8,19 @@ from typing import Any
 import numpy as np
 
 from tagmask.files import write_text
-from tagmask.paper.table import BLIND, Cell, Chart, Table, to_csv, to_markdown, to_text, wrapped
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
+from tagmask.reproduction.table import (
+    BLIND,
+    Cell,
+    Chart,
+    Table,
+    to_csv,
+    to_markdown,
+    to_text,
+    wrapped,
+)
 from tagmask.show.curve import COLOURS, DASHES, SYMBOLS, save_figure, tidy
 from tagmask.show.sheet import Picture, save_picture
 

@@ -19,9 +19,9 @@ from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
-from tagmask.paper.bench import Bench, Changes, Run, by_method
-from tagmask.paper.page import Figure
-from tagmask.paper.seed_tables import ABLATION, ACR, METHODS, mct_variants
+from tagmask.reproduction.bench import Bench, Changes, Run, by_method
+from tagmask.reproduction.page import Figure
+from tagmask.reproduction.seed_tables import ABLATION, ACR, METHODS, mct_variants
 from tagmask.runs.images import Image, match_classes
 from tagmask.scoring.sweep import sweep
 from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, default_points, marked

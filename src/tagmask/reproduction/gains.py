@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tagmask.errors import TagmaskError
-from tagmask.paper.bench import ORACLE, Bench, Run
-from tagmask.paper.measures import KINDS, at, mean_of, only_at
-from tagmask.paper.paired import DRAWS, Gain, difference, mean_gain
-from tagmask.paper.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
-from tagmask.paper.table import BLIND, NONE, Cell, Column, Row, Table
+from tagmask.reproduction.bench import ORACLE, Bench, Run
+from tagmask.reproduction.measures import KINDS, at, mean_of, only_at
+from tagmask.reproduction.paired import DRAWS, Gain, difference, mean_gain
+from tagmask.reproduction.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
+from tagmask.reproduction.table import BLIND, NONE, Cell, Column, Row, Table
 from tagmask.stages.score import check_masks
 
 # map method, steps of affinity

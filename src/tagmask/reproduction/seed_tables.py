@@ -6,10 +6,18 @@ from typing import Any
 from tagmask.config.presets import MCT_RECIPE
 from tagmask.errors import TagmaskError
 from tagmask.models.kinds import load_classifier
-from tagmask.paper.bench import ORACLE, Bench, Changes
-from tagmask.paper.measures import KINDS, SCORES, at, only_at, seed_columns, seed_notes, seed_row
-from tagmask.paper.numbers import ABOUT, Pair, footnotes, pairs
-from tagmask.paper.table import Cell, Chart, Column, Row, Table
+from tagmask.reproduction.bench import ORACLE, Bench, Changes
+from tagmask.reproduction.measures import (
+    KINDS,
+    SCORES,
+    at,
+    only_at,
+    seed_columns,
+    seed_notes,
+    seed_row,
+)
+from tagmask.reproduction.numbers import ABOUT, Pair, footnotes, pairs
+from tagmask.reproduction.table import Cell, Chart, Column, Row, Table
 
 OFF: Changes = {"alpha": 0.0, "beta": 0.0}
 ACR: Changes = {"kind": "acr"}

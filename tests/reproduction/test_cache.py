@@ -10,10 +10,10 @@ import pytest
 import tagmask.stages.train as classifier
 from tagmask.errors import TagmaskError
 from tagmask.files import alone
-from tagmask.paper.bench import Bench
-from tagmask.paper.command import run_paper
+from tagmask.reproduction.bench import Bench
+from tagmask.reproduction.command import run_paper
 from tagmask.runs.record import key, once, seconds_of
-from tests.paper.small import small
+from tests.reproduction.small import small
 
 
 def folder(out: Path, *flags: str, place: int = 0, **changes: Any) -> Path:

@@ -7,10 +7,10 @@ from typing import Any
 from tagmask import layout
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.paper.bench import ORACLE, Bench
-from tagmask.paper.measures import KINDS, SCORES, at, mean_of, only_at, percent
-from tagmask.paper.numbers import ABOUT, NUMBERS, footnotes
-from tagmask.paper.table import Cell, Column, Row, Table
+from tagmask.reproduction.bench import ORACLE, Bench
+from tagmask.reproduction.measures import KINDS, SCORES, at, mean_of, only_at, percent
+from tagmask.reproduction.numbers import ABOUT, NUMBERS, footnotes
+from tagmask.reproduction.table import Cell, Column, Row, Table
 
 MEAN = "mean over the classes present"
 OURS = "tagmask"

@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from tagmask.paper.page import table_page
-from tagmask.paper.table import Cell, Chart, Column, Row, Table, to_csv, to_markdown, to_text
+from tagmask.reproduction.page import table_page
+from tagmask.reproduction.table import Cell, Chart, Column, Row, Table, to_csv, to_markdown, to_text
 
 TABLE = Table(
     "toy",

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from tagmask.data.voc import CLASSES
-from tagmask.paper.command import run_paper
-from tagmask.paper.names import NAMES, TABLES
-from tagmask.paper.numbers import NUMBERS, footnotes, pairs
+from tagmask.reproduction.command import run_paper
+from tagmask.reproduction.names import NAMES, TABLES
+from tagmask.reproduction.numbers import NUMBERS, footnotes, pairs
 from tests.helpers import SHARED
-from tests.paper.small import small
+from tests.reproduction.small import small
 
 ROOT = Path(__file__).parents[2]
 PAPER = next(iter(sorted((SHARED / "paper").glob("*.txt"))), None)

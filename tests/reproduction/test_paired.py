@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from tagmask.errors import TagmaskError
-from tagmask.paper.command import run_paper
-from tagmask.paper.paired import Gain, difference, mean_gain
+from tagmask.reproduction.command import run_paper
+from tagmask.reproduction.paired import Gain, difference, mean_gain
 from tagmask.scoring.confusion import iou
-from tests.paper.small import small
+from tests.reproduction.small import small
 
 CLASSES = 4
 

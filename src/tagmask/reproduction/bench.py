@@ -31,7 +31,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
-from tagmask.paper.paired import mask_counts, photo_counts
+from tagmask.reproduction.paired import mask_counts, photo_counts
 from tagmask.runs.plan import duration
 from tagmask.runs.record import IMAGES, key, made_from, once, places, seconds_of
 from tagmask.runs.table import stage

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tagmask.paper.bench import ORACLE, Bench
-from tagmask.paper.numbers import ABOUT, Pair
-from tagmask.paper.table import Cell, Column, Row
+from tagmask.reproduction.bench import ORACLE, Bench
+from tagmask.reproduction.numbers import ABOUT, Pair
+from tagmask.reproduction.table import Cell, Column, Row
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}

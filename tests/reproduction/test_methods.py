@@ -12,11 +12,11 @@ from tagmask.acr.localize import localize, localize_both
 from tagmask.config import MapSettings
 from tagmask.inference.maps import Maps, make_maps
 from tagmask.methods import METHODS
-from tagmask.paper.bench import by_method
-from tagmask.paper.computation import map_speeds, mean_classes, per_class
-from tagmask.paper.seed_tables import METHODS as TITLES
+from tagmask.reproduction.bench import by_method
+from tagmask.reproduction.computation import map_speeds, mean_classes, per_class
+from tagmask.reproduction.seed_tables import METHODS as TITLES
 from tests.helpers import tiny_classifier
-from tests.paper.small import small
+from tests.reproduction.small import small
 
 
 def maps_by(
