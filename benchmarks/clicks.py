@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from scipy import ndimage
 
+from tagmask import layout
 from tagmask.config.run import RunSettings, run_values
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import NOT_CORRECTED, fix
@@ -28,13 +29,12 @@ from tagmask.data.open import read_catalog
 from tagmask.explore.learn import refit
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
+from tagmask.inference.probabilities import predict_probabilities
 from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
-from tagmask.pipeline import layout
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.stages.probabilities import predict_probabilities
 from tagmask.training.head import Cells, fit, gather_cells, person_labels
 
 MARKS = (0, 1, 5, 20, 50)

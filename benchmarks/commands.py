@@ -68,8 +68,8 @@ def write_photos(folder: Path, root: Path, side: int | None) -> None:
     from PIL import Image
 
     from tagmask.data.images import write_mask
+    from tagmask.data.scenes.catalog import Scenes
     from tagmask.data.voc import read_voc
-    from tagmask.scenes.catalog import Scenes
 
     source = read_voc(root, "val") if root.is_dir() else Scenes(PHOTOS, size=OWN)
     folder.mkdir()
@@ -167,9 +167,9 @@ def prepare(out: Path, classes: tuple[str, ...]) -> None:
     """Networks with random weights, where a run has them."""
     import torch
 
+    from tagmask import layout
     from tagmask.config import SegmentSettings
     from tagmask.models.classifier import Classifier
-    from tagmask.pipeline import layout
     from tagmask.training.segmenter import build_segmenter
 
     torch.manual_seed(0)

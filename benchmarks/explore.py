@@ -25,10 +25,10 @@ from tagmask.config import ExploreSettings
 from tagmask.config.run import RunSettings, run_values, write_config
 from tagmask.data.corrections import NOT_CORRECTED
 from tagmask.data.images import write_mask
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.explore.server import Server, open_explorer
+from tagmask.layout import CLASSIFIER, PREDICTIONS, PSEUDO, label_file
 from tagmask.models.classifier import Classifier
-from tagmask.pipeline.layout import CLASSIFIER, PREDICTIONS, PSEUDO, label_file
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.segment import train_segmenter
 
 CLICK = """() => {

@@ -58,7 +58,7 @@ def make_photos(folder: Path, count: int) -> list[str]:
     """Scenes enlarged to a long side of 512 pixels, and their table."""
     from PIL import Image
 
-    from tagmask.scenes.catalog import Scenes
+    from tagmask.data.scenes.catalog import Scenes
 
     scenes, rows = Scenes(count, seed=9), ["file,tags"]
     (folder / "photos").mkdir()

@@ -21,12 +21,12 @@ from tqdm import tqdm
 from tagmask.acr.localize import affinity, refine
 from tagmask.config import DataSettings, MapSettings
 from tagmask.data.open import open_catalog
+from tagmask.inference.maps import stretch, views
 from tagmask.masks.superpixels import superpixels
 from tagmask.methods.baselines import weighted
 from tagmask.models.kinds import load_classifier
 from tagmask.scoring import Sweep, choosers
 from tagmask.scoring.threshold import top_histogram
-from tagmask.stages.maps import stretch, views
 
 BLOCKS, POWERS, TEMPERATURE = range(6, 12), (4, 16), 0.1
 

@@ -7,9 +7,9 @@ import argparse
 import csv
 from pathlib import Path
 
-from tagmask.paper.page import save_gains
-from tagmask.paper.seed_tables import ABLATION_TITLES
-from tagmask.paper.table import BLIND, Cell, Column, Row, Table, to_markdown
+from tagmask.reproduction.page import save_gains
+from tagmask.reproduction.seed_tables import ABLATION_TITLES
+from tagmask.reproduction.table import BLIND, Cell, Column, Row, Table, to_markdown
 
 
 def last_row(file: Path, columns: list[Column]) -> tuple[Cell, ...]:

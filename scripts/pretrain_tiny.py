@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from tagmask.config import LoopSettings
 from tagmask.data.datasets import TagDataset
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.files import replacing
 from tagmask.models.classifier import Classifier
-from tagmask.scenes.catalog import Scenes
 from tagmask.training.loop import Loop, Task
 
 

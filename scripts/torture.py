@@ -32,12 +32,12 @@ from PIL import Image
 import tagmask.stages.predict
 import tagmask.stages.pseudo
 import tagmask.training.segmenter  # noqa: F401  loaded once: cases are forked
+from tagmask import layout
 from tagmask.cli import main
 from tagmask.data.corrections import TagChange, read_labels, read_tags, write_labels, write_tags
 from tagmask.data.images import read_mask
-from tagmask.pipeline import layout
-from tagmask.pipeline.layout import label_file
-from tagmask.scenes.catalog import Scenes
+from tagmask.data.scenes.catalog import Scenes
+from tagmask.layout import label_file
 
 SMALL = [
     "--no-estimate",

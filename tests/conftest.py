@@ -20,8 +20,8 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tagmask.pipeline.run import run
-    from tests.pipeline.tiny import head_run
+    from tagmask.runs.run import run
+    from tests.runs.tiny import head_run
 
     out = tmp_path_factory.mktemp("headed") / "run"
     run(head_run(out))

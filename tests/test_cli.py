@@ -13,8 +13,8 @@ import pytest
 from tagmask.cli import main
 from tagmask.cli.parse import parse
 from tagmask.config import ExportSettings, Settings, TrainSettings
-from tagmask.pipeline.stages import STAGES as TABLE
-from tagmask.pipeline.stages import stage as row_of
+from tagmask.runs.table import STAGES as TABLE
+from tagmask.runs.table import stage as row_of
 
 
 def run(*arguments: str) -> int:
@@ -233,32 +233,6 @@ def test_settings_that_the_help_hides_can_be_set(tmp_path: Path) -> None:
         TrainSettings, ["--out", str(tmp_path), "--power", "0.5", "--scene-seed=7"], "train", ""
     )
     assert (settings.power, settings.scene_seed) == (0.5, 7)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["segment", "--out", "x", "--crop", "33"], "--crop is now --size."),
-        (["segment", "--out", "x", "--crop=33"], "--crop is now --size."),
-        (
-            ["segment", "--out", "x", "--no-frozen-norm"],
-            "--no-frozen-norm is now --no-freeze-norm.",
-        ),
-        (["segment", "--out", "x", "--frozen_norm"], "--frozen-norm is now --freeze-norm."),
-        (["train", "--out", "x", "--model", "mct"], "--model is now --kind."),
-        (["run", "--out", "x", "--segment.crop", "33"], "--segment.crop is now --segment.size."),
-        (
-            ["paper", "ablation", "--out", "x", "--train.model", "mct"],
-            "--train.model is now --train.kind.",
-        ),
-        (["paper", "ablation", "--out", "x", "--seeds", "3"], "--seeds is now --random-seeds."),
-    ],
-)
-def test_an_old_flag_is_answered_with_its_new_name(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments) == 1
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stage", ["seeds", "pseudo", "segment", "predict"])

@@ -14,8 +14,8 @@ import tagmask.files
 from tagmask.cli.parse import data_of_run
 from tagmask.config import SegmentSettings, read_toml, write_section
 from tagmask.data.images import write_mask
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.test_cli import run
 
 COUNT = 6

@@ -23,7 +23,6 @@ from tagmask.config import (
     preset_of,
     read_toml,
     read_values,
-    renamed,
     to_plain,
     write_section,
 )
@@ -395,20 +394,6 @@ def test_one_mistake_is_one_sentence_and_several_have_a_heading() -> None:
     with pytest.raises(TagmaskError) as caught:
         check(TrainSettings(out=Path("x"), lr=0, batch=0))
     assert str(caught.value).splitlines()[0] == "2 settings cannot be used:"
-
-
-def test_names_of_earlier_versions_are_read(tmp_path: Path) -> None:
-    assert renamed("segment", {"crop": 33, "frozen_norm": True, "lr": 1.0}) == {
-        "size": 33,
-        "freeze_norm": True,
-        "lr": 1.0,
-    }
-    assert renamed("seeds", {"model": "here"}) == {"model": "here"}  # a folder, there and then
-    config = tmp_path / "config.toml"
-    config.write_text('[train]\nmodel = "mct"\n[segment]\ncrop = 33\nfrozen_norm = true\n')
-    settings = RunSettings(out=tmp_path, **run_values(None, config))
-    assert settings.train.kind == "mct"
-    assert (settings.segment.size, settings.segment.freeze_norm) == (33, True)
 
 
 @pytest.mark.parametrize("name", ["scenes", "scenes300", "voc", "voc-few"])

@@ -25,13 +25,13 @@ from tagmask.data.folder import read_folder
 from tagmask.data.images import write_mask
 from tagmask.data.voc import read_voc
 from tagmask.errors import ImageError, TagmaskError, enough_memory
-from tagmask.export.items import from_folder, unlistable_name
-from tagmask.export.label_studio import write_label_studio
+from tagmask.exchange.items import from_folder, unlistable_name
+from tagmask.exchange.label_studio import write_label_studio
 from tagmask.files import read_arrays, read_json, read_object
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import load
 from tagmask.models.weights import fit_weights
-from tagmask.pipeline.record import Record, classes_of, read_log
+from tagmask.runs.record import Record, classes_of, read_log
 from tagmask.stages.seeds import read_seeds
 from tagmask.training.checkpoint import read_state
 from tests.helpers import tiny_classifier
@@ -97,9 +97,7 @@ def test_numbers_on_the_command_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "tagmask.pipeline.run.open_catalog", lambda _: pytest.fail("it was accepted")
-    )
+    monkeypatch.setattr("tagmask.runs.run.open_catalog", lambda _: pytest.fail("it was accepted"))
     assert run(
         "run", "--preset", "scenes", "--no-estimate", "--out", str(tmp_path / "run"), flag, value
     ) in (1, 2)
@@ -341,7 +339,7 @@ def test_memory_that_runs_out_in_a_command(
     def fail(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("tagmask.pipeline.run.open_catalog", fail)
+    monkeypatch.setattr("tagmask.runs.run.open_catalog", fail)
     assert run("run", "--preset", "scenes", "--out", str(tmp_path / "run")) == 1
     assert "memory ran out; use a smaller --size or --batch, or --tile" in capsys.readouterr().err
 

@@ -12,20 +12,20 @@ import pytest
 from PIL import Image
 
 import tagmask.cli as cli
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.methods import METHODS
-from tagmask.pipeline.stages import STAGES
-from tagmask.scenes.catalog import Scenes
+from tagmask.runs.table import STAGES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LARGEST = 150_000  # bytes of a picture
 OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.demo:run_demo",
-    "tagmask.pipeline.run:run",
-    "tagmask.stages.export:export_run",
-    "tagmask.live.label_studio:serve",
-    "tagmask.stages.corrections:import_corrections",
-    "tagmask.paper.command:run_paper",
+    "tagmask.runs.run:run",
+    "tagmask.exchange.export:export_run",
+    "tagmask.exchange.label_studio_server:serve",
+    "tagmask.exchange.corrections:import_corrections",
+    "tagmask.reproduction.command:run_paper",
     "tagmask.explore.server:explore",
 )
 ELSEWHERE = re.compile(

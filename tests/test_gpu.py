@@ -24,30 +24,30 @@ from tagmask.config import (
 )
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
+from tagmask.exchange import label_studio_server
 from tagmask.explore.server import open_explorer
-from tagmask.live import label_studio
+from tagmask.inference.maps import make_maps
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.models.mct import MctClassifier
-from tagmask.paper import computation
-from tagmask.paper.command import _part
-from tagmask.pipeline.plan import _rates
-from tagmask.pipeline.stages import stage
-from tagmask.stages.maps import make_maps
+from tagmask.reproduction import computation
+from tagmask.reproduction.command import _part
+from tagmask.runs.plan import _rates
+from tagmask.runs.table import stage
+from tagmask.runs.timing import probe
 from tagmask.stages.predict import _chances
 from tagmask.stages.pseudo import _processes, make_pseudo
 from tagmask.stages.seeds import seed_photo
 from tagmask.stages.segment import train_segmenter
-from tagmask.stages.timing import probe
 from tagmask.stages.train import train
 from tagmask.training.classifier import TwoViews
 from tagmask.training.loop import Loop, _leave_cores_to_workers, make_accelerator
 from tests.helpers import tiny_classifier, tiny_settings
-from tests.paper.small import small
-from tests.pipeline.tiny import alike, head_run, tiny_run
 from tests.pretend import GPU, pretend_gpu
+from tests.reproduction.small import small
+from tests.runs.tiny import alike, head_run, tiny_run
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (40, 56, 3), dtype=np.uint8)
 STAGES = ("train", "seeds", "pseudo", "segment", "predict")
@@ -261,7 +261,7 @@ def test_explorer_and_services(out: Path, tmp_path: Path) -> None:
         files: Any = {"show": tmp_path / "maps.png", "show_affinity": tmp_path / "affinity.png"}
         photo = PhotoSettings(photo=tmp_path / "photos/a.png", model=out / "1_classifier", **files)
         assert "seen by the model" in seed_photo(photo)
-        backend = label_studio.Backend(
+        backend = label_studio_server.Backend(
             ServeSettings(out=out, label_studio=True, images=tmp_path / "photos")
         )
         answer = backend.answer(

@@ -24,7 +24,7 @@ from tagmask.data.folder import read_folder
 from tagmask.errors import TagmaskError
 from tagmask.files import read_arrays, read_object
 from tagmask.models.kinds import load
-from tagmask.pipeline.record import Record, read_log
+from tagmask.runs.record import Record, read_log
 from tests.helpers import tiny_classifier
 
 few = settings(

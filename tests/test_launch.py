@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from tagmask.config.run import RunSettings
 from tagmask.data.open import open_catalog
-from tagmask.pipeline.stages import stage
+from tagmask.runs.table import stage
 from tagmask.training.classifier import build_classifier
 from tagmask.training.segmenter import build_segmenter
 from tests.helpers import forkserver, process_of, tiny_settings
-from tests.pipeline.tiny import alike, head_run, tiny_run
+from tests.runs.tiny import alike, head_run, tiny_run
 
 STAGES = ("seeds", "pseudo", "segment", "predict")
 ONE_STEP: dict[

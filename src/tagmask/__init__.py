@@ -3,7 +3,7 @@
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tagmask.version import __version__
 
 _PUBLIC = {  # name: where it is defined; imported on first use, so that `tagmask --help` is quick
     "Catalog": "tagmask.data.catalog:Catalog",
@@ -13,7 +13,7 @@ _PUBLIC = {  # name: where it is defined; imported on first use, so that `tagmas
     "load": "tagmask.models.kinds:load",
     "localize": "tagmask.stages.seeds:localize",
     "predict": "tagmask.stages.predict:predict",
-    "run": "tagmask.pipeline.run:run_images",
+    "run": "tagmask.runs.run:run_images",
     "train": "tagmask.stages.train:train",
 }
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tagmask.errors import TagmaskError
     from tagmask.models.classifier import Classifier
     from tagmask.models.kinds import load
-    from tagmask.pipeline.run import run_images as run
+    from tagmask.runs.run import run_images as run
     from tagmask.stages.predict import predict
     from tagmask.stages.seeds import localize
     from tagmask.stages.train import train

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tagmask import layout
 from tagmask.config import PRESETS, ReportSettings, ScoreSettings
 from tagmask.config.run import RunSettings, run_values
-from tagmask.pipeline import layout
 
 # other pictures than the classifier learns from
 LABELLED: dict[str, Any] = {"count": 400, "scene_seed": 1}
@@ -42,8 +42,8 @@ def run_demo(settings: DemoSettings) -> None:
 
     It prints how good each is and where the files are.
     """
-    from tagmask.pipeline.stages import stage
-    from tagmask.scenes.catalog import Scenes
+    from tagmask.data.scenes.catalog import Scenes
+    from tagmask.runs.table import stage
     from tagmask.stages.score import score_run, score_seeds
 
     began = time.monotonic()
@@ -88,7 +88,7 @@ def _do(
     name: str, run: RunSettings, catalog: Any, changes: Mapping[str, Any] | None = None
 ) -> None:
     """Run a stage on a catalog, with some settings changed, and print its summary."""
-    from tagmask.pipeline.stages import stage
+    from tagmask.runs.table import stage
 
     settings = dataclasses.replace(run.for_stage(name), **(changes or {}))
     print(stage(name).run(settings, catalog).summary(), flush=True)
@@ -128,7 +128,7 @@ def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
     """
     import torch
 
-    from tagmask.stages.pool import deaf_to_ctrl_c
+    from tagmask.runs.processes import deaf_to_ctrl_c
 
     threads = torch.get_num_threads()
     if threads < 2:
@@ -153,8 +153,8 @@ def _run_quietly(stages: Mapping[str, tuple[Any, Any]]) -> None:
     """Run stages on half of the cores, without output."""
     import torch
 
-    from tagmask.pipeline.stages import stage
-    from tagmask.stages.pool import end_with_parent
+    from tagmask.runs.processes import end_with_parent
+    from tagmask.runs.table import stage
 
     end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))

@@ -22,8 +22,8 @@ from tagmask.data.corrections import (
 )
 from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.scenes.catalog import Scenes
 
 CLASSES = ("cat", "dog", "fish")
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from tagmask.config import ServeSettings, check
 from tagmask.errors import TagmaskError
-from tagmask.export.label_studio import labelling_interface, unpack
-from tagmask.live import cvat, label_studio
+from tagmask.exchange import cvat_function, label_studio_server
+from tagmask.exchange.label_studio import labelling_interface, unpack
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.stages.predict import predict
 
@@ -56,7 +56,7 @@ def ask(
     model: DeepLabV2, photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ask]:
     """Send a request; returns status and answer."""
-    monkeypatch.setattr(label_studio, "load_segmenter", lambda folder: model)
+    monkeypatch.setattr(label_studio_server, "load_segmenter", lambda folder: model)
     (tmp_path / "secret").write_text("me:pass word\n")
     settings = ServeSettings(
         out=tmp_path,
@@ -66,7 +66,7 @@ def ask(
         secret=tmp_path / "secret",
         **QUICK,
     )
-    server = label_studio.build_server(settings)
+    server = label_studio_server.build_server(settings)
     assert server.server_address[0] == "127.0.0.1"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -187,10 +187,10 @@ def test_cvat_loads_the_function_and_takes_its_masks(
     pytest.importorskip("cvat_sdk", reason="cvat-sdk is not installed")
     from cvat_sdk.masks import decode_mask
 
-    monkeypatch.setattr(cvat, "load_segmenter", lambda folder: model)
-    monkeypatch.setattr(cvat, "predict", lambda *parts: predict(*parts, **QUICK))
+    monkeypatch.setattr(cvat_function, "load_segmenter", lambda folder: model)
+    monkeypatch.setattr(cvat_function, "predict", lambda *parts: predict(*parts, **QUICK))
     (tmp_path / "tags.csv").write_text("file,tags\nday 1/a #1.png,été\n")
-    function = cvat.create("run/5_segmenter", str(tmp_path / "tags.csv") if tagged else "")
+    function = cvat_function.create("run/5_segmenter", str(tmp_path / "tags.csv") if tagged else "")
     assert [label.name for label in function.spec.labels] == CLASSES
     expected = predict(model, photo, ["été"] if tagged else None, **QUICK)
     mask = np.zeros_like(expected)
@@ -215,7 +215,9 @@ def test_cvat_cli_finds_the_function_file(
     driver: Any = pytest.importorskip("cvat_sdk.auto_annotation.driver")
     monkeypatch.setattr("tagmask.models.kinds.load_segmenter", lambda folder: model)
     monkeypatch.setattr("tagmask.stages.predict.predict", lambda *parts: predict(*parts, **QUICK))
-    function = common.FunctionLoader(None, Path(cvat.__file__), {"model": "run/5_segmenter"}).load()
+    function = common.FunctionLoader(
+        None, Path(cvat_function.__file__), {"model": "run/5_segmenter"}
+    ).load()
     shapes = function.detect(Context(), Image.open(photo))
     assert {shape.label_id for shape in shapes} <= {0, 1, 2}
     assert shapes

@@ -12,14 +12,14 @@ import pytest
 from PIL import Image
 
 from tagmask.data.images import Picture
-from tagmask.export.contours import centre_outlines
-from tagmask.export.cvat import write_cvat
-from tagmask.export.fiftyone import write_fiftyone
-from tagmask.export.huggingface import write_huggingface
-from tagmask.export.items import Labelled
-from tagmask.export.label_studio import write_label_studio
-from tagmask.export.xanylabeling import write_xanylabeling
-from tagmask.export.yolo import write_ultralytics, write_yolo_seg
+from tagmask.exchange.contours import centre_outlines
+from tagmask.exchange.cvat import write_cvat
+from tagmask.exchange.fiftyone import write_fiftyone
+from tagmask.exchange.huggingface import write_huggingface
+from tagmask.exchange.items import Labelled
+from tagmask.exchange.label_studio import write_label_studio
+from tagmask.exchange.xanylabeling import write_xanylabeling
+from tagmask.exchange.yolo import write_ultralytics, write_yolo_seg
 from tagmask.labels import Mask
 
 CLASSES = ("dog", 'sofa & "chair": x', "été 🐕\u200d")

@@ -14,10 +14,10 @@ import torch
 
 from tagmask.data.corrections import NOT_CORRECTED, PERSON_UNSURE, read_labels
 from tagmask.data.images import read_mask
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.explore.server import Server
-from tagmask.pipeline.run import run
-from tagmask.scenes.catalog import CLASSES, Scenes
-from tests.pipeline.tiny import IMAGES, head_run
+from tagmask.runs.run import run
+from tests.runs.tiny import IMAGES, head_run
 
 api = pytest.importorskip("playwright.sync_api", reason="needs the extra dev: playwright")
 BROWSER = (
@@ -107,7 +107,7 @@ def test_a_clicked_pixel_shows_the_affinity_of_the_model(page: Any, server: Serv
 def test_the_map_on_the_page_is_that_of_the_pipeline(page: Any, server: Server) -> None:
     """Two normalised steps of the affinity of one block, against ``refine``."""
     from tagmask.acr.localize import acr, pad_classes, refine
-    from tagmask.stages.maps import stretch
+    from tagmask.inference.maps import stretch
 
     page.keyboard.press("m")
     until(page, "window.explorer.panes[0].map")

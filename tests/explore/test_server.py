@@ -19,10 +19,10 @@ import torch
 from tagmask.cli import main
 from tagmask.config import ExploreSettings
 from tagmask.data.corrections import NOT_CORRECTED, read_labels, write_labels
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.explore.server import Server, open_explorer
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tests.helpers import kill_once
-from tests.pipeline.tiny import IMAGES
+from tests.runs.tiny import IMAGES
 
 SCENES = Scenes(IMAGES)
 HEIGHT, WIDTH = SCENES.load_image(0).shape[:2]

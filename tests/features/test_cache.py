@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from tagmask.config import MapSettings, TrainSettings
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens
+from tagmask.inference.maps import photo_maps, token_maps
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import enter, frozen_digest, tail
-from tagmask.scenes.catalog import Scenes
-from tagmask.stages.maps import photo_maps, token_maps
 from tagmask.stages.seeds import seed_catalog
 from tagmask.stages.train import train
 from tests.helpers import tiny_classifier, tiny_settings

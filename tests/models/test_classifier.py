@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tagmask.data.datasets import to_tensor
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models import tiny
 from tagmask.models.classifier import Classifier
-from tagmask.scenes.catalog import Scenes
 from tests.helpers import SHARED, tiny_classifier
 
 BACKBONES = [  # name, prefix tokens, patch size, mean of the red channel

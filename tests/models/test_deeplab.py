@@ -175,19 +175,10 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"model.safetensors", "config.json"}
 
 
-def test_a_model_of_an_earlier_version_is_loaded(tmp_path: Path) -> None:
-    tiny(freeze_norm=True).save(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(
-        file.read_text().replace('"kind"', '"model"').replace('"freeze_norm"', '"frozen_norm"')
-    )
-    assert DeepLabV2.load(tmp_path).freeze_norm
-
-
 def test_folders_that_hold_something_else(tmp_path: Path) -> None:
     with pytest.raises(TagmaskError, match=r"config\.json does not exist"):
         DeepLabV2.load(tmp_path)
-    (tmp_path / "config.json").write_text('{"model": "classifier"}')
+    (tmp_path / "config.json").write_text('{"kind": "classifier"}')
     with pytest.raises(TagmaskError, match="does not hold a segmenter"):
         DeepLabV2.load(tmp_path)
     tiny().save(tmp_path)

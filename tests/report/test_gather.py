@@ -12,12 +12,12 @@ from PIL import Image
 from tagmask.config import ReportSettings
 from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
+from tagmask.inference.maps import Maps
 from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
 from tagmask.report.page import Report
-from tagmask.scenes.catalog import CLASSES, Scenes
-from tagmask.stages.maps import Maps
-from tagmask.stages.report import gather, write_report
+from tagmask.report.stage import gather, write_report
 from tagmask.stages.seeds import write_seeds
 from tests.report.test_page import check_page
 
@@ -201,7 +201,9 @@ def test_scores_are_taken_from_the_file(tmp_path: Path) -> None:
 
 def test_old_scores_and_foreign_weights_are_pointed_out(tmp_path: Path) -> None:
     add_labels(tmp_path, "6_predictions", 1)
-    (tmp_path / "6_predictions" / "made_by.json").write_text('{"model": "0123456789abcdef"}')
+    (tmp_path / "6_predictions" / "made_by.json").write_text(
+        '{"input segmenter": "0123456789abcdef"}'
+    )
     (tmp_path / "6_predictions" / f"{SCENES.name(2)}.png").write_bytes(b"")
     scores = scored({})
     scores["predictions"]["files"] = "a hash of other files"
@@ -338,7 +340,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 def test_pseudo_labels_need_no_affinity_network(tmp_path: Path) -> None:
     add_labels(tmp_path, "4_pseudo", 0)
     (tmp_path / "4_pseudo" / "made_by.json").write_text(
-        '{"method": "crf", "network": "0123456789abcdef"}'
+        '{"method": "crf", "input network": "0123456789abcdef"}'
     )
     report = gathered(settings(tmp_path))
     assert "3_affinity" not in report.missing["training"]

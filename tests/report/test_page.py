@@ -58,7 +58,10 @@ def report(truth: bool = True, survey: dict[str, Any] | None = None, **changes: 
         [("data", "scenes")],
         {"tagmask": "1.2.3"},
         [("1_classifier/model.safetensors", 2_500_000, "ab" * 32)],
-        {"2_seeds": {"model": "ab" * 8, "flip": True}, "4_pseudo": {"network": "cd" * 8}},
+        {
+            "2_seeds": {"input classifier": "ab" * 8, "flip": True},
+            "4_pseudo": {"input network": "cd" * 8},
+        },
         {"train": {"seed": 7, "lr": 0.01}, "note": "mine"},
     )
     return Report(

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tagmask.data.scenes.catalog import draw_scene
 from tagmask.errors import TagmaskError
-from tagmask.scenes.catalog import draw_scene
 from tagmask.show.affinity import (
     RED,
     affinity_matrix,

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image as PillowImage
 
 from tagmask.data.images import write_mask
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
-from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.sweep import top_bins
 from tagmask.show.overlay import heat_overlay, mask_overlay
 from tagmask.show.seeds import (

@@ -12,13 +12,13 @@ from PIL import Image
 from torch import nn
 
 from tagmask.config import PredictSettings
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
+from tagmask.inference.probabilities import predict_probabilities, sharpen
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.models.deeplab import ASPP, DeepLabV2
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages import predict as predict_stage
 from tagmask.stages.predict import predict_catalog, read_probabilities
-from tagmask.stages.probabilities import predict_probabilities, sharpen
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (61, 90, 3)).astype(np.uint8)
 

@@ -20,16 +20,16 @@ from tagmask.config import (
 )
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.errors import TagmaskError
+from tagmask.exchange.export import export_run
+from tagmask.inference.maps import Maps
+from tagmask.layout import label_file, seed_file
 from tagmask.masks.grid import to_cells, to_pixels
 from tagmask.masks.labels import confident_regions, label_pixels
 from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.stages import pseudo as stage
-from tagmask.stages.export import export_run
-from tagmask.stages.maps import Maps
 from tagmask.stages.pseudo import attention_walk, label_image, make_pseudo, net_walk
 from tagmask.stages.score import score_run
 from tagmask.stages.seeds import as_float, read_seeds, write_seeds
@@ -101,7 +101,7 @@ def test_labels_equal_the_pure_function(run: Path) -> None:
 
 
 def test_processes_and_shards_change_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
+    monkeypatch.setattr("tagmask.runs.processes.get_context", forkserver)
     make_pseudo(settings(run, background=0.5))
     whole = labels(run)
     make_pseudo(settings(run, background=0.5, processes=2, restart=True))

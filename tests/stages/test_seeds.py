@@ -16,11 +16,11 @@ import tagmask
 from tagmask.acr.localize import localize
 from tagmask.cli import main
 from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettings
+from tagmask.data.scenes.catalog import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
+from tagmask.inference.maps import make_maps
 from tagmask.models.mct import MctClassifier
-from tagmask.scenes.catalog import CLASSES, draw_scene
 from tagmask.stages import seeds as seeds_stage
-from tagmask.stages.maps import make_maps
 from tagmask.stages.score import SeedScores, count_piece, score_seeds
 from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
 from tests.helpers import forkserver, kill_once, silent_command, tiny_classifier
@@ -305,7 +305,7 @@ def test_score_reads_each_file_once_and_writes_its_files(
     table = scores.table()
     assert "oracle" in table
     assert f"{100 * best['miou_present']:6.1f}" in table
-    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
+    monkeypatch.setattr("tagmask.runs.processes.get_context", forkserver)
     two = score_seeds(ScoreSettings(out=run, count=8, processes=2))
     np.testing.assert_array_equal(
         two.curves["plain"].miou_present, scores.curves["plain"].miou_present
@@ -394,7 +394,7 @@ def test_easy_door(run: Path) -> None:
 
 
 def test_pieces_add_up(run: Path) -> None:
-    from tagmask.scenes.catalog import Scenes
+    from tagmask.data.scenes.catalog import Scenes
 
     seed_catalog(settings(run))
     scenes = Scenes(8)
@@ -405,7 +405,7 @@ def test_pieces_add_up(run: Path) -> None:
 
 
 def test_two_processes_make_the_same_files(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tagmask.stages.pool.get_context", forkserver)
+    monkeypatch.setattr("tagmask.runs.processes.get_context", forkserver)
     monkeypatch.setitem(seeds_stage._AT_ONCE, "cpu", 4)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as each of the two has

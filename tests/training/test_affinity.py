@@ -14,13 +14,13 @@ from tagmask.config import AffinitySettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import RegionDataset, to_tensor
 from tagmask.data.images import write_mask
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.scenes.catalog import Scenes
-from tagmask.stages.pseudo import net_walk
-from tagmask.training.affinity import AffinityTask, build_net, train_affinity
+from tagmask.stages.pseudo import net_walk, train_affinity
+from tagmask.training.affinity import AffinityTask, build_net
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer
 

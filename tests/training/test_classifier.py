@@ -21,8 +21,8 @@ from tagmask.config.presets import MCT_RECIPE
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import TagDataset
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
-from tagmask.scenes.catalog import Scenes
 from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask, TwoViews
 from tagmask.training.loop import Loop

@@ -13,14 +13,14 @@ import tagmask
 from tagmask.config import PredictSettings, SegmentSettings
 from tagmask.data.corrections import PERSON_UNSURE, write_labels
 from tagmask.data.images import read_mask, write_mask
+from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens, photo_features
+from tagmask.inference.probabilities import predict_probabilities
 from tagmask.models.classifier import Classifier
 from tagmask.models.head import HeadSegmenter
-from tagmask.scenes.catalog import CLASSES, Scenes
 from tagmask.stages.predict import predict_catalog
-from tagmask.stages.probabilities import predict_probabilities
 from tagmask.stages.segment import made_from, train_segmenter
 from tagmask.training.head import PART, Cells, gather_cells, soft_labels, train_head
 from tests.helpers import process_of, tiny_classifier

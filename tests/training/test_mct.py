@@ -22,10 +22,10 @@ from tagmask.config import (
     preset_of,
 )
 from tagmask.data.open import open_catalog
+from tagmask.data.scenes.catalog import CLASSES, draw_scene
+from tagmask.inference.maps import make_maps
 from tagmask.models.kinds import load_classifier
 from tagmask.models.mct import MctClassifier
-from tagmask.scenes.catalog import CLASSES, draw_scene
-from tagmask.stages.maps import make_maps
 from tagmask.stages.pseudo import make_pseudo
 from tagmask.stages.score import score_run
 from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo

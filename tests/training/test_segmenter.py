@@ -12,12 +12,11 @@ from safetensors.torch import load_file
 from tagmask.config import SegmentSettings
 from tagmask.data.datasets import PseudoDataset, crop_pair
 from tagmask.data.images import write_mask
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.scenes.catalog import Scenes
 from tagmask.scoring.confusion import confusion, iou
 from tagmask.stages.segment import train_segmenter
-from tagmask.training.checkpoint import read_state
 from tagmask.training.loop import Loop
 from tagmask.training.segmenter import PixelLoss, predict_labels
 
@@ -193,21 +192,6 @@ def test_stopped_and_resumed_is_bit_identical(
     whole, parts = final(run / "whole"), final(run / "parts")
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-
-
-def test_a_training_of_an_earlier_version_is_resumed(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train_segmenter(settings(run, steps=1))
-    state = read_state(run / "5_segmenter")
-    assert state is not None
-    identity = state["identity"]
-    identity |= {"crop": identity.pop("size"), "frozen_norm": identity.pop("freeze_norm")}
-    monkeypatch.setattr("tagmask.training.loop.read_state", lambda _: state)
-    train_segmenter(settings(run, steps=1))
-    identity["crop"] += 8
-    with pytest.raises(TagmaskError, match="size was 57 and is now 49"):
-        train_segmenter(settings(run, steps=1))
 
 
 def test_other_pseudo_labels_do_not_mix_with_an_earlier_training(run: Path) -> None:

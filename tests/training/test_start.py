@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from tagmask.config import TrainSettings
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
-from tagmask.scenes.catalog import Scenes
 from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask
 from tagmask.training.start import fit_heads, logistic_regression

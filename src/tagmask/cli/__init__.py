@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tagmask import __version__
 from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
 from tagmask.cli.parse import take
 from tagmask.errors import TagmaskError, is_out_of_memory
+from tagmask.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> None:

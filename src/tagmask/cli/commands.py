@@ -13,9 +13,9 @@ from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
 
 # command that takes the data of a run: its settings, its function
 _ON_DATA: dict[str, tuple[type[Any], str]] = {
-    "export": (config.ExportSettings, "tagmask.stages.export:export_run"),
-    "serve": (config.ServeSettings, "tagmask.live.label_studio:serve"),
-    "corrections": (config.CorrectionSettings, "tagmask.stages.corrections:import_corrections"),
+    "export": (config.ExportSettings, "tagmask.exchange.export:export_run"),
+    "serve": (config.ServeSettings, "tagmask.exchange.label_studio_server:serve"),
+    "corrections": (config.CorrectionSettings, "tagmask.exchange.corrections:import_corrections"),
 }
 
 
@@ -34,12 +34,12 @@ def run_command(name: str, arguments: list[str]) -> None:
         run_demo(from_flags(DemoSettings, {}, arguments, "demo", description))
     elif name == "run":
         settings = parse_run(arguments)
-        print(resolve_name("tagmask.pipeline.run:run")(settings).summary())
+        print(resolve_name("tagmask.runs.run:run")(settings).summary())
     elif name == "paper" and "--list" in arguments:
-        print(resolve_name("tagmask.paper.names:listing")())
+        print(resolve_name("tagmask.reproduction.names:listing")())
     elif name == "paper":
         table = parse_paper(arguments)
-        print(resolve_name("tagmask.paper.command:run_paper")(table).summary())
+        print(resolve_name("tagmask.reproduction.command:run_paper")(table).summary())
     elif name == "explore":
         if _begins_with_photo(arguments):
             arguments = ["--photo", *arguments]
@@ -57,7 +57,7 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 def commands() -> list[str]:
     """Return the names of all commands: the stages of the table, and seven more."""
-    from tagmask.pipeline.stages import STAGES
+    from tagmask.runs.table import STAGES
 
     stages = [row.name for row in STAGES]
     return ["demo", "run", *stages, "export", "explore", "serve", "corrections", "paper"]
@@ -69,7 +69,7 @@ def _begins_with_photo(arguments: list[str]) -> bool:
 
 def _run_stage(name: str, arguments: list[str]) -> None:
     """Run a stage on the images of a run or, where it can, on one photo."""
-    from tagmask.pipeline.stages import stage
+    from tagmask.runs.table import stage
 
     row = stage(name)
     description = getattr(examples, name.upper(), "")
@@ -104,7 +104,7 @@ def _lock(row: Any, settings: Any) -> AbstractContextManager[None]:
     Several commands may share out the images of a stage.
     """
     from tagmask.files import only_one
-    from tagmask.stages.pool import launched_shard
+    from tagmask.runs.processes import launched_shard
 
     # of launched processes the first has the lock
     if launched_shard()[0] > 0 or not row.folder:

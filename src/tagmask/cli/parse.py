@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tagmask.cli import examples
 from tagmask.cli.help import ASKED, show_help
-from tagmask.config import RENAMED, preset_of, read_toml, read_values
-from tagmask.config.base import flag
+from tagmask.config import preset_of, read_toml, read_values
 from tagmask.config.paper import PaperSettings, PaperTop
 from tagmask.config.presets import find_preset
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
 from tagmask.errors import TagmaskError
-from tagmask.pipeline.layout import CONFIG
+from tagmask.layout import CONFIG
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -86,7 +85,7 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
 
 def _table_of(arguments: list[str]) -> str:
     """Return the table or figure that the arguments name; refuse one that does not exist."""
-    from tagmask.paper.names import NAMES
+    from tagmask.reproduction.names import NAMES
 
     table = take(list(arguments), "--table")
     names = ", ".join(NAMES)
@@ -137,7 +136,6 @@ def from_flags(
     default = kind(**{**start, **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
-    _refuse_old_names(arguments, command)
     return tyro.cli(kind, args=arguments, prog=prog, description=description, default=default)
 
 
@@ -204,22 +202,6 @@ def _sections_for(arguments: list[str], command: str) -> list[str]:
     if command not in SECTIONS:
         return newest_first
     return newest_first[newest_first.index(command) :]
-
-
-def _refuse_old_names(arguments: list[str], command: str) -> None:
-    """Name the new flag if an earlier version's name is used."""
-    prefixes = {command: ""}
-    if command in ("run", "paper"):
-        prefixes |= {stage: f"{stage}." for stage in SECTIONS}
-    today = {}
-    for section, prefix in prefixes.items():
-        for old, new in RENAMED.get(section, {}).items():
-            for start in (f"--{prefix}", f"--{prefix}no-"):
-                today[f"{start}{flag(old)}"] = f"{start}{flag(new)}"
-    for argument in arguments:
-        name = flag(argument.partition("=")[0])
-        if name in today:
-            raise TagmaskError(f"{name} is now {today[name]}.")
 
 
 def _given(arguments: list[str], name: str) -> bool:

@@ -20,5 +20,5 @@ from tagmask.config.segment import (
     PredictSettings,
     SegmentSettings,
 )
-from tagmask.config.toml import RENAMED, read_toml, read_values, renamed, to_plain, write_section
+from tagmask.config.toml import read_toml, read_values, to_plain, write_section
 from tagmask.config.train import TrainSettings

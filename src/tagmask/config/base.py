@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from tagmask import layout
 from tagmask.config.limits import (
     HUGE,
     Count,
@@ -21,7 +22,6 @@ from tagmask.config.limits import (
     Whole,
 )
 from tagmask.errors import TagmaskError
-from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)

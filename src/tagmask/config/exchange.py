@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
+from tagmask import layout
 from tagmask.config.base import DataSettings
 from tagmask.config.limits import Limit, Seed, Share
 from tagmask.config.segment import MaskSettings, check_photos
-from tagmask.pipeline import layout
 
 File = Literal["coco", "voc-test", "label-studio", "cvat"]
 Folder = Literal[

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from tagmask import layout
 from tagmask.config.base import Settings
 from tagmask.config.limits import Limit
-from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)

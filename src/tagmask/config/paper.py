@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tagmask import layout
 from tagmask.config.base import DataSettings, ShardSettings, flag
 from tagmask.config.limits import Count, Seed
 from tagmask.config.run import RunSettings, Sections, write_config
 from tagmask.config.toml import write_section
-from tagmask.pipeline import layout
 
 BELONGS = {  # setting of the images that are scored: the kinds of data that have it
     "score_split": ("voc",),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from tagmask import layout
 from tagmask.config.base import DataSettings, LoopSettings, ShardSettings
 from tagmask.config.limits import (
     Blocks,
@@ -17,7 +18,6 @@ from tagmask.config.limits import (
     Side,
 )
 from tagmask.config.seeds import MapSettings
-from tagmask.pipeline import layout
 
 STRIDE = 8  # of AffinityNet, in pixels
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tagmask import layout
 from tagmask.config.base import DataSettings, SharedTokenSettings, flag
 from tagmask.config.presets import Preset, Section, find_preset
 from tagmask.config.pseudo import PseudoSettings
@@ -14,7 +15,6 @@ from tagmask.config.segment import PredictSettings, SegmentSettings
 from tagmask.config.toml import read_toml, read_values, write_section
 from tagmask.config.train import TrainSettings
 from tagmask.errors import TagmaskError
-from tagmask.pipeline import layout
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
 KEPT = ("tokens", "tokens_limit")  # settings of kept tokens, of the whole run

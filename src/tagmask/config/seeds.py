@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from tagmask import layout
 from tagmask.config.base import DataSettings, Settings, ShardSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Scales, Share, Side
-from tagmask.pipeline import layout
 
 Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from tagmask import layout
 from tagmask.config.base import (
     DataSettings,
     LoopSettings,
@@ -25,7 +26,6 @@ from tagmask.config.limits import (
     Share,
     Side,
 )
-from tagmask.pipeline import layout
 
 HALO = 256  # pixels seen around a tile
 TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger stride need a multiple of theirs

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
 SECTION_NAMES = {"run", "train", "seeds", "pseudo", "segment", "predict", "paper"}
 UNSET = "none"  # TOML has no null; written only for a setting whose default is a value
-RENAMED: Mapping[str, Mapping[str, str]] = {  # section: {old name: new name}
-    "train": {"model": "kind"},
-    "segment": {"crop": "size", "frozen_norm": "freeze_norm"},
-    "paper": {"seeds": "random_seeds"},
-}
-
-
-def renamed(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that an earlier version may have written, under their new names."""
-    names = RENAMED.get(section, {})
-    return {names.get(name, name): value for name, value in values.items()}
 
 
 def to_plain(settings: "DataclassInstance") -> dict[str, Any]:
@@ -56,7 +45,7 @@ def read_values(
     fields = {field.name: field for field in dataclasses.fields(kind)}
     mistakes: list[str] = []
     arguments: dict[str, Any] = {}
-    for name, value in renamed(getattr(kind, "section", ""), values).items():
+    for name, value in values.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."

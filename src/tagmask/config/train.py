@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from tagmask import layout
 from tagmask.config.base import DataSettings, LoopSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Limit, NonNegative, Share, Side
-from tagmask.pipeline import layout
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,12 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from tagmask import layout
 from tagmask.data import corrections
 from tagmask.data.images import Picture, check_same_size, read_image, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import file_size
 from tagmask.labels import MAX_CLASSES, Mask
-from tagmask.pipeline import layout
 
 _NOTES = (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)
 _OUTPUTS = (".png", ".npz", ".safetensors")

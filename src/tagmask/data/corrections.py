@@ -26,7 +26,7 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.labels import UNSURE, Mask
-from tagmask.pipeline.layout import CORRECTED_TAGS, label_file
+from tagmask.layout import CORRECTED_TAGS, label_file
 
 NOT_CORRECTED = 255
 PERSON_UNSURE = 254

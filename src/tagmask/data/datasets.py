@@ -16,9 +16,9 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import Picture, check_same_size, read_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.labels import MAX_CLASSES, UNSURE, Mask
+from tagmask.layout import label_file
 from tagmask.models.affinity_net import STRIDE
 from tagmask.models.compat import v2
-from tagmask.pipeline.layout import label_file
 
 _TRIES = 100  # images tried in place of an unusable one before giving up
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from tagmask import layout
 from tagmask.config import DataSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
-from tagmask.pipeline import layout
 
 
 def open_catalog(settings: DataSettings) -> Catalog:
@@ -23,7 +23,7 @@ def open_catalog(settings: DataSettings) -> Catalog:
 def read_catalog(settings: DataSettings) -> Catalog:
     """Read the catalog as the data have it; readers are imported on demand."""
     if settings.data == "scenes":
-        from tagmask.scenes.catalog import Scenes
+        from tagmask.data.scenes.catalog import Scenes
 
         return Scenes(settings.count, settings.scene_seed)
     if settings.data == "folder" and settings.images is not None:

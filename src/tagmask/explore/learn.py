@@ -15,17 +15,17 @@ from typing import Any
 
 import torch
 
+from tagmask import layout
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.errors import TagmaskError
 from tagmask.explore.view import View
 from tagmask.files import only_one
+from tagmask.inference.probabilities import predict_probabilities
 from tagmask.labels import Mask
 from tagmask.models.head import HeadSegmenter
-from tagmask.pipeline import layout
-from tagmask.pipeline.run import do_stage, status_of
-from tagmask.pipeline.stages import Inputs, stage
-from tagmask.stages.probabilities import predict_probabilities
+from tagmask.runs.run import do_stage, status_of
+from tagmask.runs.table import Inputs, stage
 from tagmask.stages.seeds import read_seeds, seed_catalog
 from tagmask.training.head import Cells, answers, fit, gather_cells
 

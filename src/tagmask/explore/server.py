@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tagmask import layout
 from tagmask.config import ExploreSettings, MapSettings, check
 from tagmask.config.run import RunSettings, run_values
 from tagmask.data.catalog import Catalog
@@ -31,11 +32,10 @@ from tagmask.data.open import read_catalog
 from tagmask.errors import TagmaskError
 from tagmask.explore.learn import Learner
 from tagmask.explore.view import LAYERS, View
+from tagmask.inference.maps import predicted_classes
 from tagmask.labels import voc_palette
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout
-from tagmask.stages.images import match_classes, split_tags
-from tagmask.stages.maps import predicted_classes
+from tagmask.runs.images import match_classes, split_tags
 
 # bytes of a request's JSON
 MOST_BYTES = 65_536

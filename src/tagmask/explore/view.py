@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tagmask import layout
 from tagmask.acr.localize import pad_classes
 from tagmask.config import MapSettings
 from tagmask.config.base import within
@@ -25,6 +26,7 @@ from tagmask.data.images import Picture, read_mask
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens
+from tagmask.inference.maps import views
 from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
 from tagmask.methods import METHODS, method_for
@@ -34,10 +36,8 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier, load_segmenter
 from tagmask.models.mct import MctClassifier
 from tagmask.models.tail import tail
-from tagmask.pipeline import layout
+from tagmask.runs.images import match_classes
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.stages.images import match_classes
-from tagmask.stages.maps import views
 
 LAYERS = {"pseudo": layout.PSEUDO, "mask": layout.PREDICTIONS}
 # longest sides of pictures in pixels

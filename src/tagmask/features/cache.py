@@ -26,6 +26,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tagmask import layout
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
@@ -33,7 +34,6 @@ from tagmask.features.photo import Tokens, photo_features, photo_tokens
 from tagmask.files import read_object, replacing, write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import check_cut, frozen_digest
-from tagmask.pipeline import layout
 
 _SPARE = 1e9  # bytes that are left free on the disk
 _DAMAGE = (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError)

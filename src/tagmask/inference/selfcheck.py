@@ -148,6 +148,26 @@ def overlap(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> floa
     return int((first & second).sum()) / union if union else 0.0
 
 
+def verdict_lines(verdicts: list[dict[str, Any]]) -> list[str]:
+    """Return one line on all good tags, and one for every other, the worst first.
+
+    Args:
+        verdicts: as check.json holds them, each with its tag.
+    """
+    good = [row["tag"] for row in verdicts if row["level"] == "good"]
+    others = [row for row in verdicts if row["level"] != "good"]
+    lines = []
+    for row in sorted(others, key=lambda row: row["trust"]):
+        lines.append(
+            f'"{row["tag"]}": {row["level"]} (trust {row["trust"]:.2f}): {row["reason"]}; '
+            f"{row['remedy']}."
+        )
+    if good:
+        shown = ", ".join(good[:8]) + (f" and {len(good) - 8} more" if len(good) > 8 else "")
+        lines.append(f"masks look good, as far as can be told without true ones: {shown}")
+    return lines
+
+
 def _is_inverted(values: Mapping[str, float]) -> bool:
     """Return True if the maps are no lower at the border, or the masks avoid the objects."""
     return values.get("inside", 1.0) < 0.1 or values.get("agreement", 1.0) < 0.15

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
+from tagmask.layout import MODEL_CONFIG
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.mct import MctClassifier
-from tagmask.pipeline.layout import MODEL_CONFIG
 
 KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
 """Tag classifiers by the name that ``tagmask train --kind`` takes."""
@@ -28,10 +28,7 @@ def load(path: Path | str) -> Network:
     It may be a classifier, an MCTformer, an affinity network or a segmenter.
     """
     config = read_json(Path(path) / MODEL_CONFIG)
-    kind = None
-    if isinstance(config, dict):
-        # files of earlier versions say "model"
-        kind = config.get("kind", config.get("model"))
+    kind = config.get("kind") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _NETWORKS:
         raise TagmaskError(
             f"{path} does not hold a network of tagmask; "

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.files import is_a, read_json, replacing, write_json
-from tagmask.pipeline.layout import MODEL, MODEL_CONFIG
+from tagmask.layout import MODEL, MODEL_CONFIG
 
 _FORMS: Mapping[str, Any] = {  # a list names the type of its members
     "backbone": str,
@@ -26,8 +26,6 @@ _FORMS: Mapping[str, Any] = {  # a list names the type of its members
     "img_size": (int, list, type(None)),
     "fixed_views": (list, type(None)),
 }
-_RENAMED = {"model": "kind", "frozen_norm": "freeze_norm"}  # in files of earlier versions
-_ADDED = {"fixed_views": None}  # missing there
 
 
 def _has_form(value: Any, form: Any) -> bool:
@@ -151,10 +149,7 @@ class StoredNetwork(nn.Module):
     def _read_config(cls, folder: Path) -> dict[str, Any]:
         """Read config.json and check that it describes a network of this kind."""
         read = read_json(folder / MODEL_CONFIG)
-        known: dict[str, Any] = read if isinstance(read, dict) else {}
-        config: dict[str, Any] = dict(_ADDED)
-        for name, value in known.items():
-            config[_RENAMED.get(name, name)] = value
+        config: dict[str, Any] = read if isinstance(read, dict) else {}
         is_complete = set(cls.saved) <= config.keys()
         if config.get("kind") != cls.kind or not is_complete:
             raise TagmaskError(f"{folder} does not hold {cls.what}{cls.remedy}")

@@ -17,7 +17,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE, Mask
-from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.layout import label_file, seed_file
 from tagmask.report.records import FOLDERS, LABELS, RULE
 from tagmask.scoring import choosers, confusion, iou
 from tagmask.show.overlay import check_map

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tagmask import __version__
+from tagmask import layout
 from tagmask.config import read_toml
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json, read_object
-from tagmask.pipeline import layout
-from tagmask.pipeline.record import file_digest, files_of, read_log
+from tagmask.runs.record import file_digest, files_of, read_log
+from tagmask.version import __version__
 
 FOLDERS = {"seeds": layout.SEEDS, "pseudo": layout.PSEUDO, "predictions": layout.PREDICTIONS}
 # folder: network, command; only one way to pseudo labels trains AffinityNet
@@ -30,8 +30,8 @@ ORACLE = "oracle"
 RULE = "cross_entropy"
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
-# entries of made_by.json that are hashes of weights; the last two are those of earlier versions
-NETWORKS = ("input classifier", "input segmenter", "input network", "model", "network")
+# entries of made_by.json that are hashes of weights
+NETWORKS = ("input classifier", "input segmenter", "input network")
 # digits of a sha256 that stages write into made_by.json
 HASH_DIGITS = 16
 # kind of maps: {score: its values over T thresholds i/T}

@@ -12,7 +12,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
-from tagmask.pipeline.layout import label_file
+from tagmask.layout import label_file
 from tagmask.show.overlay import check_map, check_mask, check_same_size, heat_overlay, mask_overlay
 from tagmask.show.sheet import (
     Cell,

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from tagmask import layout
 from tagmask.config import CheckSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
@@ -29,14 +30,14 @@ from tagmask.inference.selfcheck import (
     border_ratio,
     judge,
     overlap,
+    verdict_lines,
 )
 from tagmask.labels import UNSURE, Mask
+from tagmask.layout import label_file, seed_file
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
-from tagmask.pipeline import layout
-from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.pipeline.record import made_from
+from tagmask.runs.record import made_from
 from tagmask.stages.seeds import as_float, read_seeds
 
 __all__ = ["check_run", "made_from"]
@@ -83,26 +84,6 @@ class Checked:
     def summary(self) -> str:
         """Say which tags can be believed, the worst first, and what to do about the others."""
         return "\n".join([*verdict_lines([v.to_json() | {"tag": v.tag} for v in self.verdicts])])
-
-
-def verdict_lines(verdicts: list[dict[str, Any]]) -> list[str]:
-    """Return one line on all good tags, and one for every other, the worst first.
-
-    Args:
-        verdicts: as check.json holds them, each with its tag.
-    """
-    good = [row["tag"] for row in verdicts if row["level"] == "good"]
-    others = [row for row in verdicts if row["level"] != "good"]
-    lines = []
-    for row in sorted(others, key=lambda row: row["trust"]):
-        lines.append(
-            f'"{row["tag"]}": {row["level"]} (trust {row["trust"]:.2f}): {row["reason"]}; '
-            f"{row['remedy']}."
-        )
-    if good:
-        shown = ", ".join(good[:8]) + (f" and {len(good) - 8} more" if len(good) > 8 else "")
-        lines.append(f"masks look good, as far as can be told without true ones: {shown}")
-    return lines
 
 
 def check_run(settings: CheckSettings, catalog: Catalog | None = None) -> Checked:

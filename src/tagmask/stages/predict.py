@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
+from tagmask import layout
 from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
@@ -23,13 +24,15 @@ from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
+from tagmask.inference.probabilities import Probabilities, predict_probabilities, sharpen
 from tagmask.labels import Mask
+from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import label_file, seed_file
-from tagmask.stages.images import (
+from tagmask.notes import Parts
+from tagmask.runs import record
+from tagmask.runs.images import (
     Image,
     Made,
     each_image,
@@ -39,17 +42,16 @@ from tagmask.stages.images import (
     share_of,
     split_tags,
 )
-from tagmask.stages.pool import count_processes, launched_shard
-from tagmask.stages.probabilities import Probabilities, predict_probabilities, sharpen
+from tagmask.runs.processes import count_processes, launched_shard
+from tagmask.runs.timing import Probe, timed
 from tagmask.stages.seeds import pixels
-from tagmask.stages.timing import Probe, timed
 
 # kinds of pictures that cannot be read here
 UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
 _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
-def made_from(settings: PredictSettings) -> record.Parts:
+def made_from(settings: PredictSettings) -> Parts:
     """What the masks are made from."""
     return record.made_from(
         settings, {"segmenter": settings.model or settings.out / layout.SEGMENTER}

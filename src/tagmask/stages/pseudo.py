@@ -12,6 +12,7 @@ corrects the labels (``crf``). docs/paper-settings.md lists all settings.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -24,15 +25,19 @@ import torch.nn.functional as F
 from PIL import Image as Pillow
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.acr.localize import affinity
-from tagmask.config import MapSettings, PseudoSettings, check, write_section
+from tagmask.config import AffinitySettings, MapSettings, PseudoSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import read_object, write_json
+from tagmask.files import file_size, read_object, write_json
+from tagmask.inference.maps import block_range, views
+from tagmask.inference.probabilities import resized
+from tagmask.layout import label_file, seed_file
 from tagmask.masks.crf import PRESETS, SEEDS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
 from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
@@ -41,16 +46,15 @@ from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import chosen_device
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.notes import INPUT, Parts
+from tagmask.runs import record
+from tagmask.runs.images import Image, Made, each_image, is_current, share_of
+from tagmask.runs.processes import count_processes, launched_shard, single_process
+from tagmask.runs.timing import Probe, timed
 from tagmask.scoring.threshold import choosers
-from tagmask.stages.images import Image, Made, each_image, is_current, share_of
-from tagmask.stages.maps import block_range, views
-from tagmask.stages.pool import count_processes, launched_shard, single_process
-from tagmask.stages.probabilities import resized
 from tagmask.stages.seeds import as_float, check_seeds, read_seeds
-from tagmask.stages.timing import Probe, timed
-from tagmask.training.affinity import train_affinity
+from tagmask.training.affinity import AffinityTask
+from tagmask.training.loop import Loop, Trained
 
 Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 _SAMPLE = 200  # images on which the background's score is chosen
@@ -70,7 +74,7 @@ class Pseudo(Made):
         return "\n".join([*lines, *note, counts])
 
 
-def made_from(settings: PseudoSettings) -> record.Parts:
+def made_from(settings: PseudoSettings) -> Parts:
     """What the labels are made from: the seeds, the classifier whose affinity is walked on, the settings."""
     inputs = {"seeds": settings.out / layout.SEEDS}
     if settings.method == "attention":
@@ -227,7 +231,7 @@ def _prepare_walk(
     parts = {
         name: value
         for name, value in made_from(settings).items()
-        if name.startswith(("alpha_", record.INPUT))
+        if name.startswith(("alpha_", INPUT))
     }
     record.Record(regions, "**/*.png").claim(
         parts, catalog, "confident regions", settings.restart, files
@@ -249,6 +253,48 @@ def _prepare_walk(
         *((f"{len(skipped)} images have no confident regions.",) if skipped else ()),
         *trained.notes,
     )
+
+
+def train_affinity(
+    catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path
+) -> Trained:
+    """Train AffinityNet into the folder ``out``, or resume a training that was stopped.
+
+    ``regions`` holds one PNG of labels per image, named as the image: 0 = surely background, c+1 = surely class c,
+    255 = unsure. Images without one are left out.
+    """
+    check(settings)
+    training, sizes = _with_regions(catalog, regions)
+    missing = len(catalog) - len(training)
+    notes = (
+        (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",)
+        if missing
+        else ()
+    )
+    identity: Parts = {
+        **record.made_from(settings),
+        **record.places(settings),
+        record.IMAGES[0]: training.fingerprint(),
+    }
+    loop = Loop(
+        AffinityTask(training, regions, settings),
+        settings,
+        out,
+        {**identity, f"{INPUT}regions": sizes},
+    )
+    return loop.train(training, notes)
+
+
+def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
+    """The images that have regions, and a hash of the files' sizes that tells one set of regions from another."""
+    every = {i: file_size(label_file(regions, catalog.name(i))) for i in range(len(catalog))}
+    sizes = {i: size for i, size in every.items() if size >= 0}
+    if not sizes:
+        raise TagmaskError(
+            f"{regions} holds no regions of these images, named <image>.png; make them first."
+        )
+    joined = b"".join(size.to_bytes(8, "little") for size in sizes.values())
+    return catalog.subset(list(sizes)), hashlib.sha256(joined).hexdigest()[:32]
 
 
 @cache

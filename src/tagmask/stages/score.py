@@ -14,18 +14,19 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.config import ScoreSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_json, read_object, write_json
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import label_file, seed_file
+from tagmask.layout import label_file, seed_file
+from tagmask.runs import record
+from tagmask.runs.processes import count_processes, each
 from tagmask.scoring import Curve, Sweep, choosers
 from tagmask.scoring.confusion import Scores, confusion, iou
 from tagmask.scoring.threshold import top_histogram
-from tagmask.stages.pool import count_processes, each
 from tagmask.stages.seeds import check_seeds, read_seeds
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}

@@ -15,6 +15,7 @@ import torch
 from PIL import Image as Pillow
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.acr.localize import affinity as sum_affinity
 from tagmask.config import MapSettings, PhotoSettings, SeedSettings, check, write_section
 from tagmask.data.catalog import Catalog
@@ -24,14 +25,7 @@ from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens, whole_patches
 from tagmask.files import read_arrays, write_arrays
-from tagmask.methods import method_for
-from tagmask.models.classifier import Classifier
-from tagmask.models.device import on_device
-from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.layout import seed_file
-from tagmask.stages.images import Image, Made, match_classes, share_of, split_tags
-from tagmask.stages.maps import (
+from tagmask.inference.maps import (
     Maps,
     block_range,
     make_maps,
@@ -42,8 +36,16 @@ from tagmask.stages.maps import (
     takes_tokens,
     token_maps,
 )
-from tagmask.stages.pool import count_processes, each, launched_shard
-from tagmask.stages.timing import Probe, timed
+from tagmask.layout import seed_file
+from tagmask.methods import method_for
+from tagmask.models.classifier import Classifier
+from tagmask.models.device import on_device
+from tagmask.models.kinds import load_classifier
+from tagmask.notes import Parts
+from tagmask.runs import record
+from tagmask.runs.images import Image, Made, match_classes, share_of, split_tags
+from tagmask.runs.processes import count_processes, each, launched_shard
+from tagmask.runs.timing import Probe, timed
 
 Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
@@ -51,7 +53,7 @@ SECONDS_OF_OBJECT_MAPS = 0.02  # of one photo, from kept tokens
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
-def made_from(settings: SeedSettings) -> record.Parts:
+def made_from(settings: SeedSettings) -> Parts:
     """What the maps are made from; ``batch`` changes only their last digits."""
     classifier = settings.model or settings.out / layout.CLASSIFIER
     return record.made_from(settings, {"classifier": classifier}, unused=["batch"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from tagmask import layout
 from tagmask.config import SegmentSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
@@ -15,10 +16,11 @@ from tagmask.features.cache import TokenStore
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_classifier
-from tagmask.pipeline import layout, record
-from tagmask.pipeline.record import CONTENTS, IMAGES, INPUT, Parts, check_classes, places
-from tagmask.stages.images import list_skipped
-from tagmask.stages.timing import Probe, time_step, timed
+from tagmask.notes import CONTENTS, INPUT, Parts
+from tagmask.runs import record
+from tagmask.runs.images import list_skipped
+from tagmask.runs.record import IMAGES, check_classes, places
+from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.training.head import gather_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torch.utils.data import default_collate
 
+from tagmask import layout
 from tagmask.config import TrainSettings, check, write_section
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
@@ -26,10 +27,10 @@ from tagmask.inference.linear import cross_validate
 from tagmask.inference.tagcheck import TagFinding, check_tags
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
-from tagmask.pipeline import layout
-from tagmask.pipeline.record import IMAGES, Parts, made_from, places
-from tagmask.stages.images import list_skipped, split_tags
-from tagmask.stages.timing import Probe, time_step, timed
+from tagmask.notes import Parts
+from tagmask.runs.images import list_skipped, split_tags
+from tagmask.runs.record import IMAGES, made_from, places
+from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.training.checkpoint import read_state
 from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.earning import Judge

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.files import is_a, replacing
-from tagmask.pipeline.layout import RESUME
+from tagmask.layout import RESUME
 
 
 def save_resume(

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tagmask import layout
 from tagmask.acr.localize import localize_both
 from tagmask.errors import ImageError
 from tagmask.files import read_object, write_json
@@ -20,7 +21,6 @@ from tagmask.inference.selfcheck import border_ratio
 from tagmask.methods.baselines import weighted
 from tagmask.models.kinds import load_classifier
 from tagmask.models.tail import tail
-from tagmask.pipeline import layout
 from tagmask.training.classifier import ClassifierTask
 
 START = "start"  # folder of the first candidate, below that of the classifier

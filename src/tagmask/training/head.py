@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.config import SegmentSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
@@ -26,7 +27,6 @@ from tagmask.features.photo import Tokens
 from tagmask.files import write_text
 from tagmask.labels import UNSURE, Mask
 from tagmask.models.head import HeadSegmenter
-from tagmask.pipeline import layout
 from tagmask.training.loop import total_steps
 
 MOST_BYTES = 3e9  # of tokens held in memory; of more photos a random part of the cells is taken

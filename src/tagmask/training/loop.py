@@ -24,13 +24,13 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from tqdm import tqdm
 
+from tagmask import layout
 from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text, write_json, write_text
 from tagmask.models.storage import StoredNetwork, check_finite
-from tagmask.pipeline import layout
-from tagmask.pipeline.record import refuse_changes
+from tagmask.notes import refuse_changes
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
 from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, decay, set_lr

@@ -1,0 +1,199 @@
+"""Export: the masks of a run in the formats of other tools, and the segmentation network as ONNX.
+
+To add a format, write its writer and add a row to ``FORMATS``.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tagmask import layout
+from tagmask.config import ExportSettings, check
+from tagmask.config.base import within
+from tagmask.config.exchange import FILES, SPLIT
+from tagmask.data.catalog import Catalog
+from tagmask.data.open import open_catalog
+from tagmask.errors import TagmaskError
+from tagmask.exchange.coco import write_coco
+from tagmask.exchange.cvat import write_cvat
+from tagmask.exchange.fiftyone import write_fiftyone
+from tagmask.exchange.huggingface import write_huggingface
+from tagmask.exchange.index import write_indices
+from tagmask.exchange.items import Exported, from_folder, unlistable_name
+from tagmask.exchange.label_studio import is_interface, write_label_studio
+from tagmask.exchange.overlays import write_overlays
+from tagmask.exchange.split import split_by_tag, tell_split
+from tagmask.exchange.voc import voc_files, write_voc, write_voc_submission
+from tagmask.exchange.xanylabeling import write_xanylabeling
+from tagmask.exchange.yolo import unusable_name, write_ultralytics, write_yolo_seg
+from tagmask.files import read_object, write_json
+from tagmask.labels import Mask
+from tagmask.runs.images import list_skipped
+from tagmask.runs.record import check_classes, classes_of
+from tagmask.stages.predict import open_photos
+from tagmask.stages.seeds import as_float, read_seeds
+
+
+@dataclass(frozen=True)
+class Format:
+    """A writer ``(items, classes, path, **options) -> Exported`` and the settings it takes as keywords."""
+
+    write: Callable[..., Exported]
+    options: tuple[str, ...] = ()
+    unusable: Callable[[str], str] = lambda _: ""  # why the format cannot hold an image of a name
+    beside: bool = False  # files are put into a folder with others; otherwise a folder must be new
+
+
+FORMATS = {  # value of --format: its writer
+    "coco": Format(write_coco, ("polygons", "pieces")),
+    "voc": Format(write_voc, ("split",), unlistable_name, beside=True),
+    "voc-test": Format(write_voc_submission),
+    "label-studio": Format(write_label_studio, ("image_url", "pieces")),
+    "cvat": Format(write_cvat, ("pieces",), unlistable_name),
+    "overlays": Format(write_overlays, beside=True),
+    "index": Format(write_indices),
+    "ultralytics": Format(write_ultralytics, unusable=unusable_name),
+    "yolo-seg": Format(write_yolo_seg, unusable=unusable_name),
+    "fiftyone": Format(write_fiftyone),
+    "huggingface": Format(write_huggingface),
+    "xanylabeling": Format(write_xanylabeling),
+}
+
+
+def export_run(settings: ExportSettings) -> str:
+    """Export masks, the network, or both; returns a summary for the user."""
+    check(settings)
+    lines = []
+    if settings.to is not None:
+        lines.append(export_masks(settings, settings.to).summary())
+    if settings.onnx is not None:
+        lines.append(export_network(settings, settings.onnx))
+    return "\n".join(lines)
+
+
+def export_masks(settings: ExportSettings, to: Path) -> Exported:
+    """Write the masks of the run's images to the file or folder ``to``."""
+    folder = settings.labels or settings.out / layout.PREDICTIONS
+    if within(to, folder):
+        raise TagmaskError(
+            f"--to {to} is inside {folder}, the folder of the masks; choose another place."
+        )
+    sources = [
+        source
+        for source in (settings.images, settings.photos, settings.masks)
+        if source is not None
+    ]
+    if settings.format not in (*FILES, "voc") and any(within(to, source) for source in sources):
+        raise TagmaskError(
+            f"--to {to} is among the images or masks themselves; choose another folder."
+        )
+    catalog = _open(settings, folder)
+    row = FORMATS[settings.format]
+    tags = {
+        item.name: tuple(catalog.classes[tag] for tag in item.tags)
+        for item in catalog
+        if layout.label_file(folder, item.name).is_file() and not row.unusable(item.name)
+    }
+    _refuse_foreign(settings, to, list(tags))
+    damaged: dict[str, str] = {}
+    items = from_folder(catalog, folder, damaged, row.unusable)
+    notes: list[str] = []
+    if settings.format in SPLIT:
+        fraction = 0.2 if settings.val_fraction is None else settings.val_fraction
+        val = split_by_tag(tags, fraction, settings.split_seed)
+        notes = tell_split(tags, val, settings.split_seed)
+        items = (replace(item, part="val" if item.name in val else "train") for item in items)
+    elif settings.format == "fiftyone" and settings.photos is None:
+        items = (
+            replace(item, maps=partial(_maps, settings.out / layout.SEEDS, item.name))
+            for item in items
+        )
+    options = {name: getattr(settings, name) for name in row.options}
+    done = row.write(items, catalog.classes, to, **options)
+    done.notes[:0] = [*list_skipped(damaged), *notes]
+    spaced = sum(" " in name for name in tags) if row.unusable is unlistable_name else 0
+    if spaced:
+        done.notes.append(
+            f"{spaced} names contain a space; tools that split the list of names there will miss them."
+        )
+    missing = len(catalog) - done.images - len(damaged)
+    if missing:
+        done.notes.insert(
+            0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out."
+        )
+    return done
+
+
+def _maps(folder: Path, name: str) -> dict[int, Mask]:
+    """The seeds of an image as 0 … 255, by label; none if there are no seeds of it."""
+    file = layout.seed_file(folder, name)
+    if not file.is_file():
+        return {}
+    seeds = read_seeds(file)
+    values = (255 * as_float(seeds["refined"])).round().astype(np.uint8)  # (k, H, W)
+    return {
+        label + 1: value for label, value in zip(seeds["classes"].tolist(), values, strict=True)
+    }
+
+
+def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> None:
+    """Refuse to replace inputs, and files that no earlier export has written, before anything is written."""
+    is_folder, beside = settings.format not in FILES, FORMATS[settings.format].beside
+    if is_folder and not beside and to.is_dir() and any(to.iterdir()):
+        raise TagmaskError(
+            f"--to {to} is not empty; name a new folder, so that nothing is mixed up."
+        )
+    existing = [file for file in _files(settings, to, labelled) if os.path.lexists(file)]
+    for file in existing:
+        if sentence := settings.over_an_input("to", file):
+            raise TagmaskError(sentence)
+    note = to / layout.MADE_BY
+    if is_folder:
+        is_ours = note.is_file() and read_object(note).get("export") == settings.format
+    else:
+        is_ours = all(is_interface(file) for file in existing)
+    if existing and not is_ours:
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise TagmaskError(
+            f"--to {to} would replace {existing[0]}{more}, which tagmask did not write; choose another place, or move "
+            "what is there."
+        )
+    if beside and labelled:
+        write_json(note, {"export": settings.format})
+
+
+def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
+    """What is written besides a file that --to names itself."""
+    if settings.format == "voc":
+        return voc_files(to, names, settings.split)
+    if settings.format == "overlays":
+        return [layout.label_file(to, name) for name in names]
+    return [to.with_suffix(".xml")] if settings.format == "label-studio" else []
+
+
+def export_network(settings: ExportSettings, to: Path) -> str:
+    """Write the run's segmentation network as ONNX."""
+    from tagmask.exchange.onnx import write_onnx  # its packages are optional
+    from tagmask.models.kinds import load_segmenter
+
+    model = load_segmenter(settings.model or settings.out / layout.SEGMENTER)
+    write_onnx(model, to)
+    return f"network: {to} (images (N, 3, H, W) in [0, 1] in, probabilities (N, {model.num_classes}, H, W) out)"
+
+
+def _open(settings: ExportSettings, folder: Path) -> Catalog:
+    """The images whose masks are in ``folder``, which must have been made for the same classes."""
+    if settings.photos is None:
+        catalog = open_catalog(settings)
+        check_classes(folder, catalog.classes, "masks")
+        return catalog
+    classes = classes_of(folder)
+    if not classes:
+        raise TagmaskError(
+            f"{folder / layout.MADE_BY} does not name the classes of the masks; make them with `tagmask predict`."
+        )
+    return open_photos(settings.photos, tuple(classes))

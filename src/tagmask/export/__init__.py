@@ -1,1 +1,0 @@
-"""Masks in the formats of other tools: one file per format."""

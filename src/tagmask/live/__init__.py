@@ -1,1 +1,0 @@
-"""Masks for annotation tools while people work in them."""

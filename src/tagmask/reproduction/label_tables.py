@@ -1,0 +1,252 @@
+"""Tables of the later stages: pseudo labels, segmentation, and comparisons with other methods."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tagmask import layout
+from tagmask.errors import TagmaskError
+from tagmask.files import read_json
+from tagmask.reproduction.bench import ORACLE, Bench
+from tagmask.reproduction.measures import KINDS, SCORES, at, mean_of, only_at, percent
+from tagmask.reproduction.numbers import ABOUT, NUMBERS, footnotes
+from tagmask.reproduction.table import Cell, Column, Row, Table
+
+MEAN = "mean over the classes present"
+OURS = "tagmask"
+# table: title, columns
+COMPARED = {
+    "compare-coco": ("Segmentation of MS COCO by weakly supervised methods", ("val",)),
+    "compare-seeds": ("Seeds and pseudo labels of PASCAL VOC train", ("seeds", "pseudo labels")),
+    "compare-voc": (
+        "Segmentation of PASCAL VOC 2012 by weakly supervised methods",
+        ("val", "test"),
+    ),
+}
+
+
+def pseudo(bench: Bench) -> Table:
+    """Score seeds and the pseudo labels made from them, on images that were trained on."""
+    scores = _label_scores(bench)
+    seeds = [seed["seeds"] for seed in scores]
+    labels = [seed["pseudo"] for seed in scores]
+    blind = bench.settings.pseudo.rule
+    only = bench.settings.only
+    paper = NUMBERS["stages"]
+    rows = []
+    for title, kind, rule, number in (
+        ("seeds without affinity (ACR*)", "plain", ORACLE, paper["seeds_plain"]),
+        ("seeds with affinity (ACR)", "refined", ORACLE, paper["seeds"]),
+        ("seeds with affinity, blind threshold", "refined", blind, None),
+    ):
+        cells = []
+        for name in SCORES:
+            beside = number if name == "miou_present" else None
+            cells.append(at(seeds, kind, rule, name, beside))
+        if only:
+            cells.append(only_at(seeds, kind, rule, only))
+        rows.append(Row(title, tuple(cells)))
+    cells = []
+    for name in SCORES:
+        beside = paper["pseudo"] if name == "miou_present" else None
+        cells.append(_score(labels, beside, name))
+    if only:
+        cells.append(_only(labels, only))
+    rows.append(Row("pseudo labels", tuple(cells)))
+    titles = list(SCORES.values())
+    if only:
+        titles.append("mIoU, only")
+    return Table(
+        name="pseudo",
+        title="From seeds to pseudo labels",
+        head="stage",
+        columns=tuple(map(Column, titles)),
+        rows=tuple(rows),
+        notes=_pseudo_notes(bench, labels[0]["images"]),
+    )
+
+
+def _pseudo_notes(bench: Bench, images: int) -> tuple[str, ...]:
+    settings = bench.settings.pseudo
+    notes = [
+        f"in per cent, {images} images, all of them trained on (paper: VOC train); "
+        f"seeds at the oracle threshold unless blind ({settings.rule}, chosen without masks); "
+        f"labels by {settings.method}, from seeds {KINDS[settings.source()]}. "
+        "FP: over-activation, FN: under-activation."
+    ]
+    if bench.settings.only:
+        notes.append(f"only: mean over background, {', '.join(bench.settings.only)}.")
+    return (*notes, ABOUT)
+
+
+def segmentation(bench: Bench) -> Table:
+    """Score the predictions, class by class."""
+    scores = _prediction_scores(bench)
+    only = bench.settings.only
+    data = bench.settings.data
+    theirs = NUMBERS[f"per-class-{data}"] if data in ("voc", "coco") else {}
+    rows = []
+    for name in scores[0]["iou"]:
+        cell = _iou(scores, name, theirs.get(name))
+        rows.append(Row(name, (cell,)))
+    if only:
+        rows.append(Row("mean over background and --only", (_only(scores, only),)))
+    stages = NUMBERS["stages"]
+    their_mean = stages["coco_val" if data == "coco" else "voc_val"]
+    rows.append(Row(MEAN, (_score(scores, their_mean),)))
+    notes = (
+        f"IoU in per cent of {bench.settings.segment.backbone}'s masks on {scores[0]['images']} "
+        "images; it learnt from pseudo labels of the images trained on.",
+        f"paper: mean on VOC val {stages['voc_val']}, VOC test {stages['voc_test']}, "
+        f"COCO val {stages['coco_val']}.",
+        ABOUT,
+    )
+    return Table(
+        name="segmentation",
+        title="Segmentation",
+        head="class",
+        columns=(Column("IoU"),),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def per_class(bench: Bench) -> Table:
+    """Score each class beside all methods that the paper prints.
+
+    The paper's numbers are of COCO if the classes are COCO's, else of VOC.
+    """
+    scores = _prediction_scores(bench)
+    classes = scores[0]["iou"]
+    is_coco = bench.settings.data == "coco" or "motorcycle" in classes
+    theirs = NUMBERS["per-class-coco" if is_coco else "per-class-voc"]
+    *others, acr = theirs["methods"]
+    names = [name for name in theirs if name not in ("methods", "mean")]
+    names += [name for name in classes if name not in names]
+    unknown = [None] * len(others)
+    rows = []
+    for name in names:
+        numbers = theirs.get(name, unknown)[: len(others)]
+        ours = _iou(scores, name, theirs.get(name))
+        rows.append(Row(name, (ours, *_paper_cells(numbers))))
+    means = theirs["mean"]
+    ours = _score(scores, means[-1])
+    other_means = _paper_cells(means[: len(others)])
+    rows.append(Row(MEAN, (ours, *other_means)))
+    columns = [Column("IoU")]
+    columns += [Column(name, theirs=True) for name in others]
+    data = "MS COCO" if is_coco else "PASCAL VOC"
+    notes = (
+        f"IoU in per cent on {data} val; the column paper is {acr}, the last ones "
+        f"are the methods it is compared with. Ours: {scores[0]['images']} images.",
+        *footnotes("per-class"),
+        ABOUT,
+    )
+    return Table(
+        name="per-class",
+        title="IoU of each class",
+        head="class",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def compare(bench: Bench) -> Table:
+    """Return a comparison with other methods as the paper prints it, and our row."""
+    name = bench.settings.table
+    title, columns = COMPARED[name]
+    rows = []
+    for method, venue, saliency, *numbers in NUMBERS[name]["rows"]:
+        about = method
+        if venue:
+            about += f" ({venue})"
+        if saliency:
+            about += ", with saliency"
+        # some rows end in true where seeds use saliency maps too
+        if numbers[-1] is True:
+            about += ", seeds too"
+        known: list[float | None] = []
+        for number in numbers[: len(columns)]:
+            known.append(None if math.isnan(number) else number)
+        rows.append(Row(about, tuple(_paper_cells(known))))
+    rows.append(Row(OURS, _our_cells(bench, name)))
+    notes = (
+        "mIoU in per cent; all rows but the last are the paper's numbers.",
+        *footnotes(name),
+        ABOUT,
+    )
+    return Table(
+        name=name,
+        title=title,
+        head="method",
+        columns=tuple(map(Column, columns)),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:
+    if name == "compare-coco":
+        return (_score(_prediction_scores(bench)),)
+    if name == "compare-voc":
+        # the masks of test are on the server of the data set
+        return _score(_prediction_scores(bench)), Cell()
+    scores = _finished(bench, "seeds", "pseudo") or _label_scores(bench)
+    seeds = at([seed["seeds"] for seed in scores], "refined", ORACLE)
+    return seeds, _score([seed["pseudo"] for seed in scores])
+
+
+def _label_scores(bench: Bench) -> list[Any]:
+    """Return the scores of seeds and pseudo labels for each random seed."""
+    runs = bench.trained({"ACR": {}})["ACR"]
+    return [bench.label_scores(run) for run in runs]
+
+
+def _prediction_scores(bench: Bench) -> list[Any]:
+    """Return the scores of the predictions: of the run in --scores, or for each random seed."""
+    finished = _finished(bench, "predictions")
+    if finished:
+        return [finished[0]["predictions"]]
+    runs = bench.trained({"ACR": {}})["ACR"]
+    return [bench.predicted(run)[1] for run in runs]
+
+
+def _finished(bench: Bench, *needed: str) -> list[Any]:
+    """Return the scores of the run that --scores names; none where it names none."""
+    path = bench.settings.scores
+    if path is None:
+        return []
+    file = path / layout.SCORES if path.is_dir() else path
+    scores = read_json(file) if file.is_file() else None
+    if not isinstance(scores, Mapping):
+        scores = {}
+    missing = [name for name in needed if not scores.get(name)]
+    if missing:
+        raise TagmaskError(
+            f"--scores {path} has no scores of {', '.join(missing)}; "
+            "make them with `tagmask score`."
+        )
+    return [scores]
+
+
+def _paper_cells(numbers: Sequence[float | None]) -> list[Cell]:
+    return [Cell((), number) for number in numbers]
+
+
+def _iou(scores: list[Any], name: str, paper: list[float] | None = None) -> Cell:
+    """Return the IoU of a class; the paper's own is the last of its numbers."""
+    ious = [seed["iou"] for seed in scores]
+    values = [percent(iou[name]) for iou in ious if name in iou]
+    return Cell(tuple(values), paper[-1] if paper else None)
+
+
+def _score(scores: list[Any], paper: float | None = None, name: str = "miou_present") -> Cell:
+    values = [percent(seed[name]) for seed in scores]
+    return Cell(tuple(values), paper)
+
+
+def _only(scores: list[Any], only: Sequence[str]) -> Cell:
+    """Return the mean IoU over the background and --only."""
+    values = [mean_of(seed["iou"], only) for seed in scores]
+    return Cell(tuple(values))

@@ -1,0 +1,130 @@
+"""Numbers out of scores, and the columns that seed tables have in common."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tagmask.reproduction.bench import ORACLE, Bench
+from tagmask.reproduction.numbers import ABOUT, Pair
+from tagmask.reproduction.table import Cell, Column, Row
+
+KINDS = {"plain": "without affinity", "refined": "with affinity"}
+SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
+# scores.json of each random seed, or a part of it
+Scores = Sequence[Mapping[str, Any]]
+
+
+def percent(share: float | None) -> float:
+    """Return a share in per cent; nan if it is unknown."""
+    return math.nan if share is None else 100 * float(share)
+
+
+def mean_of(ious: Mapping[str, float | None], only: Sequence[str]) -> float:
+    """Return the mean IoU in per cent over the background and some classes.
+
+    Args:
+        ious: IoU from 0 to 1 by name of class; None if the class does not occur.
+        only: The classes.
+
+    Returns:
+        The mean over those that occur; nan if none does.
+    """
+    values = [ious.get(name) for name in ("background", *only)]
+    present = [iou for iou in values if iou is not None]
+    if not present:
+        return math.nan
+    return 100 * float(np.mean(present))
+
+
+def at(
+    scores: Scores, kind: str, rule: str, name: str = "miou_present", paper: float | None = None
+) -> Cell:
+    """Return a score of seeds at the threshold that a rule chose, in per cent.
+
+    Args:
+        scores: Scores of each random seed.
+        kind: "plain" (without affinity) or "refined" (with affinity).
+        rule: How the threshold was chosen; nan for seeds where it chose none.
+        name: The score, a key of ``SCORES``.
+        paper: The paper's number beside it.
+    """
+    chosen = [_chosen(seed, kind, rule) for seed in scores]
+    values = [percent(threshold.get(name)) for threshold in chosen]
+    return Cell(tuple(values), paper)
+
+
+def only_at(scores: Scores, kind: str, rule: str, only: Sequence[str]) -> Cell:
+    """Return the mean IoU over the background and some classes, as ``at`` returns that over all.
+
+    Args:
+        scores: Scores of each random seed.
+        kind: "plain" (without affinity) or "refined" (with affinity).
+        rule: How the threshold was chosen.
+        only: The classes.
+    """
+    chosen = [_chosen(seed, kind, rule) for seed in scores]
+    values = [mean_of(threshold.get("iou", {}), only) for threshold in chosen]
+    return Cell(tuple(values))
+
+
+def _chosen(seed: Mapping[str, Any], kind: str, rule: str) -> Mapping[str, Any]:
+    """Return the scores of one seed at the threshold of a rule; empty if it chose none."""
+    thresholds: Mapping[str, Mapping[str, Any]] = seed[kind]["thresholds"]
+    return thresholds.get(rule, {})
+
+
+def seed_columns(bench: Bench) -> tuple[Column, ...]:
+    """Return the columns of a seed table.
+
+    Per kind of maps: at the oracle threshold, at the mask-free one, and each of them over --only.
+    """
+    titles = []
+    for kind in KINDS.values():
+        short = kind.split()[0]  # without, with
+        titles += [kind, f"{short}, blind"]
+        if bench.settings.only:
+            titles += [f"{short}, only", f"{short}, blind, only"]
+    return tuple(map(Column, titles))
+
+
+def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None)) -> Row:
+    """Return a row with a cell for each of ``seed_columns``.
+
+    Args:
+        bench: Gives the rules and --only.
+        title: What the row is about.
+        scores: Scores of each random seed.
+        paper: The paper's mIoU without and with affinity, beside ours at the oracle threshold.
+    """
+    only = bench.settings.only
+    cells = []
+    for kind, number in zip(KINDS, paper, strict=True):
+        for rule in bench.rules:
+            beside = number if rule == ORACLE else None
+            cells.append(at(scores, kind, rule, paper=beside))
+        if only:
+            cells += [only_at(scores, kind, rule, only) for rule in bench.rules]
+    return Row(title, tuple(cells))
+
+
+def seed_notes(bench: Bench, scores: Scores) -> tuple[str, ...]:
+    """Return notes that say how to read a seed table.
+
+    Args:
+        bench: Gives the settings.
+        scores: Scores of each random seed of any row.
+    """
+    settings = bench.settings
+    notes = [
+        "ours: mIoU of seeds in per cent over the classes present, "
+        f"{scores[0]['images']} images; threshold tuned on the masks (oracle), as in the paper; "
+        f"blind: threshold by {settings.pseudo.rule}, chosen without masks.",
+    ]
+    if settings.random_seeds > 1:
+        notes.append(f"± is the standard deviation over {settings.random_seeds} random seeds.")
+    if settings.only:
+        classes = ", ".join(settings.only)
+        notes.append(f"only: mean over background, {classes}, at the same threshold.")
+    return (*notes, ABOUT)

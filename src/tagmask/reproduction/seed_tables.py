@@ -1,0 +1,217 @@
+"""Tables of seed scores: what is trained or localised differently in each row."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tagmask.config.presets import MCT_RECIPE
+from tagmask.errors import TagmaskError
+from tagmask.models.kinds import load_classifier
+from tagmask.reproduction.bench import ORACLE, Bench, Changes
+from tagmask.reproduction.measures import (
+    KINDS,
+    SCORES,
+    at,
+    only_at,
+    seed_columns,
+    seed_notes,
+    seed_row,
+)
+from tagmask.reproduction.numbers import ABOUT, Pair, footnotes, pairs
+from tagmask.reproduction.table import Cell, Chart, Column, Row, Table
+
+OFF: Changes = {"alpha": 0.0, "beta": 0.0}
+ACR: Changes = {"kind": "acr"}
+ABLATION: Mapping[str, Changes] = {
+    "none": OFF,
+    "act": {"beta": 0.0},
+    "aff": {"alpha": 0.0},
+    "both": {},
+}
+ABLATION_TITLES = {
+    "none": "none (baseline)",
+    "act": "activation (SEAM*)",
+    "aff": "affinity",
+    "both": "activation + affinity (ACR)",
+}
+BACKBONE_TITLES = {"mct": "MCTformer", "mct+acr": "MCTformer + ACR", "acr": "ACR"}
+METHODS = {
+    "cam": "CAM",
+    "ts_cam": "TS-CAM",
+    "grad_cam": "Grad-CAM",
+    "generic": "Generic attention",
+    "acr": "ACR",
+}
+# the last two are not in the paper
+MAP_TITLES = {**METHODS, "weighted": "Weighted by attention", "legrad": "LeGrad"}
+
+
+def ablation(bench: Bench) -> Table:
+    """Compare trainings without consistency, with activation, affinity, and both."""
+    return _trained_rows(bench, "Consistency", "consistency", ABLATION, ABLATION_TITLES)
+
+
+def backbones(bench: Bench) -> Table:
+    """Compare MCTformer without and with ACR, and ACR, on the backbone that is trained."""
+    recipe = "ACR's recipe (--mct-recipe: its own)"
+    if bench.settings.mct_recipe:
+        recipe = "its own recipe"
+    note = (
+        f"ours: {bench.settings.train.backbone}, MCTformer with {recipe}; "
+        "paper: deit_small_patch16_224."
+    )
+    return _trained_rows(
+        bench, "Multi-class tokens", "model", mct_variants(bench), BACKBONE_TITLES, note
+    )
+
+
+def mct_variants(bench: Bench) -> dict[str, Changes]:
+    """Return the training settings of MCTformer, MCTformer with consistency, and ACR."""
+    mct: dict[str, Any] = {"kind": "mct"}
+    if bench.settings.mct_recipe:
+        mct |= MCT_RECIPE
+    return {"mct": {**mct, **OFF}, "mct+acr": mct, "acr": ACR}
+
+
+def augmentations(bench: Bench) -> Table:
+    """Compare kinds of second view; `none` is the baseline of the ablation, as in the paper."""
+    variants: dict[str, Changes] = {}
+    titles = {}
+    for view in pairs("augmentations"):
+        variants[view] = OFF if view == "none" else {"view": view}
+        titles[view] = view.replace("+", " + ")
+    note = (
+        "the paper states neither the scale of the resized view (0.5 here) nor the share of hidden "
+        "patches (0.25: the authors' code)."
+    )
+    return _trained_rows(bench, "Second view", "view", variants, titles, note)
+
+
+def distances(bench: Bench) -> Table:
+    """Compare distances between attentions: L1, L2, smooth L1."""
+    variants: dict[str, Changes] = {name: {"distance": name} for name in pairs("distances")}
+    return _trained_rows(bench, "Distance between attentions", "distance", variants, {})
+
+
+def methods(bench: Bench) -> Table:
+    """Compare map methods on the same classifiers as ACR's."""
+    chosen = bench.rows(MAP_TITLES)
+    runs = bench.trained({"ACR": ACR})
+    scores = {method: bench.scored(runs, method)["ACR"] for method in chosen}
+    paper = pairs("methods")
+    rows = []
+    for method, title in chosen.items():
+        numbers = paper.get(method, (None, None))
+        rows.append(seed_row(bench, title, scores[method], numbers))
+    notes = seed_notes(bench, next(iter(scores.values())))
+    return Table(
+        name="methods",
+        title="Seeds by method",
+        head="method",
+        columns=seed_columns(bench),
+        rows=tuple(rows),
+        notes=notes,
+    )
+
+
+def layers(bench: Bench) -> Table:
+    """Score maps over the first of the blocks whose gradients are fused: mIoU, FP and FN."""
+    asked = bench.settings.seeds
+    only = bench.settings.only
+    if asked.method != "acr":
+        raise TagmaskError(
+            f"layers is about class gradients; --seeds.method {asked.method} has none, "
+            "leave it out."
+        )
+    runs = bench.trained({"ACR": ACR})
+    model = load_classifier(runs["ACR"][0].classifier)
+    depth = len(model.blocks)
+    rows = []
+    scores: list[Any] = []
+    for count in range(depth, 0, -1):
+        # with the default number of blocks, other tables share the scores
+        is_default = count == model.map_layers and asked.layers is None
+        changes = {} if is_default else {"layers": count}
+        scores = bench.scored(runs, maps=changes)["ACR"]
+        paper: Pair = pairs("ablation")["both"] if count == 2 else (None, None)
+        first_block = depth - count
+        rows.append(Row(str(first_block), _layer_cells(scores, paper, only)))
+    return Table(
+        name="layers",
+        title="Blocks fused",
+        head="first block",
+        columns=_layer_columns(only),
+        rows=tuple(rows),
+        notes=_layer_notes(depth, scores[0]["images"]),
+        charts=_layer_charts(),
+    )
+
+
+def _layer_cells(scores: list[Any], paper: Pair, only: Sequence[str]) -> tuple[Cell, ...]:
+    """Return the cells of a row: all scores without and with affinity, then those of --only."""
+    cells = []
+    for kind, number in zip(KINDS, paper, strict=True):
+        for name in SCORES:
+            beside = number if name == "miou_present" else None
+            cells.append(at(scores, kind, ORACLE, name, beside))
+    if only:
+        cells += [only_at(scores, kind, ORACLE, only) for kind in KINDS]
+    return tuple(cells)
+
+
+def _layer_columns(only: Sequence[str]) -> tuple[Column, ...]:
+    titles = list(SCORES.values())
+    titles += [f"{name}, aff." for name in SCORES.values()]
+    if only:
+        titles += ["mIoU, only", "mIoU, only, aff."]
+    return tuple(map(Column, titles))
+
+
+def _layer_notes(depth: int, images: int) -> tuple[str, ...]:
+    return (
+        "blocks are counted from 0; "
+        f"the gradients of the first block to the last ({depth - 1}) are fused.",
+        f"per cent, oracle threshold, {images} images. "
+        "FP: over-activation, FN: under-activation; aff.: with affinity.",
+        "paper: mIoU rises and FN falls as fewer, later blocks are used; both saturate at the last "
+        "two, and FP is above FN throughout. It is a plot: only the mIoU of the last two blocks is "
+        "known from the tables.",
+        ABOUT,
+    )
+
+
+def _layer_charts() -> tuple[Chart, ...]:
+    """Return a chart for each kind of maps, whose columns stand side by side."""
+    charts = []
+    for number, kind in enumerate(KINDS.values()):
+        start = number * len(SCORES)
+        columns = tuple(range(start, start + len(SCORES)))
+        charts.append(Chart(f"maps {kind}", columns, "first block", "per cent"))
+    return tuple(charts)
+
+
+def _trained_rows(
+    bench: Bench,
+    title: str,
+    head: str,
+    variants: Mapping[str, Changes],
+    titles: Mapping[str, str],
+    *notes: str,
+) -> Table:
+    """Train every variant and return a table with a row for each."""
+    name = bench.settings.table
+    paper = pairs(name)
+    scores = bench.scored(bench.trained(bench.rows(variants)))
+    rows = []
+    for variant, seeds in scores.items():
+        row_title = titles.get(variant, variant)
+        rows.append(seed_row(bench, row_title, seeds, paper[variant]))
+    first = next(iter(scores.values()))
+    all_notes = (*seed_notes(bench, first), *notes, *footnotes(name))
+    return Table(
+        name=name,
+        title=f"{title}: seeds",
+        head=head,
+        columns=seed_columns(bench),
+        rows=tuple(rows),
+        notes=all_notes,
+    )

@@ -1,0 +1,236 @@
+"""The command as a user meets it."""
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tagmask.cli import main
+from tagmask.cli.parse import parse_paper
+from tagmask.config.paper import PaperSettings, write_paper_config
+from tagmask.reproduction.names import NAMES
+from tests.reproduction.small import SMALL, small
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code or 0)
+
+
+def test_the_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("paper", "--list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == set(NAMES)
+    assert next(line for line in lines if "augmentations" in line).split()[-3:] == [
+        "8",
+        "trainings;",
+        "masks",
+    ]
+
+
+def test_a_table_is_printed_with_its_files(
+    shared_out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("paper", "ablation", *SMALL, "--out", str(shared_out)) == 0
+    printed = capsys.readouterr().out
+    assert "none (baseline)" in printed
+    assert "67.3" in printed
+    assert f"csv: {shared_out / 'ablation.csv'}" in printed
+
+
+def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("paper", "--help") == 0
+    printed = capsys.readouterr().out
+    assert "tagmask paper --list" in printed
+    assert "--random-seeds" in printed
+
+
+def photos(folder: Path) -> list[str]:
+    for tag in ("cat", "dog"):
+        (folder / tag).mkdir(parents=True)
+        Image.new("RGB", (40, 40), "red").save(folder / tag / "one.png")
+    return ["--data", "folder", "--images", str(folder)]
+
+
+@pytest.mark.parametrize("table", ["ablation", "pseudo", "segmentation"])
+def test_missing_masks_are_told_before_training(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("paper", table, *photos(tmp_path / "photos"), "--out", str(tmp_path / "out")) == 1
+    assert "have no masks to compare with; give --masks" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_figures_need_no_masks(tmp_path: Path) -> None:
+    flags = [
+        "--train.backbone",
+        "tagmask_tiny",
+        "--train.size",
+        "32",
+        "--train.steps",
+        "1",
+        "--train.batch",
+        "2",
+    ]
+    arguments = [*photos(tmp_path / "photos"), *flags, "--out", str(tmp_path / "out")]
+    assert run("paper", "maps", *arguments) == 0
+    assert (tmp_path / "out" / "maps.png").is_file()
+
+
+def test_no_picture_that_fits_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        "--train.backbone",
+        "tagmask_tiny",
+        "--train.size",
+        "32",
+        "--train.steps",
+        "1",
+        "--train.batch",
+        "2",
+    ]
+    assert (
+        run("paper", "multi-class", *photos(tmp_path / "p"), *flags, "--out", str(tmp_path / "out"))
+        == 1
+    )
+    assert "no image has 2 tags or more" in capsys.readouterr().err
+
+
+def test_presets_and_flags(tmp_path: Path) -> None:
+    settings = parse_paper(
+        ["ablation", "--out", str(tmp_path), "--train.lr", "0.5", "--random-seeds", "3"]
+    )
+    assert settings.data == "scenes"  # the preset, where nothing else is said
+    assert settings.train.backbone == "tagmask_tiny"
+    assert (settings.train.lr, settings.random_seeds) == (0.5, 3)
+    assert settings.seeds.affinity_blocks == (0, 1)
+    plain = parse_paper(["ablation", "--data", "voc", "--root", str(tmp_path), "--out", "x"])
+    assert plain.train.backbone == "deit_small_patch16_224"
+    assert [plain.run(tmp_path, place).train.seed for place in range(3)] == [0, 1, 2]
+
+
+def test_what_is_scored(tmp_path: Path) -> None:
+    scenes = parse_paper(["ablation", "--out", "x", "--scene-seed", "4"]).score_data()
+    assert (scenes["count"], scenes["scene_seed"]) == (200, 5)  # none of those trained on
+    voc = ["ablation", "--preset", "voc", "--root", str(tmp_path), "--out", "x"]
+    assert parse_paper(voc).score_data()["split"] == "train"  # as in the paper
+    assert parse_paper([*voc, "--split", "mine.txt"]).score_data()["split"] == "mine.txt"
+    assert parse_paper([*voc, "--score-split", "val"]).score_data()["split"] == "val"
+
+
+def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
+    settings = small(
+        tmp_path, "ablation", "--random-seeds", "2", "--only", "cow", "--score-scene-seed", "7"
+    )
+    write_paper_config(tmp_path / "ablation.toml", settings)
+    again = parse_paper(
+        ["layers", "--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path / "b")]
+    )
+    assert _changed(settings, again) == {"table", "out"}
+    more = parse_paper(
+        ["layers", "--config", str(tmp_path / "ablation.toml"), "--out", "b", "--train.steps", "9"]
+    )
+    assert _changed(settings, more) == {"table", "out", "train"}
+
+
+def _changed(first: PaperSettings, second: PaperSettings) -> set[str]:
+    names = [field.name for field in dataclasses.fields(first)]
+    return {name for name in names if getattr(first, name) != getattr(second, name)}
+
+
+@pytest.mark.parametrize(
+    ("table", "flags"),
+    [
+        ("backbones", ("--seeds.method", "generic")),
+        ("backbones", ("--seeds.centre",)),
+        ("layers", ("--seeds.method", "cam")),
+    ],
+)
+def test_maps_that_a_row_has_not_are_refused_before_training(
+    table: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("paper", table, *SMALL, "--out", str(tmp_path), *flags) == 1
+    assert "leave" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("paper", "ablation", *SMALL, "--out", str(tmp_path), "--rows", "both", "none") == 0
+    printed = capsys.readouterr().out
+    assert printed.index("none (baseline)") < printed.index(
+        "activation + affinity (ACR)"
+    )  # the table's order
+    assert "SEAM*" not in printed
+    assert len(list((tmp_path / "runs").iterdir())) == 2  # and no other training
+    config = ["--config", str(tmp_path / "ablation.toml"), "--out", str(tmp_path)]
+    assert parse_paper(["ablation", *config]).rows == ("both", "none")
+    assert parse_paper(["methods", *config]).rows == ()  # another table's rows are not this one's
+    assert run("paper", "methods", *SMALL, "--out", str(tmp_path), "--rows", "cam") == 0
+    assert "TS-CAM" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "sentence"),
+    [
+        (
+            "ablation",
+            ("none", "cam"),
+            "--rows cam: ablation has no such row; choose from none, act, aff, both.",
+        ),
+        ("backbones", ("mct+",), "choose from mct, mct+acr, acr."),
+        (
+            "layers",
+            ("1",),
+            "--rows belongs to ablation, gains, methods, backbones, augmentations, distances",
+        ),
+    ],
+)
+def test_rows_that_are_not(
+    table: str,
+    rows: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("paper", table, *SMALL, "--out", str(tmp_path), "--rows", *rows) == 1
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_finished_run_gives_our_row(
+    shared_out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = {
+        "seeds": {"plain": {}, "refined": {"thresholds": {"oracle": {"miou_present": 0.4567}}}},
+        "pseudo": {"miou_present": 0.5123},
+        "predictions": {"miou_present": 0.6, "iou": {"background": 0.9, "dog": 0.3}, "images": 7},
+    }
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    rows = {}
+    for table in ("compare-seeds", "compare-voc", "compare-coco", "per-class"):
+        assert run("paper", table, "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 0
+        text = (tmp_path / f"out/{table}.csv").read_text()
+        rows[table] = {row[0]: row[1:] for row in csv.reader(io.StringIO(text))}
+    assert not (tmp_path / "out/runs").exists()  # nothing was trained
+    assert float(rows["compare-seeds"]["tagmask"][0]) == pytest.approx(45.67)
+    assert float(rows["compare-seeds"]["tagmask"][4]) == pytest.approx(51.23)
+    assert (
+        float(rows["compare-voc"]["tagmask"][0]) == float(rows["compare-coco"]["tagmask"][0]) == 60
+    )
+    assert rows["compare-voc"]["tagmask"][4] == ""  # nobody has the masks of test
+    assert float(rows["per-class"]["dog"][0]) == 30
+    assert rows["per-class"]["dog"][3:] == [
+        "83.5",
+        "83.4",
+        "83.1",
+    ]  # the paper's, CPN, Kweon et al.
+    assert rows["per-class"]["horse"][0] == ""
+    (tmp_path / "scores.json").write_text("{}")
+    assert (
+        run("paper", "compare-voc", "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 1
+    )
+    assert "has no scores of predictions" in capsys.readouterr().err

@@ -1,0 +1,46 @@
+"""How long a step takes, by a clock that the network itself moves on."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tagmask.runs import timing
+
+
+class Slow(nn.Module):
+    """Takes ``once`` seconds for each call and ``each`` for each image."""
+
+    def __init__(self, once: float, each: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.once, self.each, self.now = once, each, 0.0
+        self.seen: list[int] = []
+
+    def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        assert len(images) == len(labels)
+        self.now += self.once + self.each * len(images)
+        self.seen.append(len(images))
+        return {"loss": self.weight * images.sum()}
+
+
+@pytest.mark.skipif(
+    torch.accelerator.is_available(), reason="of accelerators the whole batch is measured"
+)
+@pytest.mark.parametrize(
+    ("once", "each", "seconds", "seen"),
+    [
+        (0.0, 1.0, 10.0, [2]),  # 2 s are enough: five times as much for ten images
+        (0.2, 0.3, 4.0, [2, 2]),  # 0.8 s are measured twice; 4 s for the batch are slow
+        (0.1, 0.01, 0.2, [2, 2, 10, 10]),  # quick, so the batch itself is measured, when it is warm
+    ],
+)
+def test_a_slow_step_is_projected_from_two_images(
+    once: float, each: float, seconds: float, seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Slow(once, each)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: module.now))
+    batch = {"images": torch.rand(10, 3), "labels": torch.zeros(10)}
+    assert timing.time_step(module, batch) == pytest.approx(seconds)
+    assert module.seen == seen
