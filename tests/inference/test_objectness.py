@@ -111,7 +111,7 @@ def tightest(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     """Return the least sum of squares within two groups, over every possible cut."""
     ordered = np.sort(values)
     return min(
-        ordered[:k].var() * k + ordered[k:].var() * (len(ordered) - k)
+        float(ordered[:k].var() * k + ordered[k:].var() * (len(ordered) - k))
         for k in range(1, len(ordered))
     )
 
@@ -223,10 +223,13 @@ def test_an_unknown_method_is_refused() -> None:
 def test_very_small_grids_work_or_are_refused(method: str, grid: Grid, photos: int) -> None:
     random = torch.Generator().manual_seed(3)
     cells = [torch.randn(grid[0] * grid[1], 3, generator=random) for _ in range(photos)]
+    refusal = ""
     try:
         where = fit_where(cells, [grid] * photos, method)
     except TagmaskError as error:
-        assert str(error).endswith(".")
+        refusal = str(error)
+    if refusal:
+        assert "look the same" in refusal
         return
     chances = where.probability(torch.cat(cells))
     assert chances.isfinite().all()

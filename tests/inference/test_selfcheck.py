@@ -24,6 +24,10 @@ INVERTED = Signs(
 )
 
 
+def changed(signs: Signs, **values: Any) -> Signs:
+    return dataclasses.replace(signs, **values)
+
+
 @pytest.mark.parametrize("shape", [(5, 5), (3, 8), (40, 90), (1, 4), (1, 1)])
 def test_a_constant_map_has_a_border_ratio_of_one(shape: tuple[int, int]) -> None:
     assert border_ratio(np.full(shape, 0.3)) == pytest.approx(1)
@@ -100,7 +104,7 @@ def test_between_them_lies_doubt() -> None:
     ids=str,
 )
 def test_every_sign_counts(worse: dict[str, float]) -> None:
-    assert judge("", dataclasses.replace(PERFECT, **worse)).trust < judge("", PERFECT).trust
+    assert judge("", changed(PERFECT, **worse)).trust < judge("", PERFECT).trust
 
 
 def test_trust_is_a_weighted_mean() -> None:
@@ -123,16 +127,16 @@ MEASURED = ("border_ratio", "agreement", "stability", "learned")
 @pytest.mark.parametrize("missing", MEASURED)
 def test_a_sign_that_is_missing_is_left_out(missing: str) -> None:
     """It is neither good nor bad: what is left decides."""
-    signs = dataclasses.replace(PERFECT, **{missing: None})
+    signs = changed(PERFECT, **{missing: None})
     assert len(signs.values()) == len(PERFECT.values()) - 1
     assert judge("", signs).level == "good"
-    bad = dataclasses.replace(INVERTED, **{missing: None})
+    bad = changed(INVERTED, **{missing: None})
     assert judge("", bad).level == "probably the surroundings"
 
 
 def test_presence_needs_both_of_its_numbers() -> None:
     for missing in ("empty", "full"):
-        signs = dataclasses.replace(PERFECT, **{missing: None})
+        signs = changed(PERFECT, **{missing: None})
         assert "presence" not in signs.values()
 
 
@@ -180,5 +184,5 @@ def test_the_reason_is_the_sign_that_costs_most(worst: dict[str, float], words: 
         9, border_ratio=0.6, agreement=0.55, stability=0.55, empty=0.2, full=0.2, learned=0.55
     )
     only = {name: None for name in vars(middling) if name not in ("photos", "full", *worst)}
-    signs = dataclasses.replace(middling, **{**only, **worst})
+    signs = changed(middling, **{**only, **worst})
     assert words in judge("cat", signs).reason
