@@ -180,7 +180,9 @@ def test_the_refusal_names_the_file_and_a_remedy(copied: Path) -> None:
         Classifier.load(copied)
 
 
-@pytest.mark.xfail(reason="blocks beyond the backbone's are only noticed by an IndexError later")
+@pytest.mark.xfail(
+    reason="blocks beyond the backbone's are only noticed by an AssertionError later"
+)
 @pytest.mark.parametrize("blocks", [[1, 9], [-9, 3]], ids=str)
 def test_blocks_that_do_not_exist_are_refused(blocks: list[int], copied: Path) -> None:
     damage(copied, blocks=blocks)
