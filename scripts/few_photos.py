@@ -26,10 +26,28 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-NAMES = (
-    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "
-    "person pottedplant sheep sofa train tvmonitor"
-).split()
+NAMES = [
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+]
 SIX = ("cat", "cow", "dog", "horse", "person", "sheep")
 PAIRS = (("cat", "dog"), ("cow", "horse"), ("dog", "sheep"))
 COUNTS = (10, 20, 40, 80, 160, 320)

@@ -2,20 +2,27 @@
 
 import errno
 import json
+import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save, save_file
 
 from tagmask.config import MapSettings, TrainSettings
+from tagmask.data.catalog import Catalog
+from tagmask.data.images import read_image, write_mask
+from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
-from tagmask.features.cache import TokenStore
-from tagmask.features.photo import photo_tokens
+from tagmask.features.cache import TokenStore, _digest_of
+from tagmask.features.photo import photo_features, photo_tokens
 from tagmask.inference.maps import photo_maps, token_maps
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
@@ -322,3 +329,235 @@ def _has(name: str) -> bool:
     except TagmaskError:
         return False
     return bool(timm.is_model(name))
+
+
+PHOTOS = 4
+BLOCKS = (1, 3)
+
+
+def photo_folder(folder: Path, count: int = PHOTOS) -> Path:
+    """Write some scenes as PNG files, and their tags beside them; returns the table of tags."""
+    scenes = Scenes(count)
+    rows = ["file,tags"]
+    for i in range(count):
+        (folder / "photos").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(scenes.load_image(i)).save(folder / f"photos/{i}.png")
+        rows.append(f"{i}.png,{';'.join(scenes.classes[c] for c in scenes.tags(i))}")
+    (folder / "tags.csv").write_text("\n".join(rows) + "\n")
+    return folder / "tags.csv"
+
+
+def folder_data(folder: Path) -> dict[str, Any]:
+    return {"data": "folder", "images": folder / "photos", "tags": folder / "tags.csv"}
+
+
+def features_in(folder: Path, model: Classifier, blocks: tuple[int, ...] = BLOCKS) -> TokenStore:
+    return TokenStore.features_of(model, blocks, SIZE, folder, 1.0)
+
+
+def kept_file(folder: Path, name: str = "0") -> Path:
+    return folder / f"0_tokens/head/{name}.safetensors"
+
+
+class Reads:
+    """Counts how often the content of photos is hashed, and how often they are decoded."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hashed: Counter[str] = Counter()
+        self.decoded: Counter[str] = Counter()
+        read_bytes = Path.read_bytes
+
+        def hashing(path: Path) -> bytes:
+            if path.suffix == ".png" and path.parent.name == "photos":
+                self.hashed[path.name] += 1
+            return read_bytes(path)
+
+        def decoding(path: Path) -> Any:
+            self.decoded[path.name] += 1
+            return read_image(path)
+
+        monkeypatch.setattr(Path, "read_bytes", hashing)
+        monkeypatch.setattr("tagmask.data.catalog.read_image", decoding)
+
+
+def test_a_photo_is_hashed_once_and_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over the fit of objects, which sees every photo twice, and the maps.
+
+    The head compares the sizes of photo and label, for which it may decode the photo once more.
+    """
+    from tagmask.config import SeedSettings, SegmentSettings
+    from tagmask.stages.segment import train_segmenter
+
+    photo_folder(tmp_path)
+    for i in range(PHOTOS):
+        labels = (Scenes(PHOTOS).load_mask(i) > 0).astype(np.uint8)
+        write_mask(tmp_path / f"run/4_pseudo/{i}.png", labels)
+    reads = Reads(monkeypatch)
+    once = Counter({f"{i}.png": 1 for i in range(PHOTOS)})
+    data = folder_data(tmp_path)
+    options = {"head_first": True, "objects": True, "train_from": PHOTOS + 1, "count": None}
+    sizes = {"object_blocks": BLOCKS, "object_size": SIZE}
+    train(fixed(tmp_path / "run", **{**data, **options, **sizes}))
+    assert reads.decoded == reads.hashed == once
+    seed_catalog(SeedSettings(out=tmp_path / "run", processes=1, **data))
+    head: dict[str, Any] = {"net": "head", "head_blocks": BLOCKS, "size": SIZE, "steps": 3}
+    assert reads.decoded == reads.hashed == once
+    train_segmenter(SegmentSettings(out=tmp_path / "run", **head, **data))
+    assert reads.hashed == once
+    assert max(reads.decoded.values()) <= 2
+
+
+def test_a_copy_of_a_photo_is_hashed_and_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another time and inode, the same content."""
+    photo_folder(tmp_path)
+    model = tiny_classifier().eval()
+    catalog = open_catalog(TrainSettings(out=tmp_path / "run", **folder_data(tmp_path)))
+    before = features_in(tmp_path / "run", model).get(catalog, 0)
+    photo = tmp_path / "photos/0.png"
+    photo.rename(tmp_path / "other.png")
+    shutil.copyfile(tmp_path / "other.png", photo)
+    reads = Reads(monkeypatch)
+    after = features_in(tmp_path / "run", model).get(catalog, 0)
+    assert torch.equal(after.values, before.values)
+    assert not reads.decoded
+    assert reads.hashed == {"0.png": 1}
+
+
+def test_a_changed_photo_of_equal_size_is_noticed(tmp_path: Path) -> None:
+    """As many bytes, and its time set back, as some tools do."""
+    (tmp_path / "photos").mkdir()
+    photo = tmp_path / "photos/0.bmp"  # whose size is that of the pixels
+    image = np.random.default_rng(0).integers(0, 255, (24, 40, 3), dtype=np.uint8)
+    Image.fromarray(image).save(photo)
+    catalog = Catalog(["thing"], ["0"], [[0]], images=[photo])
+    model = tiny_classifier().eval()
+    store = features_in(tmp_path / "run", model)
+    before = store.get(catalog, 0).values
+    status = photo.stat()
+    Image.fromarray(255 - image).save(photo)
+    os.utime(photo, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert photo.stat().st_size == status.st_size
+    assert photo.stat().st_mtime_ns == status.st_mtime_ns
+    after = store.get(catalog, 0).values
+    assert not torch.equal(after, before)
+    fresh = photo_features(model, BLOCKS, SIZE, 255 - image)
+    assert torch.equal(after, fresh.values)
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.99])
+def test_a_flipped_byte_is_noticed_and_the_file_made_again(part: float, tmp_path: Path) -> None:
+    model, scenes = tiny_classifier().eval(), Scenes(1)
+    store = features_in(tmp_path, model)
+    fresh = store.get(scenes, 0)
+    file = kept_file(tmp_path, scenes.name(0))
+    whole = file.read_bytes()
+    place = int(part * len(whole))
+    file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    again = features_in(tmp_path, model).get(scenes, 0)
+    assert torch.equal(again.values, fresh.values)
+    assert again.class_token is not None
+    assert fresh.class_token is not None
+    assert torch.equal(again.class_token, fresh.class_token)
+    assert file.read_bytes() == whole
+
+
+def test_files_of_the_user_survive_a_change_of_network(tmp_path: Path) -> None:
+    model, scenes = tiny_classifier().eval(), Scenes(2)
+    store = features_in(tmp_path, model)
+    for i in range(2):
+        store.get(scenes, i)
+    folder = tmp_path / "0_tokens/head"
+    own = {
+        folder / "notes.txt": b"mine",
+        folder / "below/weights.safetensors": b"not even a safetensors file",
+        folder / "below/numbers.safetensors": save({"mine": torch.ones(2)}),
+    }
+    for file, content in own.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    features_in(tmp_path, tiny_classifier(seed=1).eval()).get(scenes, 0)
+    for file, content in own.items():
+        assert file.read_bytes() == content
+    kept = [file for file in folder.rglob("*.safetensors") if file not in own]
+    assert kept == [kept_file(tmp_path, scenes.name(0))]  # that of the other scene is gone
+
+
+def craft(
+    file: Path, about: str | dict[str, Any] | None = None, **changes: torch.Tensor | None
+) -> None:
+    """Write a token file with other tensors, and a note that says they are whole."""
+    tensors = load_file(file)
+    with safe_open(file, framework="pt") as opened:
+        note = json.loads(opened.metadata()["about"])
+    for name, tensor in changes.items():
+        if tensor is None:
+            del tensors[name]
+        else:
+            tensors[name] = tensor
+    note["numbers"] = _digest_of(tensors)
+    if isinstance(about, dict):
+        note |= about
+    text = about if isinstance(about, str) else json.dumps(note)
+    save_file(tensors, file, metadata={"about": text})
+
+
+CRAFTED: dict[str, dict[str, Any]] = {
+    "deep": {"about": "[" * 200_000},
+    "deep in a note": {"about": '{"grid": ' + "[" * 200_000 + "]" * 200_000 + "}"},
+    "no note": {"about": "null"},
+    "a list": {"about": "[1, 2]"},
+    "a text": {"about": '"grid"'},
+    "NaN in the note": {"about": {"grid": [float("nan"), 2]}},
+    "infinity in the note": {"about": {"grid": [float("inf"), 2]}},
+    "texts as grid": {"about": {"grid": ["a", "b"]}},
+    "no tokens": {"tokens": None},
+    "single precision": {"tokens": torch.zeros(1, 40, 2 * 96)},
+    "too few tokens": {"tokens": torch.zeros(1, 3, 2 * 96).half()},
+}
+BELIEVED: dict[str, dict[str, Any]] = {
+    "no class token": {"class": None},
+    "empty grid": {"about": {"grid": []}},
+    "a grid of one number": {"about": {"grid": [3]}},
+    "a grid of broken numbers": {"about": {"grid": [2.5, 2]}},
+    "a negative grid": {"about": {"grid": [-2, -3]}},
+    "another grid": {"about": {"grid": [1, 1]}},
+    "a negative shape": {"about": {"shape": [-7, 9]}},
+    "flat tokens": {"tokens": torch.zeros(40).half()},
+    "another width": {"tokens": torch.zeros(1, 30, 5).half()},
+    "another width of the class token": {"class": torch.zeros(5).half()},
+    "no views": {"tokens": torch.zeros(0, 30, 2 * 96).half()},
+    "NaN": {"tokens": torch.full((1, 30, 2 * 96), float("nan")).half()},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *(pytest.param(changes, id=name) for name, changes in CRAFTED.items()),
+        *(
+            pytest.param(
+                changes,
+                id=name,
+                marks=pytest.mark.xfail(reason="a file whose hash fits its numbers is believed"),
+            )
+            for name, changes in BELIEVED.items()
+        ),
+    ],
+)
+def test_a_crafted_file_is_made_again(changes: dict[str, Any], tmp_path: Path) -> None:
+    """A file with a note that fits its numbers, but not the form of what was asked for."""
+    model, scenes = tiny_classifier().eval(), Scenes(1)
+    store = features_in(tmp_path, model)
+    fresh = store.get(scenes, 0)
+    craft(kept_file(tmp_path, scenes.name(0)), **changes)
+    again = store.get(scenes, 0)
+    assert again.grid == fresh.grid
+    assert again.shape == fresh.shape
+    assert torch.equal(again.values, fresh.values)
+    assert again.class_token is not None
+    assert fresh.class_token is not None
+    assert torch.equal(again.class_token, fresh.class_token)
