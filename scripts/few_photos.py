@@ -26,28 +26,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-NAMES = [
-    "aeroplane",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "bus",
-    "car",
-    "cat",
-    "chair",
-    "cow",
-    "diningtable",
-    "dog",
-    "horse",
-    "motorbike",
-    "person",
-    "pottedplant",
-    "sheep",
-    "sofa",
-    "train",
-    "tvmonitor",
-]
+NAMES = tuple(
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike "  # noqa: SIM905
+    "person pottedplant sheep sofa train tvmonitor".split()
+)
 SIX = ("cat", "cow", "dog", "horse", "person", "sheep")
 PAIRS = (("cat", "dog"), ("cow", "horse"), ("dog", "sheep"))
 COUNTS = (10, 20, 40, 80, 160, 320)

@@ -538,14 +538,7 @@ BELIEVED: dict[str, dict[str, Any]] = {
     "changes",
     [
         *(pytest.param(changes, id=name) for name, changes in CRAFTED.items()),
-        *(
-            pytest.param(
-                changes,
-                id=name,
-                marks=pytest.mark.xfail(reason="a file whose hash fits its numbers is believed"),
-            )
-            for name, changes in BELIEVED.items()
-        ),
+        *(pytest.param(changes, id=name) for name, changes in BELIEVED.items()),
     ],
 )
 def test_a_crafted_file_is_made_again(changes: dict[str, Any], tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from tagmask.config import CheckSettings
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.inference.selfcheck import verdict_lines
 from tagmask.runs.run import RunSummary, run
-from tagmask.stages.check import Checked, check_run, verdict_lines
-from tests.pipeline.tiny import IMAGES, head_run
+from tagmask.stages.check import Checked, check_run
+from tests.runs.tiny import IMAGES, head_run
 
 LEVELS = {"good", "doubtful", "probably the surroundings"}
 
@@ -213,7 +214,6 @@ def test_a_damaged_note_on_tags_is_refused_with_a_sentence(text: str, out: Path)
         check_again(out)
 
 
-@pytest.mark.xfail(reason="rows of tags.json are read without a look at their form")
 @pytest.mark.parametrize(
     "row",
     [
@@ -230,7 +230,6 @@ def test_damaged_rows_on_tags_give_no_traceback(row: Any, out: Path) -> None:
         check_again(out)
 
 
-@pytest.mark.xfail(reason="this torch says ValueError, not RuntimeError", raises=ValueError)
 def test_photos_that_cannot_be_read_are_left_out(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

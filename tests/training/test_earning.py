@@ -105,14 +105,7 @@ def test_a_training_ends_with_a_choice(tmp_path: Path) -> None:
         (END, False),
         ("no training", True),
         (BEST, True),
-        pytest.param(
-            END,
-            True,
-            marks=pytest.mark.xfail(
-                reason="the saved end has an object finder, which the training has not yet",
-                raises=RuntimeError,
-            ),
-        ),
+        (END, True),
     ],
 )
 def test_what_is_chosen_is_in_the_folder_also_the_second_time(

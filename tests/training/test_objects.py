@@ -173,16 +173,12 @@ def test_a_damaged_finder_is_refused(changes: dict[str, Any], copied: Path) -> N
         Classifier.load(copied)
 
 
-@pytest.mark.xfail(reason="the message is only: objects is {...}")
 def test_the_refusal_names_the_file_and_a_remedy(copied: Path) -> None:
     damage(copied, size=0)
     with pytest.raises(TagmaskError, match=r"config\.json.*; .*\.$"):
         Classifier.load(copied)
 
 
-@pytest.mark.xfail(
-    reason="blocks beyond the backbone's are only noticed by an AssertionError later"
-)
 @pytest.mark.parametrize("blocks", [[1, 9], [-9, 3]], ids=str)
 def test_blocks_that_do_not_exist_are_refused(blocks: list[int], copied: Path) -> None:
     damage(copied, blocks=blocks)
@@ -190,7 +186,6 @@ def test_blocks_that_do_not_exist_are_refused(blocks: list[int], copied: Path) -
         Classifier.load(copied)
 
 
-@pytest.mark.xfail(reason="the finder is dropped without a word, and maps are those of --method")
 @pytest.mark.parametrize("entry", [[], "yes", 3, None], ids=str)
 def test_a_finder_that_is_no_table_is_refused(entry: object, copied: Path) -> None:
     config = json.loads((copied / "config.json").read_text())
@@ -333,6 +328,6 @@ def test_of_many_photos_a_spread_part_is_learned_from(
 def test_a_finder_starts_with_nothing() -> None:
     finder = ObjectFinder(BLOCKS, SIZE, 6, 2, kinds=4)
     assert torch.equal(finder.standardise(torch.ones(1, 6)), torch.ones(1, 6))
-    again = ObjectFinder.build(finder.config(), 3, 2)
+    again = ObjectFinder.build(finder.config(), 3, 2, max(BLOCKS) + 1)
     assert again.config() == finder.config()
     assert again.kinds.shape == (4, 6)

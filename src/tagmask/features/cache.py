@@ -31,12 +31,47 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.features.photo import Tokens, photo_features, photo_tokens
-from tagmask.files import read_object, replacing, write_json
+from tagmask.files import is_a, read_object, replacing, write_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import check_cut, frozen_digest
 
 _SPARE = 1e9  # bytes that are left free on the disk
-_DAMAGE = (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError)
+_DAMAGE = (SafetensorError, OSError, KeyError, ValueError, TypeError, IndexError, RecursionError)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What tokens of a photo look like."""
+
+    views: int
+    width: int  # numbers in a token
+    before: int = 0  # tokens before the patches
+    has_class: bool = False  # the class token is kept beside them
+
+    def fits(
+        self, tensors: dict[str, Tensor], grid: tuple[Any, ...], shape: tuple[Any, ...]
+    ) -> bool:
+        """Return True if kept tensors have this form, on a grid and for a photo that can be.
+
+        Args:
+            tensors: by name.
+            grid: (h, w).
+            shape: (H, W) of the photo.
+        """
+        for sides in (grid, shape):
+            if len(sides) != 2 or not all(is_a(side, int) and side > 0 for side in sides):
+                return False
+        expected = {"tokens": (self.views, self.before + grid[0] * grid[1], self.width)}
+        if self.has_class:
+            expected["class"] = (self.width,)  # type: ignore[assignment]
+        if tensors.keys() != expected.keys():
+            return False
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.float16 or tuple(tensor.shape) != expected[name]:
+                return False
+            if not bool(tensor.isfinite().all()):
+                return False
+        return True
 
 
 @dataclass
@@ -47,6 +82,7 @@ class TokenStore:
         folder: where the files are.
         maker: what makes them; a folder of another maker is made anew.
         compute: the tokens of a photo (H, W, 3).
+        form: what they look like.
         model: the network, which a training may move to a GPU later.
         limit: bytes that may be kept.
     """
@@ -54,6 +90,7 @@ class TokenStore:
     folder: Path
     maker: dict[str, Any]
     compute: Callable[[Picture], Tokens]
+    form: Form
     model: Classifier
     limit: float
     notes: list[str] = field(default_factory=list)
@@ -84,7 +121,8 @@ class TokenStore:
         digest = hashlib.blake2b(json.dumps(maker).encode(), digest_size=8).hexdigest()
         folder = out / layout.TOKENS / "train" if shared is None else shared / digest
         compute = partial(photo_tokens, model, first, size)
-        return cls(folder, maker, compute, model, limit * 1e9)
+        form = Form(views=2, width=int(model.vit.embed_dim), before=model.prefix)
+        return cls(folder, maker, compute, form, model, limit * 1e9)
 
     @classmethod
     def features_of(
@@ -102,7 +140,8 @@ class TokenStore:
         frozen = frozen_digest(model, max(blocks) + 1, norm=True)
         maker = {"frozen": frozen, "blocks": list(blocks), "size": size}
         compute = partial(photo_features, model, tuple(blocks), size)
-        return cls(out / layout.TOKENS / "head", maker, compute, model, limit * 1e9)
+        form = Form(views=1, width=len(blocks) * int(model.vit.embed_dim), has_class=True)
+        return cls(out / layout.TOKENS / "head", maker, compute, form, model, limit * 1e9)
 
     def get(self, catalog: Catalog, i: int) -> Tokens:
         """Return the tokens of item ``i``, and keep them if there is room.
@@ -140,21 +179,15 @@ class TokenStore:
         with suppress(*_DAMAGE), safe_open(self._file(name), framework="pt") as file:
             about = json.loads((file.metadata() or {})["about"])
             tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            values = tensors["tokens"]
-            class_token = tensors.get("class")
             grid = tuple(about["grid"])
             shape = tuple(about["shape"])
-            is_whole = (
-                values.dtype == torch.float16
-                and about["numbers"] == _digest_of(tensors)
-                and values.shape[1] >= grid[0] * grid[1]
-                and len(grid) == 2
-                and len(shape) == 2
+            is_whole = about["numbers"] == _digest_of(tensors) and self.form.fits(
+                tensors, grid, shape
             )
             if is_whole and photo.is_that_of(about):
                 device = self.model.mean.device
-                single = None if class_token is None else class_token.to(device).float()
-                return Tokens(values.to(device).float(), grid, shape, single)
+                class_token = tensors["class"].to(device).float() if self.form.has_class else None
+                return Tokens(tensors["tokens"].to(device).float(), grid, shape, class_token)
         return None
 
     def _keep(self, name: str, tokens: Tokens, photo: "_Photo") -> None:

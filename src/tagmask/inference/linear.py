@@ -81,7 +81,11 @@ def assign_folds(targets: Tensor, folds: int) -> Tensor:
     result = torch.zeros(len(targets), dtype=torch.long)
     for i in order:
         tag = int(rarest[i])
-        fold = min(range(folds), key=lambda f: (float(of_tag[f, tag]), float(sizes[f]), f))
+        has_tags = bool(targets[i].any())
+        fold = min(
+            range(folds),
+            key=lambda f: (float(of_tag[f, tag]) if has_tags else 0.0, float(sizes[f]), f),
+        )
         result[i] = fold
         of_tag[fold] += targets[i]
         sizes[fold] += 1

@@ -3,7 +3,7 @@
 The signs of a tag, each between 0 and 1 where 1 is good:
 
     inside      its maps avoid the border of the photos (mean along the border over the mean)
-    agreement   its masks agree with objectness found in another way, of which they know nothing
+    agreement   the masks of its photos agree with what stands out in them (``objectness``)
     stability   pseudo labels and the masks learned from them agree
     presence    it is found on the photos that have it, and does not fill them
     learned     held-out photos with the tag are told from those without
@@ -97,11 +97,12 @@ def judge(tag: str, signs: Signs) -> Verdict:
     """
     values = signs.values()
     trust = trust_of(values)
-    if trust >= GOOD:
+    is_inverted = _is_inverted(values)
+    if trust >= GOOD and not is_inverted:
         return Verdict(tag, "good", trust, "", "", signs)
     reason, remedy = _explain(values, signs)
     level: Level = "doubtful"
-    if trust < SURROUNDINGS or _is_inverted(values):
+    if trust < SURROUNDINGS or is_inverted:
         level = "probably the surroundings"
     return Verdict(tag, level, trust, reason, remedy, signs)
 

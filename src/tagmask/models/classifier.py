@@ -286,9 +286,9 @@ class Classifier(Normalized):
         """Build the network of a config.json, its weights not yet loaded."""
         names = config["classes"]
         model = cls(config["backbone"], len(names), img_size=config["img_size"], classes=names)
-        if isinstance(config.get(_OBJECTS), dict):
+        if _OBJECTS in config:
             model.finder = ObjectFinder.build(
-                config[_OBJECTS], int(model.vit.embed_dim), len(names)
+                config[_OBJECTS], int(model.vit.embed_dim), len(names), len(model.blocks)
             )
         return model
 

@@ -4,7 +4,7 @@ They are fitted to a set of photos (``tagmask.inference``) and saved with the cl
 single photo is treated as the photos of the run are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -71,25 +71,37 @@ class ObjectFinder(nn.Module):
         }
 
     @classmethod
-    def build(cls, config: Mapping[str, Any], embed_dim: int, classes: int) -> Self:
+    def build(cls, config: Any, embed_dim: int, classes: int, depth: int) -> Self:
         """Build the finder that ``config`` describes, its weights not yet loaded.
 
         Args:
             config: what ``config()`` returned.
             embed_dim: width of a token of one block.
             classes: how many tags there are.
+            depth: how many blocks the backbone has.
 
         Raises:
             TagmaskError: if the description cannot be right.
         """
-        blocks: Any = config.get("blocks")
-        size: Any = config.get("size")
-        stuff: Any = config.get("stuff")
-        kinds: Any = config.get("kinds")
-        is_right = is_a(blocks, list) and is_a(stuff, list) and is_a(size, int) and is_a(kinds, int)
-        if is_right:
-            is_right = bool(blocks) and all(is_a(number, int) for number in [*blocks, *stuff])
-        is_right = is_right and 0 < size <= 16_384 and 0 <= kinds <= 4096
-        if not is_right or not set(stuff) <= set(range(classes)):
-            raise TagmaskError(f"objects is {dict(config)!r}")
-        return cls(blocks, size, len(blocks) * embed_dim, classes, stuff, kinds)
+        if not _is_right(config, classes, depth):
+            raise TagmaskError(
+                f"the entry objects of a classifier's config.json is {config!r}, which cannot be "
+                "right; take the file from a backup, or train again with --restart."
+            )
+        blocks = config["blocks"]
+        width = len(blocks) * embed_dim
+        return cls(blocks, config["size"], width, classes, config["stuff"], config["kinds"])
+
+
+def _is_right(config: Any, classes: int, depth: int) -> bool:
+    """Return True if an entry of config.json describes an object finder."""
+    forms = {"blocks": list, "size": int, "stuff": list, "kinds": int}
+    if not isinstance(config, dict):
+        return False
+    if not all(is_a(config.get(name), form) for name, form in forms.items()):
+        return False
+    if not all(is_a(number, int) for number in [*config["blocks"], *config["stuff"]]):
+        return False
+    has_blocks = bool(config["blocks"]) and set(config["blocks"]) <= set(range(depth))
+    has_tags = set(config["stuff"]) <= set(range(classes))
+    return has_blocks and has_tags and 0 < config["size"] <= 16_384 and 0 <= config["kinds"] <= 4096

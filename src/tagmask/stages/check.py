@@ -20,7 +20,7 @@ from tagmask.data.images import read_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.features.cache import TokenStore
-from tagmask.files import read_object, write_json
+from tagmask.files import is_a, read_object, write_json
 from tagmask.inference.objectness import Grid, fit_where
 from tagmask.inference.selfcheck import (
     FILLED,
@@ -44,7 +44,7 @@ __all__ = ["check_run", "made_from"]
 
 MOST_PHOTOS = 200  # that are looked at, evenly spaced
 MOST_FOR_OBJECTS = 80  # of them, whose tokens are compared
-INDEPENDENT = "component"  # objectness that no stage uses for its labels
+OBJECTNESS = ("border", "component")  # what masks are compared with
 LIMITED = 0.2  # gigabytes of tokens that this stage may add
 
 
@@ -184,14 +184,22 @@ def _compare_with_objects(
         cells.append(model.standardise(tokens.values[0]))
         grids.append(tokens.grid)
         seen.append(i)
-    try:
-        where = fit_where(cells, grids, INDEPENDENT)
-    except (TagmaskError, RuntimeError):  # nothing stands out, or there are no photos
+    if not cells:
         return
-    for i, tokens_of, grid in zip(seen, cells, grids, strict=True):
-        stands_out = (where.probability(tokens_of) > 0.5).reshape(grid).cpu().numpy()
-        covered = _covered(masks[i], grid)
-        agreement = overlap(covered, stands_out)
+    covered = [_covered(masks[i], grid) for i, grid in zip(seen, grids, strict=True)]
+    best: list[float] = []
+    for method in OBJECTNESS:  # the one that agrees best: each is misled by other backgrounds
+        try:
+            where = fit_where(cells, grids, method)
+        except TagmaskError:  # nothing stands out
+            continue
+        agreements = []
+        for tokens_of, mask in zip(cells, covered, strict=True):
+            stands_out = (where.probability(tokens_of) > 0.5).reshape(mask.shape).cpu().numpy()
+            agreements.append(overlap(mask, stands_out))
+        if not best or sum(agreements) > sum(best):
+            best = agreements
+    for i, agreement in zip(seen, best, strict=False):
         for tag in catalog.tags(i):
             tallies[tag].agreements.append(agreement)
 
@@ -208,13 +216,17 @@ def _learned(file: Path) -> dict[str, float]:
     """Return how far each tag was learned, as the training stage found; nothing if it did not."""
     if not file.is_file():
         return {}
-    rows = read_object(file, tags=list)["tags"]
+    forms = {"tag": str, "by_chance": (int, float), "average_precision": (int, float)}
     learned = {}
-    for row in rows:
-        by_chance = float(row["by_chance"])
-        if by_chance < 1:
-            above = (float(row["average_precision"]) - by_chance) / (1 - by_chance)
-            learned[str(row["tag"])] = max(0.0, above)
+    for row in read_object(file, tags=list)["tags"]:
+        is_whole = isinstance(row, dict) and all(
+            is_a(row.get(name), form) for name, form in forms.items()
+        )
+        if not is_whole:
+            raise TagmaskError(f"{file} is damaged; delete {file.parent} and run the stage again.")
+        if row["by_chance"] < 1:
+            above = (row["average_precision"] - row["by_chance"]) / (1 - row["by_chance"])
+            learned[row["tag"]] = max(0.0, above)
     return learned
 
 

@@ -22,7 +22,6 @@ from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_features
 from tagmask.files import write_json, write_text
-from tagmask.inference.evidence import STRENGTH
 from tagmask.inference.linear import cross_validate
 from tagmask.inference.tagcheck import TagFinding, check_tags
 from tagmask.models.classifier import Classifier
@@ -178,8 +177,10 @@ def _stuff(settings: TrainSettings, catalog: Catalog) -> list[int]:
 
 def _check_tags(vectors: PhotoVectors, catalog: Catalog, folder: Path) -> list[TagFinding]:
     """Look at the tags by scores of models that have not seen the photo, and write tags.json."""
-    pooled = vectors.pooled.flatten(1)  # (N, 2F): the foreground and the rest of each photo
-    logits = cross_validate(pooled, vectors.targets, STRENGTH, balanced=True)
+    pooled = vectors.pooled[:, 0]  # (N, F): the foreground of each photo
+    spread = pooled.std(0, unbiased=False).clamp(min=1e-6)
+    features = (pooled - pooled.mean(0)) / spread
+    logits = cross_validate(features, vectors.targets, CHECK_STRENGTH, balanced=True)
     names = [catalog.name(i) for i in vectors.indices]
     findings = check_tags(logits, vectors.targets, catalog.classes, names)
     rows = [dataclasses.asdict(finding) for finding in findings]
@@ -223,6 +224,7 @@ def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
     return lines
 
 
+CHECK_STRENGTH = 0.1  # of the regression that checks the tags; from 0.03 on its scores are level
 POORLY_LEARNED = 0.15  # of the way from chance to perfection
 
 
@@ -258,6 +260,7 @@ def _estimate_fit(probe: Probe) -> float:
     model = probe.task.classifier.eval()
     blocks = settings.object_blocks
     size = settings.object_size
+    check_fittable(model, blocks)
     return timed(lambda: photo_features(model, blocks, size, probe.image)) * FITS_COST
 
 

@@ -69,15 +69,18 @@ class Judge:
                     measured[name] = self._measure(place)
         chosen = choose(measured)
         write_json(note, {"chosen": chosen, "candidates": measured})
-        model = load_classifier(candidates[chosen])
-        self.task.classifier.load_state_dict(model.state_dict())
+        self._take(candidates[chosen])
         self.task.classifier.save(self.folder)
         return (_sentence(chosen, measured),)
 
+    def _take(self, place: Path) -> None:
+        """Put the weights of a folder into the network that was trained."""
+        # a folder that is finished also has an object finder, which is fitted anew
+        self.task.classifier.vit.load_state_dict(load_classifier(place).vit.state_dict())
+
     def _measure(self, place: Path) -> dict[str, float]:
         """Return loss and precision on held-out tags, and where the maps are."""
-        model = load_classifier(place)
-        self.task.classifier.load_state_dict(model.state_dict())
+        self._take(place)
         values = dict(self.task.scores_alone())
         values["border"] = self._border()
         return {name: round(value, 4) for name, value in values.items()}
