@@ -59,7 +59,7 @@ _OWN_PHOTOS: Preset = {  # a minute or two on two cores: every photo is seen onc
     # for maps without objects: better than ACR's on photos, docs/own-photos.md
     "seeds": {"method": "weighted", "affinity_steps": 2, "affinity_blocks": (6, 11)},
     "pseudo": {"method": "crf", "rule": "otsu", "crf": False},
-    "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 300},
+    "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 300, "cells": 2048},
     "predict": {"scales": (1.0,), "flip": False, "use_tags": True, "crf_size": 256},
 }
 _VOC_PAPER: Preset = {

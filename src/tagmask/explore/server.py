@@ -33,6 +33,7 @@ from tagmask.errors import TagmaskError
 from tagmask.explore.learn import Learner
 from tagmask.explore.view import LAYERS, View
 from tagmask.inference.maps import predicted_classes
+from tagmask.inference.selfcheck import read_verdicts, verdict_lines
 from tagmask.labels import voc_palette
 from tagmask.models.kinds import load_classifier
 from tagmask.runs.images import match_classes, split_tags
@@ -58,6 +59,16 @@ class Refused(Exception):
 
     status: HTTPStatus
     why: str
+
+
+def _verdicts(out: Path | None) -> list[str]:
+    """Return what the self-check of a run says, a sentence each; nothing without one."""
+    if out is None:
+        return []
+    try:
+        return verdict_lines(read_verdicts(out / layout.CHECK))
+    except TagmaskError as error:
+        return [str(error)]
 
 
 class Explorer:
@@ -102,6 +113,7 @@ class Explorer:
             "missing": {kind: view.missing(kind) for kind in LAYERS},
             "truth": catalog.has_masks,
             "editable": view.out is not None,
+            "verdicts": _verdicts(view.out),
         }
 
     def info(self, i: int) -> dict[str, Any]:

@@ -8,16 +8,20 @@ The signs of a tag, each between 0 and 1 where 1 is good:
     presence    it is found on the photos that have it, and does not fill them
     learned     held-out photos with the tag are told from those without
 
-A weighted mean of these is the trust in a tag; docs/research/few-photos.md says how the weights
+A weighted mean of these is the trust in a tag; docs/few-photos.md says how the weights
 and the two limits were calibrated, and how well the verdict predicts the true IoU.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from tagmask.errors import TagmaskError
+from tagmask.files import is_a, read_object
 
 Level = Literal["good", "doubtful", "probably the surroundings"]
 BAND = 0.035  # width of the border as a share of each side: one cell of 28
@@ -117,6 +121,26 @@ def trust_of(values: Mapping[str, float]) -> float:
     if not total:
         return 0.0
     return sum(WEIGHTS[name] * value for name, value in values.items()) / total
+
+
+def read_verdicts(file: Path) -> list[dict[str, Any]]:
+    """Return the verdicts of a check.json, each with its tag; none if there is no such file.
+
+    Raises:
+        TagmaskError: if the file is damaged.
+    """
+    if not file.is_file():
+        return []
+    verdicts = []
+    for tag, row in read_object(file, tags=dict)["tags"].items():
+        forms = {"level": str, "trust": (int, float), "reason": str, "remedy": str}
+        is_whole = isinstance(row, dict) and all(
+            is_a(row.get(name), form) for name, form in forms.items()
+        )
+        if not is_whole:
+            raise TagmaskError(f"{file} is damaged; delete it and run `tagmask check` again.")
+        verdicts.append({**row, "tag": tag})
+    return verdicts
 
 
 def border_ratio(values: npt.NDArray[Any]) -> float:

@@ -58,6 +58,7 @@ class Report:
     provenance: Provenance
     survey: Survey
     notes: Sequence[str] = ()
+    verdicts: Sequence[Mapping[str, Any]] = ()  # of the self-check, one per tag
     # key of PARTS: a sentence on what is left out
     missing: Mapping[str, str] = field(default_factory=dict)
     scores: Sequence[StageScores] = ()

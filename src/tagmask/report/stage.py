@@ -15,6 +15,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
+from tagmask.inference.selfcheck import read_verdicts
 from tagmask.report import records
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
@@ -76,6 +77,7 @@ def gather(settings: ReportSettings, catalog: Catalog) -> Report:
         provenance=provenance,
         survey=images,
         notes=_notes(provenance, labels, scored),
+        verdicts=sorted(read_verdicts(run / layout.CHECK), key=lambda row: row["trust"]),
         missing={**_missing(run, images.truth, stages, scores), "training": missing_logs},
         scores=scores,
         curves=curves,

@@ -23,8 +23,8 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
-from tagmask.files import only_one, read_json, read_object
-from tagmask.inference.selfcheck import verdict_lines
+from tagmask.files import only_one, read_json
+from tagmask.inference.selfcheck import read_verdicts, verdict_lines
 from tagmask.notes import INPUT, Parts, shorten
 from tagmask.runs.plan import plan
 from tagmask.runs.processes import launched_shard
@@ -57,15 +57,8 @@ class RunSummary:
 
     def _verdicts(self) -> list[str]:
         """Say whether the masks can be believed."""
-        file = self.out / layout.CHECK
-        if not file.is_file():
-            return []
-        tags = read_object(file, tags=dict)["tags"]
-        return [
-            "",
-            "self-check:",
-            *verdict_lines([{**row, "tag": tag} for tag, row in tags.items()]),
-        ]
+        verdicts = read_verdicts(self.out / layout.CHECK)
+        return ["", "self-check:", *verdict_lines(verdicts)] if verdicts else []
 
     def summary(self) -> str:
         """One table, the verdicts of the self-check, and where the files are."""
