@@ -8,6 +8,7 @@ are shared between runs by hard links.
     python scripts/few_photos.py curve --root VOC --weights vit_small.safetensors --work work --to curve.csv
     python scripts/few_photos.py broken --root VOC --weights vit_small.safetensors --work work --to broken.csv
     python scripts/few_photos.py judge curve.csv broken.csv
+    python scripts/few_photos.py show curve.csv --to few-photos.png
 """
 
 import argparse
@@ -273,6 +274,61 @@ def judge(files: list[Path]) -> None:
     print(f"above 70: {int(high.sum())}, called doubtful {100 * doubtful[high].mean():.0f} %")
 
 
+def show(file: Path, picture: Path) -> None:
+    """Print the table of a curve, and draw it.
+
+    Args:
+        file: the rows.
+        picture: where the figure goes.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    titles = {"exclusive": "two tags, one on every photo", "mixed": "six tags, several a photo"}
+    rows = read_rows(file)
+    figure, axes = plt.subplots(figsize=(6.6, 3.4), dpi=110)
+    print("| photos | " + " | ".join(titles.values()) + " |")
+    print("|---:|---|---|")
+    for count in sorted({int(row["count"]) for row in rows}):
+        cells = []
+        for kind in titles:
+            scores = sorted(scores_of(rows, kind, count))
+            mean = f"**{np.mean(scores):.1f}** ({', '.join(map(str, scores))})"
+            cells.append(mean if scores else "–")
+        print(f"| {count} | {' | '.join(cells)} |")
+    for kind, title in titles.items():
+        counts = sorted({int(row["count"]) for row in rows if row["kind"] == kind})
+        means = [float(np.mean(scores_of(rows, kind, count))) for count in counts]
+        (line,) = axes.plot(counts, means, marker="o", label=title)
+        for count in counts:
+            scores = scores_of(rows, kind, count)
+            axes.plot([count] * len(scores), scores, "x", color=line.get_color(), alpha=0.6)
+    axes.set_xscale("log")
+    axes.set_xticks(COUNTS, [str(count) for count in COUNTS])
+    axes.minorticks_off()
+    axes.set_xlabel("photos")
+    axes.set_ylabel("mIoU of the masks, %")
+    axes.set_ylim(0, 100)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", frameon=False)
+    figure.tight_layout()
+    figure.savefig(picture)
+
+
+def scores_of(rows: list[dict[str, str]], kind: str, count: int) -> list[float]:
+    """Return the scores of the masks of all draws.
+
+    Args:
+        rows: of the table.
+        kind: exclusive or mixed.
+        count: photos.
+    """
+    chosen = [row for row in rows if row["kind"] == kind and int(row["count"]) == count]
+    return [float(row["miou"]) for row in chosen]
+
+
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -286,7 +342,13 @@ def main() -> None:
         part.add_argument("--work", type=Path, required=True)
         part.add_argument("--to", type=Path, required=True)
     commands.add_parser("judge").add_argument("files", type=Path, nargs="+")
+    part = commands.add_parser("show")
+    part.add_argument("file", type=Path)
+    part.add_argument("--to", type=Path, required=True)
     options = parser.parse_args()
+    if options.command == "show":
+        show(options.file, options.to)
+        return
     if options.command == "judge":
         judge(options.files)
         return

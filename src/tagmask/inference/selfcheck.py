@@ -6,7 +6,8 @@ The signs of a tag, each between 0 and 1 where 1 is good:
     agreement   the masks of its photos agree with what stands out in them (``objectness``)
     stability   pseudo labels and the masks learned from them agree
     presence    it is found on the photos that have it, and does not fill them
-    learned     held-out photos with the tag are told from those without
+    class       its cells are told from those of other tags: it is alone on its photos, or
+                held-out photos with the tag are told from those without
 
 A weighted mean of these is the trust in a tag; docs/few-photos.md says how the weights
 and the two limits were calibrated, and how well the verdict predicts the true IoU.
@@ -34,8 +35,10 @@ WEIGHTS = {
     "agreement": 0.4,
     "stability": 0.15,
     "presence": 0.1,
-    "learned": 0.15,
+    "class": 0.15,
 }
+ENOUGH = 12  # photos from which on a tag that cannot be learned is suspicious by itself
+RANDOM = 0.1  # of the way from chance to perfection: tags drawn at random come to about this
 GOOD = 0.62  # trust from which a tag is called good
 SURROUNDINGS = 0.3  # trust below which it is probably the surroundings
 
@@ -51,6 +54,7 @@ class Signs:
     empty: float | None = None  # share of its photos whose mask lacks the tag
     full: float | None = None  # share of its photos that the tag fills
     learned: float | None = None
+    alone: float | None = None  # share of its photos that have no other tag
 
     def values(self) -> dict[str, float]:
         """Return the signs that could be measured, 1 being good."""
@@ -65,7 +69,11 @@ class Signs:
         if self.empty is not None and self.full is not None:
             values["presence"] = _clip(1 - self.empty - self.full)
         if self.learned is not None:
-            values["learned"] = _clip(self.learned)
+            alone = self.alone or 0.0
+            told_apart = alone + (1 - alone) * _clip(self.learned)
+            if self.photos >= ENOUGH and self.learned < RANDOM:
+                told_apart /= 2  # the tags look as if they were drawn at random
+            values["class"] = _clip(told_apart)
         return values
 
 
@@ -226,7 +234,7 @@ def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
             f"{100 * (signs.full or 0):.0f} % it fills the photo",
             "check whether these photos show it; if it is ground or sky, name it in --train.stuff",
         )
-    if worst == "learned":
+    if worst == "class":
         return (
             "photos with it cannot be told from photos without it",
             "add photos of it, or check its tags",

@@ -53,6 +53,7 @@ class Tally:
     """What was seen of one tag so far."""
 
     photos: int = 0
+    alone: int = 0  # photos without another tag
     borders: list[float] = field(default_factory=list)
     agreements: list[float] = field(default_factory=list)
     shared: int = 0  # pixels with this label in both label and mask
@@ -71,6 +72,7 @@ class Tally:
             empty=self.empty / self.masks if self.masks else None,
             full=self.full / self.masks if self.masks else None,
             learned=learned,
+            alone=self.alone / self.photos if self.photos else None,
         )
 
 
@@ -124,6 +126,7 @@ def _look(out: Path, catalog: Catalog, i: int, tallies: list[Tally]) -> Mask | N
     for tag in tags:
         tally = tallies[tag]
         tally.photos += 1
+        tally.alone += len(tags) == 1
         if tag in maps:
             tally.borders.append(border_ratio(maps[tag]))
         if mask is None:
