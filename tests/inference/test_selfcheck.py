@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tagmask.inference.selfcheck import (
-    WEIGHTS,
+    POWERS,
     Signs,
     border_ratio,
     judge,
@@ -107,13 +107,16 @@ def test_every_sign_counts(worse: dict[str, float]) -> None:
     assert judge("", changed(PERFECT, **worse)).trust < judge("", PERFECT).trust
 
 
-def test_trust_is_a_weighted_mean() -> None:
-    assert sum(WEIGHTS.values()) == pytest.approx(1)
-    assert trust_of(dict.fromkeys(WEIGHTS, 0.3)) == pytest.approx(0.3)
-    assert trust_of({"inside": 1.0, "agreement": 0.0}) == pytest.approx(
-        WEIGHTS["inside"] / (WEIGHTS["inside"] + WEIGHTS["agreement"])
-    )
+def test_trust_is_a_product_of_powers() -> None:
+    assert trust_of(dict.fromkeys(POWERS, 1.0)) == pytest.approx(1)
     assert trust_of({}) == 0
+    total = sum(POWERS.values())
+    # two signs stand for all: their powers are scaled up to the same sum
+    pair = POWERS["inside"] + POWERS["agreement"]
+    expected = 0.5 ** (POWERS["inside"] * total / pair)
+    assert trust_of({"inside": 0.5, "agreement": 1.0}) == pytest.approx(expected)
+    assert trust_of(dict.fromkeys(POWERS, 0.3)) == pytest.approx(0.3**total)
+    assert 0 < trust_of({"inside": 0.0}) < 0.01
 
 
 def test_values_stay_between_nothing_and_one() -> None:

@@ -9,8 +9,9 @@ The signs of a tag, each between 0 and 1 where 1 is good:
     class       its cells are told from those of other tags: it is alone on its photos, or
                 held-out photos with the tag are told from those without
 
-A weighted mean of these is the trust in a tag; docs/few-photos.md says how the weights
-and the two limits were calibrated, and how well the verdict predicts the true IoU.
+The trust in a tag is their product, each to a power of its own: one bad sign is enough for doubt.
+docs/few-photos.md says how powers and limits were calibrated, and how well the verdict predicts
+the true score.
 """
 
 from collections.abc import Mapping
@@ -30,17 +31,18 @@ _BEST_BORDER = 0.35  # border ratio of very good maps
 _WORST_BORDER = 0.95  # border ratio of maps that show the surroundings
 FOUND = 0.002  # share of a photo below which a mask counts as empty
 FILLED = 0.85  # share of a photo above which a mask counts as full
-WEIGHTS = {
-    "inside": 0.2,
-    "agreement": 0.4,
-    "stability": 0.15,
-    "presence": 0.1,
-    "class": 0.15,
+POWERS = {
+    "inside": 0.3,
+    "agreement": 0.3,
+    "stability": 0.5,
+    "presence": 0.3,
+    "class": 0.5,
 }
-ENOUGH = 12  # photos from which on a tag that cannot be learned is suspicious by itself
-RANDOM = 0.1  # of the way from chance to perfection: tags drawn at random come to about this
-GOOD = 0.62  # trust from which a tag is called good
-SURROUNDINGS = 0.3  # trust below which it is probably the surroundings
+_LEAST = 0.001  # a sign of 0 leaves this much, so that the other signs still count
+ENOUGH = 6  # photos from which on a tag that cannot be learned is suspicious by itself
+RANDOM = 0.12  # of the way from chance to perfection: tags drawn at random come to about this
+GOOD = 0.68  # trust from which a tag is called good
+SURROUNDINGS = 0.2  # trust below which it is probably the surroundings
 
 
 @dataclass(frozen=True)
@@ -120,15 +122,20 @@ def judge(tag: str, signs: Signs) -> Verdict:
 
 
 def trust_of(values: Mapping[str, float]) -> float:
-    """Return the weighted mean of the signs that could be measured; 0 without any.
+    """Return the product of the signs that could be measured, each to its power; 0 without any.
+
+    Powers are scaled so that their sum is the same whatever could be measured.
 
     Args:
         values: signs by name, 1 being good.
     """
-    total = sum(WEIGHTS[name] for name in values)
-    if not total:
+    if not values:
         return 0.0
-    return sum(WEIGHTS[name] * value for name, value in values.items()) / total
+    scale = sum(POWERS.values()) / sum(POWERS[name] for name in values)
+    trust = 1.0
+    for name, value in values.items():
+        trust *= max(_LEAST, value) ** (POWERS[name] * scale)
+    return trust
 
 
 def read_verdicts(file: Path) -> list[dict[str, Any]]:
@@ -208,7 +215,7 @@ def _is_inverted(values: Mapping[str, float]) -> bool:
 
 def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
     """Return the reason of a bad verdict, by the sign that costs most, and what to do."""
-    worst = max(values, key=lambda name: WEIGHTS[name] * (1 - values[name]), default="")
+    worst = min(values, key=lambda name: max(_LEAST, values[name]) ** POWERS[name], default="")
     if worst == "inside":
         return (
             f"its maps are {signs.border_ratio:.2f} as high along the border of the photos as "
