@@ -79,7 +79,7 @@ class Pseudo(Made):
 
 
 def made_from(settings: PseudoSettings) -> Parts:
-    """Return what the labels are made from: seeds, settings, and a classifier if its affinity is used."""
+    """Return what the labels are made from: settings, seeds, perhaps a classifier."""
     inputs = {"seeds": settings.out / layout.SEEDS}
     if settings.method == "attention":
         inputs["classifier"] = settings.model or settings.out / layout.CLASSIFIER
@@ -200,7 +200,7 @@ def _crf(settings: PseudoSettings) -> CrfSettings | None:
 
 
 def _processes(settings: PseudoSettings) -> int | None:
-    """Return the processes as set; without a setting, one on a GPU and None (as many as fit) else."""
+    """Return how many processes label images; None leaves the choice to ``count_processes``."""
     if settings.processes:
         return settings.processes
     return 1 if settings.device == "gpu" else None
@@ -236,7 +236,7 @@ def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
 
 
 def estimate(probe: Probe) -> float | None:
-    """Return seconds per image; None for routes whose time depends on a network yet to be trained."""
+    """Return seconds per image; None if they depend on a network yet to be trained."""
     settings: PseudoSettings = probe.run.for_stage("pseudo")
     crf = _crf(settings)
     if settings.method != "crf":

@@ -429,7 +429,7 @@ def _holds(folder: Path, file_of: Callable[[Path, str], Path], catalog: Catalog)
 
 
 def _add_scores(out: Path, scores: dict[str, Any]) -> None:
-    """Put scores into scores.json, beside those of other stages, with a hash of the files scored."""
+    """Put scores and a hash of the scored files into scores.json; other stages' stay."""
     file = out / layout.SCORES
     before = read_json(file) if file.exists() else {}
     together = dict(before) if isinstance(before, dict) else {}
