@@ -105,21 +105,20 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
     chosen_device(settings.device)
     if catalog is None:
         catalog = open_catalog(settings)
-    seeds = settings.out / layout.SEEDS
-    folder = settings.out / layout.PSEUDO
+    out = settings.out
+    seeds = out / layout.SEEDS
+    folder = out / layout.PSEUDO
     if not seeds.is_dir():
-        raise TagmaskError(
-            f"{seeds} does not exist; run `tagmask seeds --out {settings.out}` first."
-        )
+        raise TagmaskError(f"{seeds} does not exist; run `tagmask seeds --out {out}` first.")
     shard, indices = share_of(settings, catalog)
     if shard[0] == 0:
-        write_section(settings.out / layout.CONFIG, "pseudo", settings)
+        write_section(out / layout.CONFIG, "pseudo", settings)
 
     notes: tuple[str, ...] = catalog.notes
     parts = made_from(settings)
     if settings.method == "walk":
         notes += _prepare_walk(catalog, settings, shard)
-        parts["input network"] = record.file_digest(settings.out / layout.AFFINITY / layout.MODEL)
+        parts["input network"] = record.file_digest(out / layout.AFFINITY / layout.MODEL)
 
     labels = {i: label_file(folder, catalog.name(i)) for i in indices}
     files = [folder / layout.BACKGROUND, *labels.values()]

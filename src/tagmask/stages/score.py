@@ -362,20 +362,21 @@ def _count(folders: Mapping[str, Path], catalog: Catalog, processes: int | None)
 
     The work is shared out in small pieces over processes that start once for all folders.
     """
+    images = len(catalog)
     kinds: dict[str, tuple[type[Any], Path]] = {}
+    totals: dict[str, Any] = {}
+    items: list[tuple[str, range]] = []
     for name, folder in folders.items():
-        kinds[name] = (SeedScores if name == "seeds" else LabelScores, folder)
-    totals = {name: kind(catalog.classes) for name, (kind, _) in kinds.items()}
-
-    items = []
-    for name in kinds:
-        for start in range(0, len(catalog), _PIECE):
-            stop = min(start + _PIECE, len(catalog))
-            items.append((name, range(start, stop)))
+        kind: type[Any] = SeedScores if name == "seeds" else LabelScores
+        kinds[name] = (kind, folder)
+        totals[name] = kind(catalog.classes)
+        for start in range(0, images, _PIECE):
+            piece = range(start, min(start + _PIECE, images))
+            items.append((name, piece))
 
     work = partial(_count_item, kinds, catalog)
-    with tqdm(total=len(catalog) * len(kinds), desc="score", unit="image") as bar:
-        tallies = each(work, items, count_processes(processes, len(catalog)))
+    with tqdm(total=images * len(kinds), desc="score", unit="image") as bar:
+        tallies = each(work, items, count_processes(processes, images))
         for (name, _), tally in zip(items, tallies, strict=True):
             total = totals[name]
             total.merge(tally)
@@ -384,8 +385,9 @@ def _count(folders: Mapping[str, Path], catalog: Catalog, processes: int | None)
             bar.update(tally.images + len(tally.missing))
 
     for name, folder in folders.items():
-        if not totals[name].images:
-            why = next(iter(totals[name].missing.values()), "the catalog is empty")
+        total = totals[name]
+        if not total.images:
+            why = next(iter(total.missing.values()), "the catalog is empty")
             raise TagmaskError(f"nothing in {folder} could be scored; the first reason: {why}")
     return totals
 

@@ -162,8 +162,10 @@ class TokenViews(TwoViews):
         total: dict[str, Tensor] = {}
         for grid, same in sorted(indices.items()):
             pairs = torch.stack([tokens[i] for i in same])  # (b, 2, N, D)
+            first = pairs[:, 0]  # (b, N, D)
+            second = pairs[:, 1]  # (b, N, D)
             rest = tail(self.classifier, self.settings.freeze, grid)
-            losses = self.losses(rest, self.view, pairs[:, 0], pairs[:, 1], targets[same])
+            losses = self.losses(rest, self.view, first, second, targets[same])
             share = len(same) / len(tokens)
             for name, value in losses.items():
                 total[name] = total.get(name, 0) + value * share
@@ -261,14 +263,18 @@ class ClassifierTask(Task):
 
     def _see_images(self, share: range, accelerator: Accelerator) -> Iterator[Scored]:
         """Yield logits and targets of the readable images, in batches."""
+        classifier = self.classifier
         data = Subset(SquareDataset(self.val, self.size), share)
-        for batch in loader(data, self.settings.workers, batch_size=max(self.settings.batch, 8)):
-            good = batch["broken"] < 0
-            images = batch["images"][good].to(accelerator.device)
-            if len(images):
-                with accelerator.autocast():
-                    logits = self.classifier(self.classifier.normalize(images)).float()
-                yield logits.cpu().numpy(), batch["targets"][good].numpy()
+        size = max(self.settings.batch, 8)
+        for batch in loader(data, self.settings.workers, batch_size=size):
+            is_good = batch["broken"] < 0
+            images = batch["images"][is_good].to(accelerator.device)  # (B, 3, H, W)
+            targets = batch["targets"][is_good]  # (B, C)
+            if not len(images):
+                continue
+            with accelerator.autocast():
+                logits = classifier(classifier.normalize(images)).float()  # (B, C)
+            yield logits.cpu().numpy(), targets.numpy()
 
     def _see_tokens(self, share: range) -> Iterator[Scored]:
         """Yield logits and targets of the readable images, from the feature cache."""
@@ -285,8 +291,9 @@ def _tag_scores(logits: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> 
     if not len(logits):
         # no image could be read
         return {}
+    precision = mean_average_precision(logits, targets)
     loss = F.multilabel_soft_margin_loss(torch.from_numpy(logits), torch.from_numpy(targets))
-    return {"map": float(mean_average_precision(logits, targets)), "val_loss": float(loss)}
+    return {"map": float(precision), "val_loss": float(loss)}
 
 
 def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:

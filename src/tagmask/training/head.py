@@ -134,6 +134,7 @@ def gather_cells(
     """
     parts: list[tuple[Tensor, ...]] = []  # features, labels, allowed, corrected
     broken: dict[str, str] = {}
+    classes = model.num_classes
     bytes_of_cell = 2 * len(model.shift)
     most = max(16, int(MOST_BYTES / (bytes_of_cell * max(1, len(catalog)))))
     for i in tqdm(range(len(catalog)), desc="tokens", unit="image"):
@@ -145,13 +146,15 @@ def gather_cells(
         except ImageError as error:
             broken[name] = str(error)
             continue
-        shares, known = soft_labels(mask, tokens.grid, model.num_classes)  # (n, K), (n,)
-        corrections, touched = person_labels(person, tokens.grid, model.num_classes)
+        shares, known = soft_labels(mask, tokens.grid, classes)  # (n, K), (n,)
+        corrections, touched = person_labels(person, tokens.grid, classes)  # (n, K), (n,)
         shares = torch.where(touched[:, None], corrections, shares)
         known = torch.where(touched, 1.0, known)
         chosen = _choose_cells(known, touched, most, [seed, i])  # (m,)
-        allowed = torch.zeros(model.num_classes, dtype=torch.bool)
-        allowed[[0, *(tag + 1 for tag in catalog.tags(i))]] = True
+        # label 0 is the background, the label of a tag is one more than its number
+        labels_of_photo = [0, *(tag + 1 for tag in catalog.tags(i))]
+        allowed = torch.zeros(classes, dtype=torch.bool)
+        allowed[labels_of_photo] = True
         part = (
             tokens.values[0, chosen].half().cpu(),  # (m, F)
             shares[chosen].half(),  # (m, K)
@@ -175,7 +178,8 @@ def _choose_cells(known: Tensor, touched: Tensor, most: int, seed: list[int]) ->
         return cells
     order = np.random.default_rng(seed).permutation(len(cells))[:most]
     drawn = cells[torch.from_numpy(order)]
-    return torch.cat([drawn, torch.nonzero(touched).flatten()]).unique()
+    by_person = torch.nonzero(touched).flatten()
+    return torch.cat([drawn, by_person]).unique()
 
 
 def train_head(
@@ -195,19 +199,23 @@ def train_head(
     Raises:
         TagmaskError: If the loss is not finite.
     """
-    sample = cells.features[_draw(settings, -1, len(cells.features), _BATCH)].float()  # (m, F)
+    count = len(cells.features)
+    drawn = _draw(settings, -1, count, _BATCH)
+    sample = cells.features[drawn].float()  # (m, F)
     model.shift.copy_(sample.mean(0))
     model.scale.copy_(sample.std(0).clamp(min=1e-6))
     began = time.monotonic()
-    steps = total_steps(settings, len(cells.features))
-    bar = tqdm(total=steps * (settings.rounds + 1), desc="segment", unit="step")
+    steps = total_steps(settings, count)
+    turns = settings.rounds + 1
+    bar = tqdm(total=steps * turns, desc="segment", unit="step")
     labels = cells.labels
     rows: list[str] = []
     loss = 0.0
-    for turn in range(settings.rounds + 1):
+    for turn in range(turns):
         if turn:
             # what a person has labelled stays as it is
-            labels = torch.where(cells.corrected[:, None], cells.labels, answers(model, cells))
+            own = answers(model, cells)  # (M, K)
+            labels = torch.where(cells.corrected[:, None], cells.labels, own)
         for step, loss in fit(model, cells, labels, settings, steps, turn):
             bar.update()
             if step % settings.log_every == 0 or step == steps:
@@ -255,7 +263,8 @@ def fit(
         chosen = _draw(settings, turn * steps + step, len(features), settings.cells, odds)
         batch = features[chosen].to(device).float()  # (B, F)
         scores = model.logits_of(batch).log_softmax(-1)  # (B, K)
-        loss = -(labels[chosen].to(scores) * scores).sum(-1).mean()
+        wanted = labels[chosen].to(scores)  # (B, K)
+        loss = -(wanted * scores).sum(-1).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -273,11 +282,13 @@ def answers(model: HeadSegmenter, cells: Cells) -> Tensor:
     Returns:
         Probabilities (M, K) float16, zero for labels that are not allowed.
     """
+    device = model.shift.device
     parts = []
     batches = zip(cells.features.split(_BATCH), cells.allowed.split(_BATCH), strict=True)
     for features, allowed in batches:
-        logits = model.logits_of(features.to(model.shift.device).float())  # (b, K)
-        logits = logits.masked_fill(~allowed.to(logits.device), -torch.inf)
+        batch = features.to(device).float()  # (b, F)
+        forbidden = ~allowed.to(device)  # (b, K)
+        logits = model.logits_of(batch).masked_fill(forbidden, -torch.inf)  # (b, K)
         parts.append(logits.softmax(-1).half().cpu())
     return torch.cat(parts)
 

@@ -113,7 +113,8 @@ def predict_labels(model: DeepLabV2, image: np.ndarray[Any, Any]) -> np.ndarray[
     picture = to_tensor(image).to(model.mean.device).float()[None] / 255  # (1, 3, H, W)
     logits = model(model.normalize(picture))  # (1, K, h, w)
     logits = model.upsample(logits, (height, width))  # (1, K, H, W)
-    return logits[0].argmax(0).to(torch.uint8).cpu().numpy()
+    labels = logits[0].argmax(0).to(torch.uint8)  # (H, W)
+    return labels.cpu().numpy()
 
 
 def build_segmenter(
