@@ -404,11 +404,11 @@ def net_walk(
         image: Photo (H, W, 3) uint8.
         maps: Localisation maps (k, H, W) in [0, 1].
         net: Network whose features give the affinities.
-        radius: Distance in cells up to which two cells are neighbours.
+        radius: Distance in cells below which two cells are neighbours.
         beta: Power of the affinities; the larger, the less weak ones count.
         steps: Number of steps.
         stretched: Stretch each map to 0 … 1 afterwards.
-        device: Device of the walk; None leaves the choice to ``random_walk``.
+        device: Where torch takes the steps, e.g. "cuda"; None takes them without torch.
 
     Returns:
         Walked maps (k, H, W) in [0, 1].
@@ -449,7 +449,7 @@ def attention_walk(
         beta: Power of the affinities; the larger, the less weak ones count.
         steps: Number of steps.
         stretched: Stretch each map to 0 … 1 afterwards.
-        device: Device of the walk; None leaves the choice to ``random_walk``.
+        device: Where torch takes the steps, e.g. "cuda"; None takes them without torch.
 
     Returns:
         Walked maps (k, H, W) in [0, 1].

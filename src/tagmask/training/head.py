@@ -179,7 +179,8 @@ def _choose_cells(known: Tensor, touched: Tensor, most: int, seed: list[int]) ->
     order = np.random.default_rng(seed).permutation(len(cells))[:most]
     drawn = cells[torch.from_numpy(order)]
     by_person = torch.nonzero(touched).flatten()
-    return torch.cat([drawn, by_person]).unique()
+    chosen: Tensor = torch.cat([drawn, by_person]).unique()
+    return chosen
 
 
 def train_head(
