@@ -9,9 +9,10 @@ HUGE = 1e9
 
 @dataclass(frozen=True)
 class Limit:
-    """The range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed.
+    """Range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed.
 
-    Unless ``most`` says more, numbers end at ``HUGE``: products of any two then fit single precision.
+    Unless ``most`` says more, numbers end at ``HUGE``: products of any two then fit single
+    precision.
     """
 
     least: float = -math.inf
@@ -23,33 +24,36 @@ class Limit:
     example: str = ""
 
     def admits(self, *values: float) -> bool:
-        inside = all(
-            self.least <= value <= self.most and self.above < value < self.below for value in values
-        )
-        fitting = self.multiple is None or all(
-            value % self.multiple == 0 for value in values if inside
-        )
-        return inside and fitting and (not self.rising or sorted(values) == list(values))
+        """Return True if all values are within the range."""
+        for value in values:
+            if not self.least <= value <= self.most:
+                return False
+            if not self.above < value < self.below:
+                return False
+            if self.multiple is not None and value % self.multiple != 0:
+                return False
+        return not self.rising or sorted(values) == list(values)
 
     def __str__(self) -> str:
+        """Return the range in words, for an error message."""
         bounds = {
             "at least": self.least,
             "above": self.above,
             "at most": self.most,
             "below": self.below,
         }
-        words = [f"a multiple of {self.multiple}"] if self.multiple is not None else []
-        words += [
-            f"{word} {bound}"
-            for word, bound in bounds.items()
-            if abs(bound) < math.inf and bound != HUGE
-        ]
-        order = ", the smaller one first" if self.rising else ""
-        return (
-            " and ".join(words or ["finite"])
-            + order
-            + (f", e.g. {self.example}" if self.example else "")
-        )
+        words = []
+        if self.multiple is not None:
+            words.append(f"a multiple of {self.multiple}")
+        for word, bound in bounds.items():
+            if abs(bound) < math.inf and bound != HUGE:
+                words.append(f"{word} {bound}")
+        text = " and ".join(words or ["finite"])
+        if self.rising:
+            text += ", the smaller one first"
+        if self.example:
+            text += f", e.g. {self.example}"
+        return text
 
 
 Count = Annotated[int, Limit(least=1)]

@@ -16,31 +16,52 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SECTION_NAMES = {"run", "train", "seeds", "pseudo", "segment", "predict", "paper"}
-UNSET = "none"  # TOML has no null; written only for a setting whose default is a value
+# TOML has no null; this is written only for a setting whose default is a value
+UNSET = "none"
 
 
 def to_plain(settings: "DataclassInstance") -> dict[str, Any]:
-    """Settings as TOML and JSON can hold them, nested ones as tables; those unset by default are left out."""
-    values = {field: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {
-        field.name: UNSET if value is None else _plain(value)
-        for field, value in values.items()
-        if value is not None or field.default is not None
-    }
+    """Return settings as TOML and JSON can hold them, nested ones as tables.
+
+    Those unset by default are left out while they are unset.
+    """
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if value is not None:
+            plain[field.name] = _plain(value)
+        elif field.default is not None:
+            plain[field.name] = UNSET
+    return plain
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as TOML and JSON can hold it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_plain(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return str(value)
+    return value
 
 
 def read_values(
     kind: "type[DataclassInstance]", values: Mapping[str, Any], source: str
 ) -> dict[str, Any]:
-    """Arguments of ``kind`` from TOML values; all mistakes are reported at once."""
+    """Return arguments of a settings class from TOML values.
+
+    Args:
+        kind: Settings dataclass.
+        values: Values by the names of its fields.
+        source: Where they come from, for messages.
+
+    Returns:
+        The values, converted to the types of the fields.
+
+    Raises:
+        TagmaskError: If names are unknown or types are wrong; all mistakes are reported at once.
+    """
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     mistakes: list[str] = []
@@ -48,18 +69,18 @@ def read_values(
     for name, value in values.items():
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            mistakes.append(f"{source}: there is no setting {name!r}{hint}")
+            remedy = f"; did you mean {near[0]!r}?" if near else "."
+            mistakes.append(f"{source}: there is no setting {name!r}{remedy}")
             continue
+        hint = hints[name]
         try:
-            if dataclasses.is_dataclass(hints[name]):
-                arguments[name] = _nested(fields[name], hints[name], value, f"{source}: {name}")
+            if dataclasses.is_dataclass(hint):
+                arguments[name] = _nested(fields[name], hint, value, f"{source}: {name}")
             else:
-                arguments[name] = _convert(value, hints[name])
+                arguments[name] = _convert(value, hint)
         except (TypeError, ValueError, OverflowError):
-            mistakes.append(
-                f"{source}: {name} = {_brief(value)} is not of the form {_describe(hints[name])}."
-            )
+            shown = _brief(value)
+            mistakes.append(f"{source}: {name} = {shown} is not of the form {_describe(hint)}.")
         except TagmaskError as error:
             mistakes.append(str(error))
     if mistakes:
@@ -68,7 +89,16 @@ def read_values(
 
 
 def write_section(path: Path, section: str, settings: "DataclassInstance") -> None:
-    """Put ``settings`` into the ``[section]`` of a run's config.toml; the other sections stay."""
+    """Put settings into a section of a run's config.toml; the other sections stay.
+
+    Args:
+        path: The config.toml; it is made if it is not there.
+        section: Name of the section, without brackets.
+        settings: Settings of a stage.
+
+    Raises:
+        TagmaskError: If the file is there and is not a run's.
+    """
     import tomli_w
 
     whole = read_toml(path) if path.exists() else {}
@@ -81,13 +111,11 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file; a sentence if it cannot be read."""
+    """Return the sections of a TOML file; raise TagmaskError if it cannot be read."""
     try:
         sections = tomllib.loads(read_text(path))
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # not TOML, a number of thousands of digits, or nested too deep
+    # not TOML, a number of thousands of digits, or nested too deep
+    except (ValueError, RecursionError) as error:
         raise TagmaskError(f"{path} is not valid TOML: {error}.") from None
     for name, section in sections.items():
         if not isinstance(section, dict):
@@ -98,7 +126,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _nested(field: "dataclasses.Field[Any]", inner: Any, value: Any, source: str) -> Any:
-    """Settings within settings: a table's values on top of the defaults of the outer settings."""
+    """Return settings within settings: a table's values on top of the outer settings' defaults."""
     if isinstance(value, inner):
         return value
     if not isinstance(value, Mapping):
@@ -108,28 +136,32 @@ def _nested(field: "dataclasses.Field[Any]", inner: Any, value: Any, source: str
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """``value`` as the type ``hint``, or TypeError/ValueError."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):  # a Literal or None is the latter
+    """Return ``value`` as the type ``hint``, or raise TypeError or ValueError."""
+    origin = typing.get_origin(hint)
+    args = typing.get_args(hint)
+    # a Literal or None is a typing.Union, other types or None are a UnionType
+    if origin in (types.UnionType, typing.Union):
         inner = next(arg for arg in args if arg is not type(None))
-        return (
-            None
-            if value is None or (value == UNSET and inner is not str)
-            else _convert(value, inner)
-        )
+        if value is None or (value == UNSET and inner is not str):
+            return None
+        return _convert(value, inner)
     if origin is Literal:
         if value not in args:
             raise ValueError
         return value
     if origin is tuple:
         variadic = len(args) == 2 and args[1] is Ellipsis
-        if not isinstance(value, (list, tuple)) or (not variadic and len(value) != len(args)):
+        if not isinstance(value, (list, tuple)):
+            raise ValueError
+        if not variadic and len(value) != len(args):
             raise ValueError
         return tuple(_convert(item, args[0]) for item in value)
     if hint is Path and isinstance(value, (str, Path)):
-        if not str(value) or "\0" in str(value):
+        text = str(value)
+        if not text or "\0" in text:
             raise ValueError
         return Path(value)
+    # bool is a subclass of int
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if type(value) is not hint:
@@ -138,16 +170,20 @@ def _convert(value: Any, hint: Any) -> Any:
 
 
 def _brief(value: Any) -> str:
-    """A value for a message."""
+    """Return a value for a message, shortened if it is long."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits
+    except (ValueError, RecursionError):
+        # a number of thousands of digits, or nested too deep
         return "(too long to show)"
     return text if len(text) < 200 else f"{text[:200]} …"
 
 
 def _describe(hint: Any) -> str:
+    """Return a type in words, for a message."""
     args = typing.get_args(hint)
     if typing.get_origin(hint) is Literal:
         return " | ".join(repr(arg) for arg in args)
-    return getattr(hint, "__name__", str(hint)) if not args else str(hint)
+    if args:
+        return str(hint)
+    return getattr(hint, "__name__", str(hint))

@@ -1,4 +1,4 @@
-"""Shared by the stages that write one file per image: which images this process has, and what was done."""
+"""Work on one file per image: which images this process has, and what was done."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +21,12 @@ from tagmask.models.kinds import Segmenter
 from tagmask.runs.processes import count_processes, each, launched_shard
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
+_SHOWN = 10  # skipped images that are listed
 
 
 @dataclass
 class Made:
-    """What a stage has made."""
+    """Files that a stage has made."""
 
     what: str  # in the plural
     folder: Path
@@ -35,29 +36,56 @@ class Made:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
+        """Return lines for the terminal: notes, skipped images, and counts."""
         counts = f"{self.what}: {self.made} made, {self.kept} already there, in {self.folder}"
         return "\n".join([*self.notes, *list_skipped(self.skipped), counts])
 
     def write_skipped(self, shard: tuple[int, int]) -> None:
+        """Write the skipped images of part i of n into a file, if there are any."""
         if self.skipped:
             write_json(skipped_file(self.folder, shard), self.skipped)
 
 
 def list_skipped(skipped: Mapping[str, str]) -> list[str]:
-    """Lines on the images that were skipped and why, the first ten of them."""
-    lines = [f"{len(skipped)} images were skipped:"] if skipped else []
-    lines += [f"  {name}: {why}" for name, why in list(skipped.items())[:10]]
-    return lines + ([f"  … and {len(skipped) - 10} more"] if len(skipped) > 10 else [])
+    """Return lines on the images that were skipped and why, the first ten of them."""
+    if not skipped:
+        return []
+    lines = [f"{len(skipped)} images were skipped:"]
+    for name, why in list(skipped.items())[:_SHOWN]:
+        lines.append(f"  {name}: {why}")
+    if len(skipped) > _SHOWN:
+        lines.append(f"  … and {len(skipped) - _SHOWN} more")
+    return lines
 
 
 def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
-    """Part i of n that this process has, and its images."""
-    shard = (parse_shard(settings.shard) if settings.shard else None) or launched_shard()
-    return shard, range(shard[0], len(catalog), shard[1])
+    """Return which part of the images this process has.
+
+    Args:
+        settings: Settings of a stage; without a ``shard`` the launcher's processes share the work.
+        catalog: All images.
+
+    Returns:
+        Part i of n as (i, n), and the indices of its images.
+    """
+    shard = parse_shard(settings.shard) if settings.shard else None
+    first, count = shard or launched_shard()
+    return (first, count), range(first, len(catalog), count)
 
 
 def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[int]:
-    """For each class of a catalog its number in the model, by name."""
+    """Return the model's number of each class of a catalog, by name.
+
+    Args:
+        names: Names of the classes.
+        model: Network with the names of its classes.
+
+    Returns:
+        One number per name.
+
+    Raises:
+        TagmaskError: If the model does not know a class.
+    """
     numbers = {name: number for number, name in enumerate(model.classes)}
     unknown = [name for name in names if name not in numbers]
     if unknown:
@@ -70,7 +98,13 @@ def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[i
 
 
 def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:
-    """Whether ``read`` can read the file that an earlier run may have left."""
+    """Return True if a file that an earlier run may have left can be read.
+
+    Args:
+        read: Reads the file, or raises TagmaskError.
+        path: The file.
+        *arguments: Further arguments of ``read``.
+    """
     try:
         read(path, *arguments)
     except TagmaskError:
@@ -79,16 +113,24 @@ def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:
 
 
 def is_current(file: Path, catalog: Catalog, i: int) -> bool:
-    """Whether the mask of item ``i`` is there, and made with what a person has corrected in it."""
-    return is_readable(read_mask, file, len(catalog.classes)) and digest_in(
-        file
-    ) == catalog.correction_digest(i)
+    """Return True if a mask is there, and made with what a person has corrected in it.
+
+    Args:
+        file: The mask.
+        catalog: Images and corrections.
+        i: Index of the image in the catalog.
+    """
+    if not is_readable(read_mask, file, len(catalog.classes)):
+        return False
+    return digest_in(file) == catalog.correction_digest(i)
 
 
 def split_tags(tags: str | None) -> list[str] | None:
-    """The names in a list such as dog,sofa."""
-    names = [tag.strip() for tag in tags.split(",")] if tags is not None else None
-    if names is not None and not all(names):
+    """Return the names in a list such as dog,sofa; None if there is no list."""
+    if tags is None:
+        return None
+    names = [tag.strip() for tag in tags.split(",")]
+    if not all(names):
         raise TagmaskError(f"--tags {tags!r} contains an empty tag; write, for example, dog,sofa.")
     return names
 
@@ -101,21 +143,31 @@ def each_image(
     title: str,
     quiet: bool,
 ) -> dict[str, str]:
-    """Do ``work`` for each image; returns those that failed, with the reason."""
+    """Do the work of a stage for each image.
+
+    Args:
+        work: Does it for one image, by its index; processes are sent it.
+        catalog: Images, for their names.
+        todo: Indices of the images.
+        processes: Number of processes; None leaves the choice to ``count_processes``.
+        title: Title of the progress bar.
+        quiet: Show no progress bar.
+
+    Returns:
+        Names of the images that failed, with the reason.
+    """
+    count = count_processes(processes, len(todo))
+    results = each(partial(_attempt, work), todo, count, chunksize=8)
+    bar = tqdm(results, title, len(todo), unit="image", disable=quiet)
     skipped: dict[str, str] = {}
-    results = each(
-        partial(_attempt, work), todo, count_processes(processes, len(todo)), chunksize=8
-    )
-    for i, why in zip(
-        todo, tqdm(results, title, len(todo), unit="image", disable=quiet), strict=True
-    ):
+    for i, why in zip(todo, bar, strict=True):
         if why:
             skipped[catalog.name(i)] = why
     return skipped
 
 
 def _attempt(work: Callable[[int], None], i: int) -> str:
-    """Why item ``i`` failed; empty if it did not."""
+    """Do the work for item ``i``; return why it failed, an empty string if it did not."""
     try:
         with enough_memory(f"image {i}", "use --crf-size 1024, or make the photo smaller."):
             work(i)

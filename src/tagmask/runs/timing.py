@@ -1,6 +1,7 @@
-"""How long one step or one image of a stage takes, for the plan of a run.
+"""Time that one step or one image of a stage takes, for the plan of a run.
 
-Networks are built for it with random weights, so that a wrong name is reported before hours of work, not after.
+Networks are built for it with random weights, so that a wrong name is reported before hours of
+work, not after.
 """
 
 import copy
@@ -25,12 +26,13 @@ from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import to_device
 
 _FEW = 2  # images of a batch
-_SLOW = 1.0  # seconds on a CPU after which a first measurement is good enough; it takes little to warm up
+# seconds on a CPU after which a first measurement is good enough; it takes little to warm up
+_SLOW = 1.0
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a measurement is made with: the settings of the run, and one of its images."""
+    """Settings of the run and one of its images, to measure with."""
 
     run: RunSettings
     catalog: Catalog
@@ -39,7 +41,7 @@ class Probe:
 
     @cached_property
     def training(self) -> TrainSettings:
-        """The classifier's training with random weights, of which nothing is kept."""
+        """Return settings to train the classifier with random weights, of which nothing is kept."""
         settings: TrainSettings = dataclasses.replace(
             self.run.for_stage("train"),
             pretrained=False,
@@ -51,20 +53,19 @@ class Probe:
 
     @cached_property
     def task(self) -> ClassifierTask:
-        """That training; its classifier serves all stages."""
+        """Return that training; its classifier serves all stages."""
         return ClassifierTask(self.catalog, self.catalog.subset([]), self.training)
 
     @cached_property
     def head(self) -> HeadSegmenter:
-        """A head on that classifier."""
+        """Return a head on that classifier."""
         segment: SegmentSettings = self.run.for_stage("segment")
-        return on_device(
-            HeadSegmenter(copy.deepcopy(self.task.classifier), segment.head_blocks, segment.size)
-        )
+        classifier = copy.deepcopy(self.task.classifier)
+        return on_device(HeadSegmenter(classifier, segment.head_blocks, segment.size))
 
     @cached_property
     def head_tokens(self) -> Tokens:
-        """What the head reads of the image."""
+        """Return what the head reads of the image, computed once."""
         return self.see()
 
     def see(self) -> Tokens:
@@ -74,36 +75,58 @@ class Probe:
 
 
 def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
-    """A probe with the first readable, tagged image; None if there is none among the first twenty."""
+    """Return a probe with the first readable, tagged image.
+
+    Args:
+        run: Settings of the run.
+        catalog: Images and tags.
+
+    Returns:
+        The probe; None if there is no such image among the first twenty.
+    """
     for i in range(min(20, len(catalog))):
         try:
-            if catalog.tags(i):
-                return Probe(run, catalog, catalog.load_image(i), list(catalog.tags(i)))
+            tags = catalog.tags(i)
+            if tags:
+                return Probe(run, catalog, catalog.load_image(i), list(tags))
         except ImageError:
             continue
     return None
 
 
 def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
-    """Seconds of one forward and backward pass; of a slow one on a CPU, projected from a few images of the batch."""
+    """Return the seconds of one forward and backward pass.
+
+    A slow one on a CPU is projected from a few images of the batch.
+
+    Args:
+        module: Returns a dictionary with the ``loss`` of a batch; it is moved to the device.
+        batch: Arguments of the module by name, each with one entry per image.
+
+    Returns:
+        Seconds for the whole batch.
+    """
     on_device(module).train()
-    device, images = next(module.parameters()).device, len(next(iter(batch.values())))
+    device = next(module.parameters()).device
+    images = len(next(iter(batch.values())))
 
     def step(count: int) -> None:
-        losses = module(
-            **{name: to_device(values[:count], device) for name, values in batch.items()}
-        )
-        losses["loss"].backward()
-        float(losses["loss"].detach())  # waits for the GPU
+        part = {name: to_device(values[:count], device) for name, values in batch.items()}
+        loss = module(**part)["loss"]
+        loss.backward()
+        # reading the number waits for the GPU
+        float(loss.detach())
         module.zero_grad()
 
     few = min(_FEW, images)
     projected = timed(lambda: step(few)) * images / few
-    return projected if _is_enough(projected) else timed(lambda: step(images))
+    if _is_enough(projected):
+        return projected
+    return timed(lambda: step(images))
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """Seconds of ``work`` once warm, or of the first time if that is slow already."""
+    """Return the seconds of ``work`` once warm, or of the first time if that is slow already."""
     seconds = 0.0
     for _ in range(2):
         began = time.perf_counter()
@@ -115,5 +138,5 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def _is_enough(seconds: float) -> bool:
-    """Whether a measurement need not be repeated."""
+    """Return True if a measurement need not be repeated."""
     return seconds > _SLOW and not torch.accelerator.is_available()

@@ -1,14 +1,17 @@
-"""Pseudo labels: one palette PNG per image, from its seeds, by one of three routes (docs/method.md §4).
+"""Pseudo labels: one palette PNG per image, from its seeds, by one of three routes.
+
+docs/method.md §4 describes the routes:
 
     walk       confident regions → AffinityNet → random walk → labels        (the paper's, PSA)
     crf        the dense CRF on the maps, nothing to train
     attention  random walk on the classifier's own affinity, nothing to train
 
-The background's score is constant: as set, or chosen without masks from the histogram of the maps that are labelled.
-With ``background_power`` it is (1 − highest map)^power and walks along with the maps, as in PSA.
+The background's score is constant: as set, or chosen without masks from the histogram of the maps
+that are labelled. With ``background_power`` it is (1 − highest map)^power and walks along with the
+maps, as in PSA.
 
-Deviations from PSA and MCTformer's copy of it: maps are stretched after the walk (``stretch``), and a CRF
-corrects the labels (``crf``). docs/paper-settings.md lists all settings.
+Deviations from PSA and MCTformer's copy of it: maps are stretched after the walk (``stretch``), and
+a CRF corrects the labels (``crf``). docs/paper-settings.md lists all settings.
 """
 
 import dataclasses
@@ -62,58 +65,73 @@ _SAMPLE = 200  # images on which the background's score is chosen
 
 @dataclass
 class Pseudo(Made):
-    """What the stage has made."""
+    """The pseudo labels that the stage has made."""
 
     background: float | None = 0.0  # None: it walks along
 
     def summary(self) -> str:
+        """Return lines for the terminal; the counts come last."""
         *lines, counts = super().summary().splitlines()
-        note = (
-            [] if self.background is None else [f"score of the background: {self.background:.2f}"]
-        )
-        return "\n".join([*lines, *note, counts])
+        if self.background is not None:
+            lines.append(f"score of the background: {self.background:.2f}")
+        lines.append(counts)
+        return "\n".join(lines)
 
 
 def made_from(settings: PseudoSettings) -> Parts:
-    """What the labels are made from: the seeds, the classifier whose affinity is walked on, the settings."""
+    """Return what the labels are made from: settings, seeds, perhaps a classifier."""
     inputs = {"seeds": settings.out / layout.SEEDS}
     if settings.method == "attention":
         inputs["classifier"] = settings.model or settings.out / layout.CLASSIFIER
-    return record.made_from(
-        settings, inputs, unused=[] if settings.method == "walk" else ["affinity."]
-    )
+    unused = [] if settings.method == "walk" else ["affinity."]
+    return record.made_from(settings, inputs, unused=unused)
 
 
 def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pseudo:
-    """Label every image that has seeds and no pseudo label yet."""
+    """Label every image that has seeds and no pseudo label yet.
+
+    Args:
+        settings: Settings of the stage; ``settings.out`` is the folder of the run.
+        catalog: Images and tags; None opens those that the settings name.
+
+    Returns:
+        How many labels were made, which images were skipped, and the background's score.
+
+    Raises:
+        TagmaskError: If there are no seeds, or an affinity network is missing that only another
+            process may train.
+    """
     check(settings)
     chosen_device(settings.device)
-    catalog = open_catalog(settings) if catalog is None else catalog
-    seeds, folder = settings.out / layout.SEEDS, settings.out / layout.PSEUDO
+    if catalog is None:
+        catalog = open_catalog(settings)
+    out = settings.out
+    seeds = out / layout.SEEDS
+    folder = out / layout.PSEUDO
     if not seeds.is_dir():
-        raise TagmaskError(
-            f"{seeds} does not exist; run `tagmask seeds --out {settings.out}` first."
-        )
+        raise TagmaskError(f"{seeds} does not exist; run `tagmask seeds --out {out}` first.")
     shard, indices = share_of(settings, catalog)
     if shard[0] == 0:
-        write_section(settings.out / layout.CONFIG, "pseudo", settings)
+        write_section(out / layout.CONFIG, "pseudo", settings)
+
     notes: tuple[str, ...] = catalog.notes
     parts = made_from(settings)
     if settings.method == "walk":
         notes += _prepare_walk(catalog, settings, shard)
-        parts["input network"] = record.file_digest(settings.out / layout.AFFINITY / layout.MODEL)
+        parts["input network"] = record.file_digest(out / layout.AFFINITY / layout.MODEL)
+
     labels = {i: label_file(folder, catalog.name(i)) for i in indices}
     files = [folder / layout.BACKGROUND, *labels.values()]
-    record.Record(folder, "**/*.png").claim(
-        parts, catalog, "pseudo labels", settings.restart, files
-    )
+    labels_record = record.Record(folder, "**/*.png")
+    labels_record.claim(parts, catalog, "pseudo labels", settings.restart, files)
     background = _background(catalog, settings, folder)
+
     todo = [i for i, file in labels.items() if not is_current(file, catalog, i)]
-    done = Pseudo(
-        "pseudo labels", folder, kept=len(indices) - len(todo), notes=notes, background=background
-    )
+    kept = len(indices) - len(todo)
+    done = Pseudo("pseudo labels", folder, kept=kept, notes=notes, background=background)
     work = partial(label_image, catalog, settings, background)
-    done.skipped = each_image(work, catalog, todo, _processes(settings), "pseudo", shard[0] > 0)
+    quiet = shard[0] > 0
+    done.skipped = each_image(work, catalog, todo, _processes(settings), "pseudo", quiet)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
     return done
@@ -122,21 +140,30 @@ def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pse
 def label_image(
     catalog: Catalog, settings: PseudoSettings, background: float | None, i: int
 ) -> None:
-    """Write the pseudo label of item ``i``; a ``background`` of None is made from the maps and walks along."""
+    """Write the pseudo label of item ``i``.
+
+    Args:
+        catalog: Images, tags and corrections.
+        settings: Settings of the stage.
+        background: Score of the background in [0, 1]; None makes it from the maps, and it walks
+            along with them.
+        i: Index of the image in the catalog.
+    """
     image, seeds = _read(catalog, settings, i)
-    classes, crf = seeds["classes"].tolist(), _crf(settings)
-    maps = _behind(as_float(seeds[settings.source()]), settings)
-    labels = _label(
-        image, classes, _route(settings)(image, maps), background, crf, settings.crf_size
-    )
+    classes = seeds["classes"].tolist()
+    crf = _crf(settings)
+    maps = _with_background(as_float(seeds[settings.source()]), settings)
+    refined = _route(settings)(image, maps)
+    labels = _label(image, classes, refined, background, crf, settings.crf_size)
     if settings.unsure:
-        plain = _behind(as_float(seeds["plain"]), settings)
-        labels = agreement(
-            labels, _label(image, classes, plain, background, crf, settings.crf_size)
-        )
-    name, correction = catalog.name(i), catalog.correction_digest(i)
+        plain = _with_background(as_float(seeds["plain"]), settings)
+        other = _label(image, classes, plain, background, crf, settings.crf_size)
+        labels = agreement(labels, other)
+    name = catalog.name(i)
+    correction = catalog.correction_digest(i)
     labels = fix(labels, catalog.load_correction(i), name)
-    write_mask(label_file(settings.out / layout.PSEUDO, name), labels, correction=correction)
+    file = label_file(settings.out / layout.PSEUDO, name)
+    write_mask(file, labels, correction=correction)
 
 
 def _label(
@@ -147,7 +174,7 @@ def _label(
     crf: CrfSettings | None,
     size: int | None,
 ) -> Any:
-    """Labels of maps (k, H, W) against a constant, or of (k + 1, H, W) against the first of them.
+    """Label the pixels by maps (k, H, W) against a constant, or by (k + 1, H, W) against the first.
 
     With ``size`` the CRF works on a smaller image, and its labels are enlarged.
     """
@@ -156,57 +183,69 @@ def _label(
         if small.shape != image.shape:
             scaled = crf.at_scale(max(small.shape) / max(image.shape))
             labels = Pillow.fromarray(_label(small, classes, maps, background, scaled, None))
-            return np.asarray(labels.resize(image.shape[1::-1], Pillow.Resampling.NEAREST))
+            width_height = image.shape[1::-1]
+            return np.asarray(labels.resize(width_height, Pillow.Resampling.NEAREST))
     if background is not None:
         return label_pixels(image, classes, maps, background, crf)
     return label_pixels(image, classes, maps[1:], maps[0], crf)
 
 
 def _crf(settings: PseudoSettings) -> CrfSettings | None:
-    """The CRF that sharpens the labels."""
+    """Return the CRF that sharpens the labels, None if they stay as they are."""
     preset = PRESETS[settings.crf_preset]
-    return (
-        dataclasses.replace(preset, device=chosen_device(settings.device)) if settings.crf else None
-    )
+    if not settings.crf:
+        return None
+    return dataclasses.replace(preset, device=chosen_device(settings.device))
 
 
 def _processes(settings: PseudoSettings) -> int | None:
-    return settings.processes or (1 if settings.device == "gpu" else None)
+    """Return how many processes label images; None leaves the choice to ``count_processes``."""
+    if settings.processes:
+        return settings.processes
+    return 1 if settings.device == "gpu" else None
 
 
-def _behind(maps: Any, settings: PseudoSettings) -> Any:
-    """Maps (k, H, W), with ``background_power`` behind a background of (1 − highest map)^power: (k + 1, H, W)."""
-    if settings.background_power is None:
+def _with_background(maps: Any, settings: PseudoSettings) -> Any:
+    """Put a background of (1 − highest map)^power before the maps (k, H, W), if a power is set."""
+    power = settings.background_power
+    if power is None:
         return maps
     gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
-    return np.concatenate([gap[None] ** settings.background_power, maps]).astype(np.float32)
+    background = gap[None] ** power  # (1, H, W)
+    return np.concatenate([background, maps]).astype(np.float32)  # (k + 1, H, W)
 
 
 def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
-    """Write the confident regions of item ``i``, from the maps without affinity, which over-activate less."""
+    """Write the confident regions of item ``i``.
+
+    They come from the maps without affinity, which over-activate less.
+
+    Args:
+        catalog: Images and tags.
+        settings: Settings of the stage, with the two strengths of the background.
+        i: Index of the image in the catalog.
+    """
     image, seeds = _read(catalog, settings, i)
-    classes, maps = seeds["classes"].tolist(), as_float(seeds["plain"])
+    classes = seeds["classes"].tolist()
+    maps = as_float(seeds["plain"])
     crf = dataclasses.replace(SEEDS, device=chosen_device(settings.device))
     regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high, crf)
-    write_mask(
-        label_file(settings.out / layout.AFFINITY / layout.REGIONS, catalog.name(i)), regions
-    )
+    folder = settings.out / layout.AFFINITY / layout.REGIONS
+    write_mask(label_file(folder, catalog.name(i)), regions)
 
 
 def estimate(probe: Probe) -> float | None:
-    """Seconds per image; None for routes whose time depends on a network yet to be trained."""
+    """Return seconds per image; None if they depend on a network yet to be trained."""
     settings: PseudoSettings = probe.run.for_stage("pseudo")
     crf = _crf(settings)
     if settings.method != "crf":
         return None
-    ramp = np.linspace(0, 1, probe.image.shape[1], dtype=np.float32)
-    maps = np.broadcast_to(ramp, (len(probe.classes), *probe.image.shape[:2])).copy()
+    height, width = probe.image.shape[:2]
+    ramp = np.linspace(0, 1, width, dtype=np.float32)
+    maps = np.broadcast_to(ramp, (len(probe.classes), height, width)).copy()
     seconds = timed(lambda: label_pixels(probe.image, probe.classes, maps, 0.5, crf))
-    return (
-        seconds
-        * (2 if settings.unsure else 1)
-        / count_processes(_processes(settings), len(probe.catalog))
-    )
+    passes = 2 if settings.unsure else 1
+    return seconds * passes / count_processes(_processes(settings), len(probe.catalog))
 
 
 def _prepare_walk(
@@ -214,11 +253,11 @@ def _prepare_walk(
 ) -> tuple[str, ...]:
     """Make confident regions and train AffinityNet, unless done; only the first shard does this."""
     folder = settings.out / layout.AFFINITY
-    regions = folder / layout.REGIONS
     is_there = (folder / layout.MODEL).is_file()
     if launched_shard()[1] > 1 and (settings.restart or not is_there):
         raise TagmaskError(
-            "AffinityNet is trained by a single process; run `tagmask pseudo` without accelerate launch first, until "
+            "AffinityNet is trained by a single process; "
+            "run `tagmask pseudo` without accelerate launch first, until "
             f"{folder} holds the network."
         )
     if shard[0] > 0:
@@ -227,15 +266,31 @@ def _prepare_walk(
                 f"{folder} holds no affinity network yet; let shard 0/{shard[1]} train it first."
             )
         return ()
+
+    skipped = _make_regions(catalog, settings)
+    restart = settings.restart or settings.affinity.restart
+    network = dataclasses.replace(settings.affinity, restart=restart)
+    with single_process():
+        trained = train_affinity(catalog, folder / layout.REGIONS, network, folder)
+    # a route that was used before holds the network of an earlier training
+    _route.cache_clear()
+    if not skipped:
+        return trained.notes
+    return (f"{len(skipped)} images have no confident regions.", *trained.notes)
+
+
+def _make_regions(catalog: Catalog, settings: PseudoSettings) -> dict[str, str]:
+    """Write the confident regions that are not there yet; return the skipped images and why."""
+    folder = settings.out / layout.AFFINITY
+    regions = folder / layout.REGIONS
     files = [label_file(regions, catalog.name(i)) for i in range(len(catalog))]
-    parts = {
-        name: value
-        for name, value in made_from(settings).items()
-        if name.startswith(("alpha_", INPUT))
-    }
-    record.Record(regions, "**/*.png").claim(
-        parts, catalog, "confident regions", settings.restart, files
-    )
+    parts: Parts = {}
+    for name, value in made_from(settings).items():
+        if name.startswith(("alpha_", INPUT)):
+            parts[name] = value
+    regions_record = record.Record(regions, "**/*.png")
+    regions_record.claim(parts, catalog, "confident regions", settings.restart, files)
+
     todo = [i for i, file in enumerate(files) if not file.is_file()]
     work = partial(write_regions, catalog, settings)
     skipped = each_image(work, catalog, todo, _processes(settings), "regions", False)
@@ -243,84 +298,92 @@ def _prepare_walk(
         from tagmask.show.seeds import show_regions
 
         show_regions(catalog, regions, folder / layout.REGIONS_PICTURE)
-    network = dataclasses.replace(
-        settings.affinity, restart=settings.restart or settings.affinity.restart
-    )
-    with single_process():
-        trained = train_affinity(catalog, regions, network, folder)
-    _route.cache_clear()
-    return (
-        *((f"{len(skipped)} images have no confident regions.",) if skipped else ()),
-        *trained.notes,
-    )
+    return skipped
 
 
 def train_affinity(
     catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path
 ) -> Trained:
-    """Train AffinityNet into the folder ``out``, or resume a training that was stopped.
+    """Train AffinityNet, or resume a training that was stopped.
 
-    ``regions`` holds one PNG of labels per image, named as the image: 0 = surely background, c+1 = surely class c,
-    255 = unsure. Images without one are left out.
+    Args:
+        catalog: Images to train on; those without regions are left out.
+        regions: Folder with one PNG of labels per image, named as the image: 0 = surely
+            background, c+1 = surely class c, 255 = unsure.
+        settings: Settings of the training.
+        out: Folder for the network, its log and its resume point.
+
+    Returns:
+        What the training loop returns, with a note on images without regions.
+
+    Raises:
+        TagmaskError: If none of the images has regions.
     """
     check(settings)
     training, sizes = _with_regions(catalog, regions)
     missing = len(catalog) - len(training)
-    notes = (
-        (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",)
-        if missing
-        else ()
-    )
+    notes: tuple[str, ...] = ()
+    if missing:
+        notes = (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",)
     identity: Parts = {
         **record.made_from(settings),
         **record.places(settings),
         record.IMAGES[0]: training.fingerprint(),
     }
-    loop = Loop(
-        AffinityTask(training, regions, settings),
-        settings,
-        out,
-        {**identity, f"{INPUT}regions": sizes},
-    )
+    task = AffinityTask(training, regions, settings)
+    loop = Loop(task, settings, out, {**identity, f"{INPUT}regions": sizes})
     return loop.train(training, notes)
 
 
 def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
-    """The images that have regions, and a hash of the files' sizes that tells one set of regions from another."""
-    every = {i: file_size(label_file(regions, catalog.name(i))) for i in range(len(catalog))}
-    sizes = {i: size for i, size in every.items() if size >= 0}
-    if not sizes:
+    """Return the images that have regions, and a hash that tells one set of regions from another.
+
+    The hash is made from the sizes of the files.
+    """
+    indices = []
+    sizes = []
+    for i in range(len(catalog)):
+        size = file_size(label_file(regions, catalog.name(i)))
+        if size >= 0:
+            indices.append(i)
+            sizes.append(size)
+    if not indices:
         raise TagmaskError(
             f"{regions} holds no regions of these images, named <image>.png; make them first."
         )
-    joined = b"".join(size.to_bytes(8, "little") for size in sizes.values())
-    return catalog.subset(list(sizes)), hashlib.sha256(joined).hexdigest()[:32]
+    joined = b"".join(size.to_bytes(8, "little") for size in sizes)
+    return catalog.subset(indices), hashlib.sha256(joined).hexdigest()[:32]
 
 
 @cache
 def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
-    """What turns the seeds of an image into the maps that are labelled; its network is loaded once per process."""
+    """Return what turns the seeds of an image into the maps that are labelled.
+
+    Its network is loaded once per process.
+    """
     if settings.method == "crf":
-        return lambda image, maps: maps  # the CRF that labels them does all the work
+        # the CRF that labels the maps does all the work
+        return lambda image, maps: maps
     device = chosen_device(settings.device)
     if settings.method == "walk":
-        net, radius = (
-            AffinityNet.load(settings.out / layout.AFFINITY).to(device),
-            settings.affinity.radius,
+        return partial(
+            net_walk,
+            net=AffinityNet.load(settings.out / layout.AFFINITY).to(device),
+            radius=settings.affinity.radius,
+            beta=settings.beta or 36.0,
+            steps=settings.steps or 64,
+            stretched=settings.stretches(),
+            device=device,
         )
-        walk: dict[str, Any] = {
-            "beta": settings.beta or 36.0,
-            "steps": settings.steps or 64,
-            "device": device,
-        }
-        return partial(net_walk, net=net, radius=radius, stretched=settings.stretches(), **walk)
-    model, how = (
-        load_classifier(settings.model or settings.out / layout.CLASSIFIER).to(device),
-        settings.map_settings(),
-    )
-    walk = {"beta": settings.beta or 1.0, "steps": settings.steps or 2, "device": device}
+    model = load_classifier(settings.model or settings.out / layout.CLASSIFIER)
     return partial(
-        attention_walk, model=model, settings=how, stretched=settings.stretches(), **walk
+        attention_walk,
+        model=model.to(device),
+        settings=settings.map_settings(),
+        beta=settings.beta or 1.0,
+        steps=settings.steps or 2,
+        stretched=settings.stretches(),
+        device=device,
     )
 
 
@@ -335,15 +398,33 @@ def net_walk(
     stretched: bool = True,
     device: str | None = None,
 ) -> Maps:
-    """A random walk on the affinities of AffinityNet, on its grid of 8-pixel cells."""
+    """Walk at random on the affinities of AffinityNet, on its grid of 8-pixel cells.
+
+    Args:
+        image: Photo (H, W, 3) uint8.
+        maps: Localisation maps (k, H, W) in [0, 1].
+        net: Network whose features give the affinities.
+        radius: Distance in cells below which two cells are neighbours.
+        beta: Power of the affinities; the larger, the less weak ones count.
+        steps: Number of steps.
+        stretched: Stretch each map to 0 … 1 afterwards.
+        device: Where torch takes the steps, e.g. "cuda"; None takes them without torch.
+
+    Returns:
+        Walked maps (k, H, W) in [0, 1].
+    """
     if not len(maps):
         return maps
     picture = to_tensor(image).to(net.mean.device).float()[None] / 255  # (1, 3, H, W)
-    padding = [max(0, STRIDE - side) for side in picture.shape[-2:]]
-    picture = F.pad(picture, (0, padding[1], 0, padding[0]), mode="replicate")
+    # the network needs one whole cell at least
+    height, width = picture.shape[-2:]
+    below = max(0, STRIDE - height)
+    right = max(0, STRIDE - width)
+    picture = F.pad(picture, (0, right, 0, below), mode="replicate")
     with torch.inference_mode():
         features = net(net.normalize(picture))[0].cpu().numpy()  # (C, h, w)
-    walked = random_walk(to_cells(maps, STRIDE), transition(features, radius, beta), steps, device)
+    cells = to_cells(maps, STRIDE)  # (k, h, w)
+    walked = random_walk(cells, transition(features, radius, beta), steps, device)  # (k, h, w)
     return _finished(to_pixels(walked, maps.shape[1:], STRIDE), stretched)
 
 
@@ -358,54 +439,80 @@ def attention_walk(
     stretched: bool = True,
     device: str | None = None,
 ) -> Maps:
-    """A random walk on the classifier's own patch affinity."""
+    """Walk at random on the classifier's own patch affinity.
+
+    Args:
+        image: Photo (H, W, 3) uint8.
+        maps: Localisation maps (k, H, W) in [0, 1].
+        model: Classifier whose attention gives the affinities.
+        settings: Size of the image and blocks whose attention is taken.
+        beta: Power of the affinities; the larger, the less weak ones count.
+        steps: Number of steps.
+        stretched: Stretch each map to 0 … 1 afterwards.
+        device: Where torch takes the steps, e.g. "cuda"; None takes them without torch.
+
+    Returns:
+        Walked maps (k, H, W) in [0, 1].
+    """
     if not len(maps):
         return maps
-    first = next(views(model, to_tensor(image).to(model.mean.device).float()[None] / 255, settings))
+    picture = to_tensor(image).to(model.mean.device).float()[None] / 255  # (1, 3, H, W)
+    first = next(views(model, picture, settings))
     with torch.inference_mode():
         _, attention = model.attend(first.images, block_range(settings.affinity_blocks))
     pairs = affinity(attention, model.class_tokens)[0].cpu().numpy()  # (n, n)
-    patch, size = model.patch_size, first.images.shape[-2:]
-    resized = F.interpolate(
-        torch.from_numpy(maps)[None], first.inner, mode="bilinear", antialias=True
-    )[0]
-    padded = F.pad(resized, (0, size[1] - first.inner[1], 0, size[0] - first.inner[0]))
-    walked = random_walk(
-        to_cells(padded.numpy(), patch, True), from_attention(pairs, beta), steps, device
-    )
-    pixels = torch.from_numpy(to_pixels(walked, (size[0], size[1]), patch, True))
-    inner = pixels[None, :, : first.inner[0], : first.inner[1]]
+
+    # the view is the image at the inner size, padded to whole patches
+    patch = model.patch_size
+    height, width = first.images.shape[-2:]
+    inner_height, inner_width = first.inner
+    given = torch.from_numpy(maps)[None]  # (1, k, H, W)
+    small = F.interpolate(given, first.inner, mode="bilinear", antialias=True)[0]
+    padded = F.pad(small, (0, width - inner_width, 0, height - inner_height))
+    cells = to_cells(padded.numpy(), patch, True)  # (k, h, w)
+    walked = random_walk(cells, from_attention(pairs, beta), steps, device)  # (k, h, w)
+
+    pixels = torch.from_numpy(to_pixels(walked, (height, width), patch, True))
+    inner = pixels[None, :, :inner_height, :inner_width]
     whole = F.interpolate(inner, maps.shape[1:], mode="bilinear", align_corners=False)[0]
-    return _finished(whole.numpy(), stretched)
+    return _finished(whole.numpy(), stretched)  # (k, H, W)
 
 
 def _finished(walked: Maps, stretched: bool) -> Maps:
-    """Walked maps, stretched to 0 … 1 or only freed of rounding errors beyond it."""
-    return (stretch(walked) if stretched else np.clip(walked, 0, 1)).astype(np.float32)
+    """Stretch walked maps to 0 … 1, or only free them of rounding errors beyond it."""
+    finished = stretch(walked) if stretched else np.clip(walked, 0, 1)
+    return finished.astype(np.float32)
 
 
 def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float | None:
-    """The background's score as set, as chosen before, or chosen now on a sample of the images; None if it walks."""
+    """Return the background's score as set, as chosen before, or chosen now on a sample of images.
+
+    It is None if the background walks along with the maps.
+    """
     if settings.background is not None or settings.background_power is not None:
         return settings.background
     file = folder / layout.BACKGROUND
     if file.is_file() and not settings.restart:
         return float(read_object(file, background=(int, float))["background"])
+
     chooser = choosers()[settings.rule]
-    sample = np.unique(np.linspace(0, len(catalog) - 1, min(_SAMPLE, len(catalog))).astype(int))
+    spread = np.linspace(0, len(catalog) - 1, min(_SAMPLE, len(catalog)))
+    sample = np.unique(spread.astype(int))
     for i in tqdm(sample.tolist(), desc="background", unit="image"):
         try:
             image, seeds = _read(catalog, settings, i)
         except TagmaskError:
-            continue  # it is listed when it is labelled
-        chooser.add(np.clip(_route(settings)(image, as_float(seeds[settings.source()])), 0, 1))
+            # it is listed when it is labelled
+            continue
+        maps = _route(settings)(image, as_float(seeds[settings.source()]))
+        chooser.add(np.clip(maps, 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen
 
 
 def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, dict[str, Any]]:
-    """Image and seeds of item ``i``; a sentence if they do not fit together."""
+    """Read image and seeds of item ``i``; raise TagmaskError if they do not fit together."""
     seeds = read_seeds(seed_file(settings.out / layout.SEEDS, catalog.name(i)))
     check_seeds(seeds, catalog)
     image = catalog.load_image(i)

@@ -1,4 +1,4 @@
-"""Training the segmentation network on pseudo labels (docs/method.md §5)."""
+"""Training of the segmentation network on pseudo labels (docs/method.md §5)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,39 +29,43 @@ class PixelLoss(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Images (B, 3, H, W) in [0, 1], labels (B, H, W) with 255 = unsure; with several scales, their sum."""
+        """Return the loss of a batch; with several scales, the sum of theirs.
+
+        Args:
+            images: Images (B, 3, H, W) in [0, 1].
+            labels: Labels (B, H, W), 255 = unsure.
+
+        Returns:
+            The ``loss``, a mean over the labelled pixels.
+        """
         every = self.model.all_logits(self.model.normalize(images))
-        labelled = (
-            (labels != UNSURE).sum().clamp(min=1)
-        )  # a crop may have no labelled pixel: loss 0, not nan
+        # a crop may have no labelled pixel: its loss is 0 then, not nan
+        labelled = (labels != UNSURE).sum().clamp(min=1)
         size = (int(labels.shape[-2]), int(labels.shape[-1]))
-        losses = [
-            F.cross_entropy(
-                self.model.upsample(logits, size).float(),
-                labels,
-                ignore_index=UNSURE,
-                reduction="sum",
-            )
-            for logits in every
-        ]
+        losses = []
+        for logits in every:
+            scores = self.model.upsample(logits, size).float()  # (B, K, H, W)
+            loss = F.cross_entropy(scores, labels, ignore_index=UNSURE, reduction="sum")
+            losses.append(loss)
         return {"loss": torch.stack(losses).sum() / labelled}
 
 
 class SegmenterTask(Task):
-    """What the training loop needs to know about the segmenter."""
+    """Network, data and validation of the segmenter, for the training loop."""
 
-    name, what, unusable = (
-        "segment",
-        "segmenter",
-        "could not be read or are unsure (255) everywhere",
-    )
+    name = "segment"
+    what = "segmenter"
+    unusable = "could not be read or are unsure (255) everywhere"
     new_layers = ("aspp",)
-    metric, metric_title = "miou", "mIoU against held-out pseudo labels"
+    metric = "miou"
+    metric_title = "mIoU against held-out pseudo labels"
     network: DeepLabV2
 
     def __init__(
         self, train: Catalog, val: Catalog, folder: Path, settings: SegmentSettings
     ) -> None:
+        self.val = val
+        self.folder = folder
         self.network = build_segmenter(settings, train.classes)
         self.network.crop_size = settings.size
         self.module = PixelLoss(self.network)
@@ -69,10 +73,12 @@ class SegmenterTask(Task):
         self.dataset = PseudoDataset(
             train, folder, settings.size, settings.scales, mean, settings.seed
         )
-        self.val, self.folder = val, folder
 
     def validate(self, accelerator: Accelerator) -> dict[str, float]:
-        """Mean IoU and pixel accuracy against held-out pseudo labels (not truth), shared out over the processes."""
+        """Return mean IoU and pixel accuracy against held-out pseudo labels, which are not truth.
+
+        The images are shared out over the processes.
+        """
         classes = self.network.num_classes
         counts = np.zeros((classes, classes + 1), np.int64)
         self.network.eval()
@@ -80,7 +86,8 @@ class SegmenterTask(Task):
             try:
                 image, label = read_pair(self.val, i, self.folder)
             except ImageError:
-                continue  # training reports it when it draws it; here it is left out
+                # training reports it when it draws it; here it is left out
+                continue
             with accelerator.autocast():
                 counts += confusion(predict_labels(self.network, image), label, classes)
         if accelerator.num_processes > 1:
@@ -93,16 +100,36 @@ class SegmenterTask(Task):
 
 @torch.inference_mode()
 def predict_labels(model: DeepLabV2, image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The likeliest label of each pixel, (H, W, 3) uint8 to (H, W) uint8, in one pass at the image's own size."""
+    """Return the likeliest label of each pixel, in one pass at the image's own size.
+
+    Args:
+        model: Segmentation network.
+        image: Image (H, W, 3) uint8.
+
+    Returns:
+        Labels (H, W) uint8.
+    """
+    height, width = image.shape[:2]
     picture = to_tensor(image).to(model.mean.device).float()[None] / 255  # (1, 3, H, W)
-    logits = model.upsample(model(model.normalize(picture)), (image.shape[0], image.shape[1]))
-    return logits[0].argmax(0).to(torch.uint8).cpu().numpy()
+    logits = model(model.normalize(picture))  # (1, K, h, w)
+    logits = model.upsample(logits, (height, width))  # (1, K, H, W)
+    labels = logits[0].argmax(0).to(torch.uint8)  # (H, W)
+    return labels.cpu().numpy()
 
 
 def build_segmenter(
     settings: SegmentSettings, classes: Sequence[str], fresh: bool = False
 ) -> DeepLabV2:
-    """The network to start from; ``fresh`` leaves its weights random."""
+    """Build the network that a training starts from.
+
+    Args:
+        settings: Backbone, weights and seed.
+        classes: Names of the classes, without the background.
+        fresh: Leave the weights random, whatever the settings say.
+
+    Returns:
+        The network, with one more output than classes, for the background.
+    """
     torch.manual_seed(settings.seed)
     return DeepLabV2(
         settings.backbone,

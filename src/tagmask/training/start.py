@@ -1,12 +1,14 @@
-"""Where a training on kept tokens may begin: with the head that fits the untouched backbone best.
+"""Start of a training on cached features: the head that fits the untouched backbone best.
 
-A head of random numbers pulls at the blocks before it knows the classes, and what they knew is lost on the way. Its
-best start is a logistic regression of the tags on what the head reads, with a penalty on the weights: a convex
-problem with one solution, found in seconds once every photo has been seen.
+A head of random numbers pulls at the blocks before it knows the classes, and what they knew is lost
+on the way. Its best start is a logistic regression of the tags on what the head reads, with a
+penalty on the weights: a convex problem with one solution, found in seconds once every photo has
+been seen.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,23 +21,32 @@ from tagmask.features.cache import TokenStore
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
 
-_PENALTY = 1e-3  # on the squared weights; the best of powers of ten with 120, 219 and 1,527 photos
-_BIAS_PENALTY = (
-    1e-6  # on the squared biases: that of a tag on no photo, or on all, would grow without end
-)
+# on the squared weights; the best of powers of ten with 120, 219 and 1,527 photos
+_PENALTY = 1e-3
+# on the squared biases: that of a tag on no photo, or on all, would grow without end
+_BIAS_PENALTY = 1e-6
 _ITERATIONS = 100  # of L-BFGS
 
 
 def fit_heads(classifier: Classifier, first: int, store: TokenStore, catalog: Catalog) -> None:
-    """Set the linear heads of a classifier to the best fit of the tags, for the photos and their mirror images."""
-    inputs, readable = read_heads(
-        classifier, first, store, catalog, tqdm(range(len(catalog)), "head", unit="image")
-    )
-    targets = (
-        torch.from_numpy(catalog.targets(readable))
-        .repeat_interleave(2, 0)
-        .to(classifier.mean.device)
-    )
+    """Set the linear heads of a classifier to the best fit of the tags.
+
+    The photos and their mirror images are fitted.
+
+    Args:
+        classifier: Classifier whose heads are changed in place.
+        first: Number of frozen blocks, whose output the store holds.
+        store: Feature cache.
+        catalog: Photos and tags.
+
+    Raises:
+        TagmaskError: If no photo can be read.
+    """
+    indices = tqdm(range(len(catalog)), "head", unit="image")
+    inputs, readable = read_heads(classifier, first, store, catalog, indices)
+    tags = torch.from_numpy(catalog.targets(readable))  # (N, C)
+    # a photo and its mirror image follow each other
+    targets = tags.repeat_interleave(2, 0).to(classifier.mean.device)  # (2N, C)
     for head, features in zip(_heads(classifier), inputs, strict=True):
         weight, bias = logistic_regression(features, targets)
         with torch.no_grad():
@@ -46,16 +57,26 @@ def fit_heads(classifier: Classifier, first: int, store: TokenStore, catalog: Ca
 def logistic_regression(
     features: Tensor, targets: Tensor, penalty: float = _PENALTY
 ) -> tuple[Tensor, Tensor]:
-    """Weight (C, D) and bias (C,) that minimise the class loss of features (N, D) plus ``penalty``·Σ weight²."""
-    weight = torch.zeros(
-        targets.shape[1], features.shape[1], device=features.device, requires_grad=True
-    )
-    bias = torch.zeros(targets.shape[1], device=features.device, requires_grad=True)
+    """Minimise the class loss of a linear layer plus ``penalty`` · Σ weight².
+
+    Args:
+        features: What the layer reads (N, D).
+        targets: Tags (N, C), 0 or 1.
+        penalty: Strength of the penalty on the weights.
+
+    Returns:
+        Weight (C, D) and bias (C,).
+    """
+    classes = targets.shape[1]
+    device = features.device
+    weight = torch.zeros(classes, features.shape[1], device=device, requires_grad=True)
+    bias = torch.zeros(classes, device=device, requires_grad=True)
     solver = torch.optim.LBFGS([weight, bias], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         solver.zero_grad()
-        loss = F.multilabel_soft_margin_loss(F.linear(features, weight, bias), targets)
+        logits = F.linear(features, weight, bias)  # (N, C)
+        loss = F.multilabel_soft_margin_loss(logits, targets)
         loss = loss + penalty * weight.square().sum() + _BIAS_PENALTY * bias.square().sum()
         loss.backward()
         return float(loss.detach())
@@ -68,18 +89,36 @@ def logistic_regression(
 def read_heads(
     classifier: Classifier, first: int, store: TokenStore, catalog: Catalog, indices: Iterable[int]
 ) -> tuple[list[Tensor], list[int]]:
-    """What each head reads (2N, D) of photos and their mirror images, and which photos could be read."""
-    readable, heads = list[int](), _heads(classifier)
-    inputs: list[list[Tensor]] = [[] for _ in heads]
-    hooks = [
-        head.register_forward_pre_hook(lambda _, given, into=into: into.append(given[0]))
-        for head, into in zip(heads, inputs, strict=True)
-    ]
+    """Collect what each head reads of photos and their mirror images.
+
+    Args:
+        classifier: Classifier with its heads.
+        first: Number of frozen blocks, whose output the store holds.
+        store: Feature cache.
+        catalog: Photos.
+        indices: Photos to read, by their index in the catalog.
+
+    Returns:
+        The inputs of each head (2N, D), and the indices of the photos that could be read.
+
+    Raises:
+        TagmaskError: If no photo can be read.
+    """
+    readable: list[int] = []
+    inputs: list[list[Tensor]] = []
+    hooks = []
+    for head in _heads(classifier):
+        given: list[Tensor] = []
+        inputs.append(given)
+        hook = head.register_forward_pre_hook(partial(_keep_input, given))
+        hooks.append(hook)
     classifier.eval()
     for i in indices:
-        with suppress(ImageError):  # named by the training
+        # the training names photos that cannot be read
+        with suppress(ImageError):
             tokens = store.get(catalog, i)
-            tail(classifier, first, tokens.grid)(tokens.values.to(classifier.mean.device))
+            rest = tail(classifier, first, tokens.grid)
+            rest(tokens.values.to(classifier.mean.device))
             readable.append(i)
     for hook in hooks:
         hook.remove()
@@ -88,7 +127,13 @@ def read_heads(
     return [torch.cat(parts) for parts in inputs], readable
 
 
+def _keep_input(kept: list[Tensor], module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Append the first input of a module to ``kept``; a forward pre-hook."""
+    del module
+    kept.append(inputs[0])
+
+
 def _heads(classifier: Classifier) -> list[nn.Linear]:
-    """The linear head, and that of a distillation token."""
+    """Return the linear head, and that of a distillation token."""
     heads = (classifier.vit.head, getattr(classifier.vit, "head_dist", None))
     return [head for head in heads if isinstance(head, nn.Linear)]
