@@ -36,6 +36,7 @@ def test_corrected_pixels_are_fixed_and_nothing_else_is_redone(out: Path) -> Non
         "pseudo": "resume",
         "segment": "redo",
         "predict": "redo",
+        "check": "redo",
         "score": "redo",
         "report": "redo",
     }

@@ -283,7 +283,6 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     if "seeds" in labels:
         seeds = _write_seeds(settings, labels.pop("seeds"))
     _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
-    _add_verdicts(settings.out)
     return RunScores(settings.out, seeds, labels, left_out)
 
 
@@ -431,22 +430,20 @@ def _holds(folder: Path, file_of: Callable[[Path, str], Path], catalog: Catalog)
 
 
 def _add_scores(out: Path, scores: dict[str, Any]) -> None:
-    """Put scores and a hash of the scored files into scores.json; other stages' stay."""
+    """Put scores into the run's scores.json, with a hash of the files scored.
+
+    Those of other stages stay; the verdicts of the self-check come last.
+    """
     file = out / layout.SCORES
     before = read_json(file) if file.exists() else {}
-    together = dict(before) if isinstance(before, dict) else {}
+    merged: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
     for kind, values in scores.items():
-        folder = out / MADE[kind][1]
-        together[kind] = {**values, "files": record.files_of(folder)}
-    write_json(file, together)
-
-
-def _add_verdicts(out: Path) -> None:
-    """Put the verdicts of the self-check into the run's scores.json."""
-    file = out / layout.CHECK
-    if file.is_file():
-        scores = read_object(out / layout.SCORES)
-        write_json(out / layout.SCORES, {**scores, "check": read_object(file)["tags"]})
+        merged[kind] = {**values, "files": record.files_of(out / MADE[kind][1])}
+    merged.pop("check", None)
+    verdicts = out / layout.CHECK
+    if verdicts.is_file():
+        merged["check"] = read_object(verdicts, tags=dict)["tags"]
+    write_json(file, merged)
 
 
 def _row(title: str, note: str, scores: Scores) -> str:
