@@ -64,6 +64,8 @@ def begin(whole: Path, out: Path, command: str) -> list[str]:
     out.mkdir()
     for folder in STAGES[command][0] if command in STAGES else ():
         shutil.copytree(whole / folder, out / folder)
+    if command == "score":  # the verdicts are in scores.json, too
+        shutil.copy(whole / "check.json", out / "check.json")
     if command in ("score", "report"):  # no settings of their own
         return [command, "--out", str(out), "--data", "scenes", "--count", str(IMAGES)]
     return [command, "--config", str(whole / "config.toml"), "--out", str(out)]

@@ -86,7 +86,7 @@ STAGES: list[Stage] = [
     Stage("check", "self-check", "", layout.CHECK, config.CheckSettings,
           "tagmask.stages.check:check_run", reads=("train", "seeds", "pseudo", "predict")),
     Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
-          "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict"), scores=True),
+          "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict", "check"), scores=True),
     Stage("report", "report", "", layout.REPORT, config.ReportSettings,
           "tagmask.report.stage:write_report", reads=("seeds", "pseudo", "predict", "check", "score"), unit="page"),
 ]
