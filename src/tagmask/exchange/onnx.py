@@ -6,7 +6,8 @@ output  probabilities  (N, K, H, W) float32, background first
 Normalisation, upsampling and softmax are inside. The names of the classes are in the file's
 metadata under ``classes``, a JSON list without the background. Further entries, all JSON:
 
-size       long side in pixels at which a head sees an image; DeepLabV2 sees it as it is
+size       long side in pixels at which a head sees an image; DeepLabV2 sees it as it is. An image
+           that is reduced to it with an antialiasing filter gives masks closer to tagmask's own
 mean, std  of the colours, for those who build on the network; the file itself needs none
 use        the settings of masks that the run decided, where they are not the defaults: what is done
            around the network, such as scales and the CRF, is not in the file
