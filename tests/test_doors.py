@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from http.client import HTTPConnection
 from pathlib import Path
@@ -31,6 +32,7 @@ from tagmask.features.photo import whole_patches
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
 from tagmask.models.storage import write_network_use
+from tagmask.runs import record
 from tagmask.runs import run as runs
 from tagmask.runs.run import run
 from tagmask.stages.predict import predict_catalog
@@ -343,6 +345,25 @@ def test_a_folder_without_use_keeps_its_notes(copied: Path) -> None:
     assert told(copied / "1_classifier")
     assert told(copied / "5_segmenter")
     assert not run(unusual_run(copied)).made
+
+
+def test_weights_are_not_read_again_for_the_use(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of gigabytes the hash in done.json counts, although config.json is younger."""
+    monkeypatch.setattr(record, "_QUICK_BYTES", 0)
+    folder = copied / "5_segmenter"
+    note = record.Record(folder, "model.safetensors")
+    note.finish(json.loads((folder / "done.json").read_text())["made_from"])
+    time.sleep(0.02)  # the clock of the disk is coarse
+    write_network_use(folder, {"crf": False})
+    expected = json.loads((folder / "done.json").read_text())["contents"]
+    with monkeypatch.context() as patch:
+        patch.setattr(record, "file_digest", lambda *_: pytest.fail("the weights were read"))
+        assert note.contents() == expected
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "size": 64}))
+    assert note.contents() != expected
 
 
 def test_another_change_of_config_json_is_seen(copied: Path) -> None:
