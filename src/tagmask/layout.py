@@ -17,8 +17,10 @@ CURVE = "scores.png"
 CHECK = "check.json"
 REPORT = "report.html"
 
-MODEL = "model.safetensors"  # in the folder of a network, with the four below
+MODEL = "model.safetensors"  # in the folder of a network, with the files below
 MODEL_CONFIG = "config.json"
+USE = "use"  # in MODEL_CONFIG: how the network is to be used
+USE_VERSION = "use_version"
 BEST = "best"
 LOG = "log.jsonl"
 RESUME = "resume.safetensors"

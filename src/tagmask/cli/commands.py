@@ -9,7 +9,8 @@ from typing import Any
 
 from tagmask import config
 from tagmask.cli import examples
-from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run
+from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run, use_of_network
+from tagmask.layout import SEGMENTER
 
 # command that takes the data of a run: its settings, its function
 _ON_DATA: dict[str, tuple[type[Any], str]] = {
@@ -49,7 +50,10 @@ def run_command(name: str, arguments: list[str]) -> None:
         kind, function = _ON_DATA[name]
         if name == "corrections":
             arguments = [re.sub("^--from(?==|$)", "--source", word) for word in arguments]
-        on_data = parse(kind, arguments, name, getattr(examples, name.upper()))
+        start = {}
+        if name == "serve":
+            start = use_of_network(config.MaskSettings, arguments, SEGMENTER)
+        on_data = parse(kind, arguments, name, getattr(examples, name.upper()), start)
         print(resolve_name(function)(on_data))
     else:
         _run_stage(name, arguments)
@@ -75,7 +79,8 @@ def _run_stage(name: str, arguments: list[str]) -> None:
     description = getattr(examples, name.upper(), "")
     if row.photo is not None and _begins_with_photo(arguments):
         kind, function = row.photo
-        photo = from_flags(kind, {}, ["--photo", *arguments], name, description)
+        start = use_of_network(row.use, arguments) if row.use is not None else {}
+        photo = from_flags(kind, start, ["--photo", *arguments], name, description)
         print(resolve_name(function)(photo))
         return
     settings: Any = parse(row.settings, arguments, name, description)

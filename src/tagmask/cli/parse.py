@@ -2,12 +2,13 @@
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tagmask.cli import examples
 from tagmask.cli.help import ASKED, show_help
-from tagmask.config import preset_of, read_toml, read_values
+from tagmask.config import preset_of, read_toml, read_use, read_values
 from tagmask.config.paper import PaperSettings, PaperTop
 from tagmask.config.presets import find_preset
 from tagmask.config.run import DATA, SECTIONS, RunSettings, RunTop, run_values
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
-def parse(kind: type[Settings], arguments: list[str], command: str, description: str) -> Settings:
+def parse(
+    kind: type[Settings],
+    arguments: list[str],
+    command: str,
+    description: str,
+    start: Mapping[str, Any] | None = None,
+) -> Settings:
     """Return the settings of a stage; later sources win: defaults, preset, run or --config, flags.
 
     Args:
@@ -28,8 +35,9 @@ def parse(kind: type[Settings], arguments: list[str], command: str, description:
         arguments: The command line after the command.
         command: Name of the command.
         description: Text that the help shows before the settings.
+        start: Settings by name, instead of defaults.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict(start or {})
     rest = list(arguments)
     preset = take(rest, "--preset")
     config = take(rest, "--config")
@@ -163,6 +171,32 @@ def take(arguments: list[str], name: str) -> str | None:
             del arguments[index]
             return argument.split("=", 1)[1]
     return None
+
+
+def use_of_network(kind: type[Any], arguments: list[str], folder: str = "") -> dict[str, Any]:
+    """Return what the network of a command was told by its run, to start from.
+
+    Args:
+        kind: Class of the settings that the network is told.
+        arguments: The flags; --model names the folder of the network.
+        folder: Where the network is in the run of --out, if there is no --model.
+
+    Returns:
+        Settings by name; none if the network cannot be read: loading it tells why.
+    """
+    from tagmask.models.storage import read_network_use
+
+    # the empty word is the value of a last flag without one
+    path = take([*arguments, ""], "--model")
+    out = take([*arguments, ""], "--out")
+    if not path and folder and out:
+        path = str(Path(out) / folder)
+    if not path:
+        return {}
+    try:
+        return read_use(kind, read_network_use(Path(path)))
+    except (TagmaskError, OSError):
+        return {}
 
 
 def data_of_run(arguments: list[str], command: str) -> dict[str, Any]:

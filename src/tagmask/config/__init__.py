@@ -22,3 +22,4 @@ from tagmask.config.segment import (
 )
 from tagmask.config.toml import read_toml, read_values, to_plain, write_section
 from tagmask.config.train import TrainSettings
+from tagmask.config.use import read_use, settings_from, use_of

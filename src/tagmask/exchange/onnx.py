@@ -4,7 +4,13 @@ input   image          (N, 3, H, W) float32 in [0, 1], RGB, of any size
 output  probabilities  (N, K, H, W) float32, background first
 
 Normalisation, upsampling and softmax are inside. The names of the classes are in the file's
-metadata under ``classes``, a JSON list without the background.
+metadata under ``classes``, a JSON list without the background. Further entries, all JSON:
+
+size       long side in pixels at which a head sees an image; DeepLabV2 sees it as it is. An image
+           that is reduced to it with an antialiasing filter gives masks closer to tagmask's own
+mean, std  of the colours, for those who build on the network; the file itself needs none
+use        the settings of masks that the run decided, where they are not the defaults: what is done
+           around the network, such as scales and the CRF, is not in the file
 """
 
 import copy
@@ -80,11 +86,7 @@ def write_onnx(model: Segmenter, path: Path) -> None:
         _export(network, partial)
         file = onnx.load(partial)
         onnx.checker.check_model(file)
-        properties = {
-            "classes": json.dumps(model.classes),
-            "made_by": "tagmask",
-        }
-        onnx.helper.set_model_props(file, properties)
+        onnx.helper.set_model_props(file, _properties(model))
         onnx.save(file, partial)
         difference = largest_difference(network, runtime, partial)
         if not difference <= TOLERANCE:
@@ -93,6 +95,25 @@ def write_onnx(model: Segmenter, path: Path) -> None:
                 f"than {TOLERANCE}; it cannot be exported: train another --backbone, for example "
                 "resnet50."
             )
+
+
+def _properties(model: Segmenter) -> dict[str, str]:
+    """Return the metadata of the file."""
+    properties = {
+        "classes": json.dumps(model.classes),
+        "made_by": "tagmask",
+        "mean": json.dumps(_rounded(model.mean)),
+        "std": json.dumps(_rounded(model.std)),
+        "use": json.dumps(model.use),
+    }
+    if isinstance(model, HeadSegmenter):
+        properties["size"] = json.dumps(model.size)
+    return properties
+
+
+def _rounded(values: Tensor) -> list[float]:
+    """Return numbers without the digits that single precision adds to them."""
+    return [round(value, 6) for value in values.flatten().tolist()]
 
 
 def largest_difference(

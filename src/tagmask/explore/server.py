@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from tagmask import layout
-from tagmask.config import ExploreSettings, MapSettings, check
+from tagmask.config import ExploreSettings, MapSettings, check, settings_from
 from tagmask.config.run import RunSettings, run_values
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image
@@ -462,7 +462,7 @@ def open_explorer(settings: ExploreSettings) -> Explorer:
     if names is not None:
         tags = match_classes(names, model)
     else:
-        tags = predicted_classes(model, image, MapSettings())
+        tags = predicted_classes(model, image, settings_from(MapSettings, model.use, {}))
     catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
     return Explorer([View(catalog, folder)], photo.name)
 

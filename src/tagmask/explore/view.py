@@ -16,7 +16,7 @@ from PIL import Image
 
 from tagmask import layout
 from tagmask.acr.localize import pad_classes
-from tagmask.config import MapSettings
+from tagmask.config import MapSettings, settings_from
 from tagmask.config.base import within
 from tagmask.config.run import RunSettings
 from tagmask.data import corrections
@@ -124,11 +124,18 @@ class View:
         return TokenStore.of(self.classifier, settings.out, settings.tokens_limit, settings.tokens)
 
     @property
+    def _map_settings(self) -> MapSettings:
+        """Return how maps are made: as in the run or, of a single photo, as its network was told."""
+        if self.settings is not None:
+            return self.settings.seeds
+        return settings_from(MapSettings, self.classifier.use, {})
+
+    @property
     def methods(self) -> list[str]:
         """Return the map methods of the classifier, that of the run first."""
         if isinstance(self.classifier, MctClassifier):
             return ["mct"]
-        first = self.settings.seeds.method if self.settings is not None else "acr"
+        first = self._map_settings.method
         others = [name for name in METHODS if name not in (first, "mct")]
         return [first, *others]
 
@@ -248,8 +255,7 @@ class View:
             return last_blocks, tokens.values[:1], first, span
         pixels = to_tensor(self.catalog.load_image(i)).float()[None]  # (1, 3, H, W)
         picture = pixels.to(model.mean.device) / 255
-        settings = self.settings.seeds if self.settings is not None else MapSettings()
-        first_view = next(views(model, picture, settings))
+        first_view = next(views(model, picture, self._map_settings))
         span = [side / model.patch_size for side in first_view.inner]
         return model, first_view.images, 0, span
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import tagmask.models.tiny  # noqa: F401  registers tagmask_tiny
 from tagmask.acr.attention import record_attention, replaced_forwards
 from tagmask.acr.gradients import check_blocks, only_first, why_no_shortcut
+from tagmask.config import MapSettings
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_start, fetching
 from tagmask.models.finder import ObjectFinder
@@ -48,6 +49,7 @@ class Classifier(Normalized):
     saved = ("backbone", "img_size", "crop_size", "fixed_views", "classes")
     what = "a classifier"
     remedy = " that Classifier can read; tagmask.load reads networks of any kind."
+    use_settings = MapSettings
     has_head: ClassVar[bool] = True  # timm's linear head gives the logits
     class_tokens = 1  # how many come first
     map_layers = 2  # how many last blocks make a map by default

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tagmask.config import MaskSettings
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized, check_start, fetching, freeze_norms, move_strides
 from tagmask.models.weights import fit_weights
@@ -77,6 +78,7 @@ class DeepLabV2(Normalized):
     saved = ("backbone", "multi_scale", "freeze_norm", "caffe", "crop_size", "classes")
     what = "a segmenter"
     remedy = "; give the folder that `tagmask segment` wrote."
+    use_settings = MaskSettings
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tagmask.config import MaskSettings
 from tagmask.errors import TagmaskError
 from tagmask.models.backbones import Normalized
 from tagmask.models.classifier import Classifier
@@ -31,6 +32,7 @@ class HeadSegmenter(Normalized):
     saved = ("backbone", "img_size", "size", "blocks", "classes")
     what = "a segmenter"
     remedy = "; give the folder that `tagmask segment` wrote."
+    use_settings = MaskSettings
     shift: Tensor  # (F,)
     scale: Tensor  # (F,)
 

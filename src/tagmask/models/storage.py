@@ -1,6 +1,6 @@
 """A network on disk: ``model.safetensors`` and ``config.json``.
 
-The latter says which kind of network it is and how to build it.
+The latter says which kind of network it is, how to build it, and how it is to be used.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Self
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tagmask.config import Settings, read_use
 from tagmask.errors import TagmaskError
 from tagmask.files import is_a, read_json, replacing, write_json
-from tagmask.layout import MODEL, MODEL_CONFIG
+from tagmask.layout import MODEL, MODEL_CONFIG, USE, USE_VERSION
 
 _FORMS: Mapping[str, Any] = {  # a list names the type of its members
     "backbone": str,
@@ -26,6 +27,8 @@ _FORMS: Mapping[str, Any] = {  # a list names the type of its members
     "img_size": (int, list, type(None)),
     "fixed_views": (list, type(None)),
 }
+_USE_VERSION = 1
+_SCALAR = (str, int, float, bool, type(None))
 
 
 def _has_form(value: Any, form: Any) -> bool:
@@ -40,6 +43,74 @@ def _has_form(value: Any, form: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return 0 < value <= 16_384
     return True
+
+
+def use_in(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return what a config.json says about how its network is to be used; empty if nothing.
+
+    Args:
+        config: the content of the file.
+        file: what an error names.
+
+    Raises:
+        TagmaskError: if it is no table of plain values, or of a version that is not known.
+    """
+    remedy = f"remove {USE} and {USE_VERSION} from it, and type `tagmask run` again"
+    use = config.get(USE, {})
+    if not _is_plain(use):
+        raise TagmaskError(f"{file} is not as tagmask writes it ({USE} is {use!r}); {remedy}.")
+    version = config.get(USE_VERSION, None if use else _USE_VERSION)
+    if not is_a(version, int) or version != _USE_VERSION:
+        raise TagmaskError(
+            f"{file} tells the use of its network in version {version!r}, but this tagmask knows "
+            f"version {_USE_VERSION}; update tagmask, or {remedy}."
+        )
+    return dict(use)
+
+
+def _is_plain(use: Any) -> bool:
+    """Return True for a dictionary of texts, finite numbers, true, false, null, and lists."""
+    if not isinstance(use, dict):
+        return False
+    for name, value in use.items():
+        members = value if isinstance(value, list) else [value]
+        if not isinstance(name, str) or not all(is_a(member, _SCALAR) for member in members):
+            return False
+    return True
+
+
+def read_network_use(folder: Path) -> dict[str, Any]:
+    """Return how the network of a folder is to be used, without loading it."""
+    file = folder / MODEL_CONFIG
+    config = read_json(file)
+    return use_in(config, file) if isinstance(config, dict) else {}
+
+
+def write_network_use(folder: Path, use: Mapping[str, Any]) -> None:
+    """Tell the network of a folder how it is to be used; config.json alone is rewritten.
+
+    Nothing is written if the folder holds no network, or if it knows already. Neither is it if the
+    folder is a link: what it leads to is the user's.
+
+    Args:
+        folder: the folder of a network.
+        use: plain values; empty to forget what it was told.
+    """
+    file = folder / MODEL_CONFIG
+    if folder.is_symlink() or file.is_symlink() or not file.is_file():
+        return
+    before = read_json(file)
+    if not isinstance(before, dict):
+        return
+    config = {name: value for name, value in before.items() if name not in (USE, USE_VERSION)}
+    config |= _use_entries(use)
+    if config != before:
+        write_json(file, config)
+
+
+def _use_entries(use: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of config.json about the use; none if it is empty."""
+    return {USE: dict(use), USE_VERSION: _USE_VERSION} if use else {}
 
 
 def check_finite(tensors: Mapping[str, Tensor], source: str = "") -> None:
@@ -81,6 +152,12 @@ class StoredNetwork(nn.Module):
     saved: ClassVar[tuple[str, ...]]  # the attributes in config.json
     what: ClassVar[str]  # its name with an article
     remedy: ClassVar[str]  # what to do about a folder of another kind
+    use_settings: ClassVar[type[Settings] | None] = None  # what ``use`` holds values of
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.use: dict[str, Any] = {}
+        """How it is to be used: settings by name that differ from the defaults, as plain values."""
 
     @classmethod
     def build(cls, config: Mapping[str, Any]) -> Self:
@@ -115,6 +192,8 @@ class StoredNetwork(nn.Module):
         for name in self.saved:
             config[name] = getattr(self, name)
         config |= self.more_config()
+        config |= _use_entries(self.use)
+        use_in(config, folder / MODEL_CONFIG)  # refuses what could not be read back
         write_json(folder / MODEL_CONFIG, config)
 
     @classmethod
@@ -133,6 +212,7 @@ class StoredNetwork(nn.Module):
             ) from None
         for name in {"crop_size", "fixed_views"}.intersection(cls.saved):
             setattr(model, name, config[name])
+        model.use = use_in(config, folder / MODEL_CONFIG)
         file = folder / MODEL
         if not file.is_file():
             raise TagmaskError(f"{file} does not exist; train {cls.what} into {folder} first.")
@@ -159,6 +239,9 @@ class StoredNetwork(nn.Module):
                     f"{folder / MODEL_CONFIG} is not as tagmask writes it "
                     f"({name} is {config[name]!r}); correct it or train again."
                 )
+        use = use_in(config, folder / MODEL_CONFIG)
+        if cls.use_settings is not None:
+            read_use(cls.use_settings, use, f"{folder / MODEL_CONFIG}: {USE}")
         for name in ("img_size", "fixed_views"):
             if isinstance(config.get(name), list):
                 config[name] = tuple(config[name])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from tagmask.config import parse_shard
+from tagmask.config import Settings, parse_shard, use_of
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import digest_in
 from tagmask.data.images import read_mask
@@ -18,6 +18,7 @@ from tagmask.files import write_json
 from tagmask.layout import skipped_file
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import Segmenter
+from tagmask.models.storage import write_network_use
 from tagmask.runs.processes import count_processes, each, launched_shard
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
@@ -71,6 +72,23 @@ def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
     shard = parse_shard(settings.shard) if settings.shard else None
     first, count = shard or launched_shard()
     return (first, count), range(first, len(catalog), count)
+
+
+def tell_own_network(
+    settings: Any, kind: type[Settings], folder: str, shard: tuple[int, int]
+) -> None:
+    """Tell the network that a stage has used how it is to be used, if it is the run's own.
+
+    Args:
+        settings: those of the stage.
+        kind: the base class of those that the network is told.
+        folder: where the network is in the run.
+        shard: part i of n that this process has; the first one tells.
+    """
+    own = settings.out / folder
+    is_own = settings.model is None or settings.model.resolve() == own.resolve()
+    if is_own and shard[0] == 0:
+        write_network_use(own, use_of(kind, settings))
 
 
 def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[int]:

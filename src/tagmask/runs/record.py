@@ -136,16 +136,36 @@ class Record:
             file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file()
         )
         stats = [file.stat() for file in files]
-        noted = self._note().get("contents")
+        note = self._note()
+        noted = note.get("contents")
         if isinstance(noted, str) and sum(stat.st_size for stat in stats) > _QUICK_BYTES:
             since = (
                 self.done.stat().st_ctime_ns
             )  # nobody can set this time, unlike that of the last change
-            if all(stat.st_ctime_ns < since for stat in stats):
+            younger = [
+                file for file, stat in zip(files, stats, strict=True) if stat.st_ctime_ns >= since
+            ]
+            if not younger or self._differ_in_use(younger, note):
                 return noted
+        return self._digest(files)
+
+    def _digest(self, files: Iterable[Path]) -> str:
+        """Return a hash of names below the folder and contents."""
         return digest(
             f"{file.relative_to(self.folder).as_posix()} {_content(file)}" for file in files
         )
+
+    def _configs(self) -> str:
+        """Return a hash of the config.json of the networks, without their use."""
+        return self._digest(sorted(self.folder.glob(f"**/{layout.MODEL_CONFIG}")))
+
+    def _differ_in_use(self, younger: Sequence[Path], note: Mapping[str, Any]) -> bool:
+        """Return True if files that are younger than done.json differ at most in the use.
+
+        A network is told how it is to be used after it is done.
+        """
+        are_configs = all(file.name == layout.MODEL_CONFIG for file in younger)
+        return are_configs and note.get("configs") == self._configs()
 
     def _note(self) -> dict[str, Any]:
         return read_object(self.done, made_from=dict, files=str) if self.done.is_file() else {}
@@ -213,6 +233,8 @@ class Record:
             if not self.prefix and (self.folder / layout.MADE_BY).is_file()
             else {}
         )
+        if self.products == layout.MODEL:
+            hashes["configs"] = self._configs()
         write_json(self.done, {"made_from": parts, **hashes, **claimed})
         self.begun.unlink(missing_ok=True)
 
@@ -380,10 +402,27 @@ def contents_of(files: Iterable[Path]) -> str:
 
 
 def _content(file: Path) -> str:
+    """Return a hash of the content of a file; of a network's config.json without its use."""
     try:
+        if file.name == layout.MODEL_CONFIG:
+            return hashlib.sha256(_without_use(file.read_bytes())).hexdigest()
         return file_digest(file, None)
     except (TagmaskError, OSError):
         return "none"
+
+
+def _without_use(content: bytes) -> bytes:
+    """Return a config.json as it was before its network was told how it is to be used."""
+    try:
+        config = json.loads(content.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError):
+        return content
+    told = (layout.USE, layout.USE_VERSION)
+    if not isinstance(config, dict) or not any(name in config for name in told):
+        return content
+    before = {name: value for name, value in config.items() if name not in told}
+    text = json.dumps(before, indent=2, ensure_ascii=False) + "\n"  # as ``write_json`` writes it
+    return text.encode("utf-8", "surrogateescape")
 
 
 def read_log(file: Path) -> list[dict[str, float]]:

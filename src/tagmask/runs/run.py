@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from tagmask import layout
-from tagmask.config import check, read_values
+from tagmask.config import check, read_values, use_of
 from tagmask.config.run import SECTIONS, RunSettings, RunTop, run_values, write_config
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
@@ -25,6 +25,7 @@ from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
 from tagmask.files import only_one, read_json
 from tagmask.inference.selfcheck import read_verdicts, verdict_lines
+from tagmask.models.storage import write_network_use
 from tagmask.notes import INPUT, Parts, shorten
 from tagmask.runs.plan import plan
 from tagmask.runs.processes import launched_shard
@@ -103,6 +104,7 @@ def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
         if changed:  # what it is made from may have changed since the plan
             statuses[row.name] = status_of(inputs, row)
         changed |= do_stage(inputs, row, statuses[row.name], f"[{place}/{len(rows)}] {row.name}")
+        tell_network(settings, row)
         torch.set_num_threads(threads)  # a training with loading processes takes fewer
     file = settings.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
@@ -131,6 +133,21 @@ def run_images(
     if "out" not in values:
         raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
     return run(RunSettings(**values))
+
+
+def tell_network(settings: RunSettings, row: Stage) -> None:
+    """Tell the network that a stage made how a later stage of the run uses it.
+
+    Args:
+        settings: those of the run.
+        row: the stage; nothing happens if it makes no network.
+    """
+    if row.products != layout.MODEL:
+        return
+    for reader in STAGES:
+        if reader.use is not None and row.name in reader.reads:
+            use = use_of(reader.use, reader.settings_of(settings))
+            write_network_use(settings.out / row.folder, use)
 
 
 def status_of(inputs: Inputs, row: Stage) -> Status:

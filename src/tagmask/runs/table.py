@@ -43,6 +43,7 @@ class Stage:
     photo: tuple[type[Any], str] | None = (
         None  # settings and module:function of the form for a single photo
     )
+    use: type[Any] | None = None  # those of its settings that the network it reads is told
 
     def run(self, settings: Any, catalog: Catalog | None = None) -> Any:
         """Run the stage; it opens the catalog if none is given."""
@@ -75,14 +76,14 @@ STAGES: list[Stage] = [
           "tagmask.stages.train:train", unit="steps"),
     Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", config.SeedSettings,
           "tagmask.stages.seeds:seed_catalog", reads=("train",),
-          photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo")),
+          photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo"), use=config.MapSettings),
     Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", config.PseudoSettings,
           "tagmask.stages.pseudo:make_pseudo", reads=("seeds",), corrected=True),
     Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, config.SegmentSettings,
           "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps", corrected=True),
     Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", config.PredictSettings,
           "tagmask.stages.predict:predict_catalog", reads=("segment",), corrected=True,
-          photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo")),
+          photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo"), use=config.MaskSettings),
     Stage("check", "self-check", "", layout.CHECK, config.CheckSettings,
           "tagmask.stages.check:check_run", reads=("train", "seeds", "pseudo", "predict")),
     Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,

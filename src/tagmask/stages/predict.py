@@ -14,7 +14,14 @@ import numpy as np
 from PIL import Image as Pillow
 
 from tagmask import layout
-from tagmask.config import MaskSettings, PredictPhotoSettings, PredictSettings, check, write_section
+from tagmask.config import (
+    MaskSettings,
+    PredictPhotoSettings,
+    PredictSettings,
+    check,
+    settings_from,
+    write_section,
+)
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.data.images import read_image, strip_suffix, walk, write_mask
@@ -41,6 +48,7 @@ from tagmask.runs.images import (
     match_classes,
     share_of,
     split_tags,
+    tell_own_network,
 )
 from tagmask.runs.processes import count_processes, launched_shard
 from tagmask.runs.timing import Probe, timed
@@ -99,6 +107,7 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
+    tell_own_network(settings, MaskSettings, layout.SEGMENTER, shard)
     return done
 
 
@@ -224,10 +233,10 @@ def predict(
     Args:
         photo: a path, a PIL image, or uint8 (H, W, 3).
         tags: what is on the photo; the other classes are ruled out. Default: all may occur.
-        settings: those of ``tagmask.config.MaskSettings``, e.g. ``scales=(1.0,)``.
+        settings: those of ``tagmask.config.MaskSettings``, e.g. ``scales=(1.0,)``; by default what
+            the run decided that trained the model.
     """
-    options = MaskSettings(**settings)
-    check(options)
+    options = settings_from(MaskSettings, model.use, settings)
     allowed = match_classes(tags, model) if tags is not None else None
     mask: Mask = _chances(model, pixels(photo), allowed, options).argmax(0).astype(np.uint8)
     return mask

@@ -17,7 +17,14 @@ from tqdm import tqdm
 
 from tagmask import layout
 from tagmask.acr.localize import affinity as sum_affinity
-from tagmask.config import MapSettings, PhotoSettings, SeedSettings, check, write_section
+from tagmask.config import (
+    MapSettings,
+    PhotoSettings,
+    SeedSettings,
+    check,
+    settings_from,
+    write_section,
+)
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image
 from tagmask.data.open import open_catalog
@@ -43,7 +50,7 @@ from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
 from tagmask.notes import Parts
 from tagmask.runs import record
-from tagmask.runs.images import Image, Made, match_classes, share_of, split_tags
+from tagmask.runs.images import Image, Made, match_classes, share_of, split_tags, tell_own_network
 from tagmask.runs.processes import count_processes, each, launched_shard
 from tagmask.runs.timing import Probe, timed
 
@@ -98,6 +105,7 @@ def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made
             done.notes += tuple(note for note in part.notes if note not in done.notes)
             bar.update(part.made if processes > 1 else 0)
     done.write_skipped(shard)
+    tell_own_network(settings, MapSettings, layout.CLASSIFIER, shard)
     return done
 
 
@@ -284,10 +292,11 @@ def localize(
         photo: a path, a PIL image, or uint8 (H, W, 3).
         tags: class names to localise; default: those the model itself sees.
         affinity: refined by patch affinity (ACR) or not (ACR*).
-        settings: those of ``tagmask.config.MapSettings``, e.g. ``scales=(0.75, 1.0)``.
+        settings: those of ``tagmask.config.MapSettings``, e.g. ``scales=(0.75, 1.0)``; by default
+            what the run decided that trained the model.
     """
-    image, options = pixels(photo), MapSettings(**settings)
-    check(options)
+    image = pixels(photo)
+    options = settings_from(MapSettings, model.use, settings)
     classes = (
         match_classes(tags, model) if tags is not None else predicted_classes(model, image, options)
     )
