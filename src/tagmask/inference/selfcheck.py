@@ -32,17 +32,17 @@ _WORST_BORDER = 0.95  # border ratio of maps that show the surroundings
 FOUND = 0.002  # share of a photo below which a mask counts as empty
 FILLED = 0.85  # share of a photo above which a mask counts as full
 POWERS = {
-    "inside": 0.3,
-    "agreement": 0.3,
-    "stability": 0.5,
-    "presence": 0.3,
-    "class": 0.5,
+    "inside": 0.15,
+    "agreement": 0.5,
+    "stability": 0.3,
+    "presence": 1.0,
+    "class": 0.8,
 }
 _LEAST = 0.001  # a sign of 0 leaves this much, so that the other signs still count
 ENOUGH = 6  # photos from which on a tag that cannot be learned is suspicious by itself
 RANDOM = 0.12  # of the way from chance to perfection: tags drawn at random come to about this
-GOOD = 0.68  # trust from which a tag is called good
-SURROUNDINGS = 0.2  # trust below which it is probably the surroundings
+GOOD = 0.58  # trust from which a tag is called good
+SURROUNDINGS = 0.1  # trust below which it is probably the surroundings
 
 
 @dataclass(frozen=True)
