@@ -156,16 +156,6 @@ def test_the_chain_ends_in_masks_of_a_head(tmp_path: Path) -> None:
         assert picture.width < 850  # one panel: all thresholds are chosen without masks
 
 
-def test_scores_of_an_earlier_version_are_made_again(shared_out: Path) -> None:
-    settings = small(shared_out, "gains", "--rows", "none", "both")
-    before = run_paper(settings).text
-    for file in shared_out.glob("runs/*/maps-*/scored.json"):
-        file.write_text(json.dumps({**(old := json.loads(file.read_text())), "result": {
-            name: value for name, value in old["result"].items() if name != "photos"
-        }}))  # fmt: skip
-    assert run_paper(settings).text == before
-
-
 def test_gains_need_the_baseline(shared_out: Path) -> None:
     for rows_asked in (("act", "both"), ("none",)):
         with pytest.raises(TagmaskError, match="give --rows none and at least one other row"):
