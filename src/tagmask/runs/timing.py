@@ -73,6 +73,17 @@ class Probe:
         head = self.head
         return photo_features(head.classifier, head.blocks, head.size, self.image)
 
+    @property
+    def keeps_features_before(self) -> bool:
+        """Return True if the training stage already keeps what the head reads."""
+        training = self.training
+        segment: SegmentSettings = self.run.for_stage("segment")
+        is_same_view = (training.object_blocks, training.object_size) == (
+            segment.head_blocks,
+            segment.size,
+        )
+        return training.objects and is_same_view
+
 
 def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
     """Return a probe with the first readable, tagged image.

@@ -171,7 +171,7 @@ def estimate(probe: Probe) -> float:
     settings: SegmentSettings = probe.run.for_stage("segment")
     if settings.net == "head":
         images = len(probe.catalog)
-        tokens = timed(probe.see) * images
+        tokens = 0.0 if probe.keeps_features_before else timed(probe.see) * images
         head = probe.head
         features = torch.rand(settings.cells, len(head.shift), device=head.shift.device)
         step = timed(lambda: head.logits_of(features).logsumexp(-1).sum().backward())
@@ -188,7 +188,7 @@ def estimate(probe: Probe) -> float:
 
 def disk(probe: Probe) -> float:
     """Return the bytes that the feature cache takes."""
-    if probe.run.for_stage("segment").net != "head":
+    if probe.run.for_stage("segment").net != "head" or probe.keeps_features_before:
         return 0.0
     # two bytes for each value
     return float(probe.head_tokens.values.numel() * 2 * len(probe.catalog))
