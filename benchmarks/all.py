@@ -1,10 +1,10 @@
-"""Every benchmark with its defaults, one after the other, as Markdown: what docs/benchmarks.md is made from.
+"""Every benchmark with its defaults, one after the other, as Markdown: what docs/research/benchmarks.md is made from.
 
     make bench > bench.md
     python benchmarks/all.py [--only walk crf]
 
 It begins with how steady the machine is: one small kernel, timed many times on one thread. If the quartiles are more
-than a few per cent apart, other programs are running, and ratios close to 1 mean little. About 20 minutes on two idle
+than a few per cent apart, other programs are running, and ratios close to 1 mean little. About 28 minutes on two idle
 cores.
 """
 
@@ -28,7 +28,7 @@ PROGRAMS = {  # program: heading
     "walk": "Random walk",
     "catalog": "A COCO-size catalog",
     "own_photos": "Your own photos",
-    "explore": "The explorer",
+    "studio": "The studio",
     "clicks": "Clicks",
 }
 SIDE, TIMES = 512, 400

@@ -21,12 +21,11 @@ import torch
 from scipy import ndimage
 
 from tagmask import layout
-from tagmask.config.run import RunSettings, run_values
+from tagmask.config import HeadSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import NOT_CORRECTED, fix
 from tagmask.data.images import write_mask
 from tagmask.data.open import read_catalog
-from tagmask.explore.learn import refit
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
 from tagmask.inference.probabilities import predict_probabilities
@@ -34,7 +33,9 @@ from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
+from tagmask.runs.settings import run_settings, run_values
 from tagmask.scoring.confusion import confusion, iou
+from tagmask.studio.learn import refit
 from tagmask.training.head import Cells, fit, gather_cells, person_labels
 
 MARKS = (0, 1, 5, 20, 50)
@@ -136,8 +137,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "data": "voc",
         "root": args.root,
     }
-    settings = RunSettings(**(values | {"split": str(args.split)})).for_stage("segment")
-    catalog = read_catalog(settings)
+    run = run_settings(values | {"split": str(args.split)})
+    settings = run.of(HeadSettings)
+    catalog = read_catalog(run)
     head = load_segmenter(args.run / layout.SEGMENTER)
     assert isinstance(head, HeadSegmenter), "the run has no head"
     store = TokenStore.features_of(

@@ -46,7 +46,7 @@ PARTS = {  # functions whose time is a part, as module:name
         "tagmask.stages.score:read_mask",
         "tagmask.stages.pseudo:read_seeds",
     ),
-    "network": ("tagmask.stages.seeds:make_maps", "tagmask.stages.predict:predict_probabilities"),
+    "network": ("tagmask.stages.seeds:make_maps", "tagmask.stages.predict:predict_labels"),
     "refine": (
         "tagmask.stages.pseudo:label_pixels",
         "tagmask.stages.predict:sharpen",
@@ -168,7 +168,7 @@ def prepare(out: Path, classes: tuple[str, ...]) -> None:
     import torch
 
     from tagmask import layout
-    from tagmask.config import SegmentSettings
+    from tagmask.config import DeepLabSettings
     from tagmask.models.classifier import Classifier
     from tagmask.training.segmenter import build_segmenter
 
@@ -176,7 +176,7 @@ def prepare(out: Path, classes: tuple[str, ...]) -> None:
     Classifier("tagmask_tiny", len(classes), classes=classes, pretrained=True).save(
         out / layout.CLASSIFIER
     )
-    settings = SegmentSettings(out=out, backbone="test_resnet", net="deeplab")
+    settings = DeepLabSettings(backbone="test_resnet")
     build_segmenter(settings, classes, fresh=True).save(out / layout.SEGMENTER)
 
 
@@ -193,29 +193,24 @@ def stage(name: str, out: Path, folder: Path, entries: int, processes: int) -> N
     """Run a stage and print what it took, as JSON."""
     import torch
 
-    from tagmask.config import PredictSettings, PseudoSettings, ScoreSettings, SeedSettings
-    from tagmask.stages.predict import predict_catalog
-    from tagmask.stages.pseudo import make_pseudo
-    from tagmask.stages.score import score_run
-    from tagmask.stages.seeds import seed_catalog
+    from tagmask.config.run import RunSettings
+    from tagmask.runs.run import Run
 
     torch.set_num_threads(1)
     spent, times = dict.fromkeys(PARTS, 0.0), list[tuple[float, int]]()
     if processes == 1:
         timed_parts(spent)
     watched(times, processes)
-    common: dict[str, Any] = {"out": out, "count": entries, "processes": processes}
-    size = SMALL if folder.name == "small" else 224
+    options: dict[str, dict[str, Any]] = {
+        "seeds": {"size": SMALL if folder.name == "small" else 224, "restart": True},
+        "score": {},
+        "pseudo": {"method": "crf", "background": 0.4, "restart": True},
+        "predict": {"scales": (1.0,), "flip": False, "restart": True},
+    }
     began, wall = time.process_time(), time.perf_counter()
     catalog = photos(folder, entries)
-    if name == "seeds":
-        seed_catalog(SeedSettings(**common, size=size, restart=True), catalog)
-    elif name == "score":
-        score_run(ScoreSettings(**common), catalog)
-    elif name == "pseudo":
-        make_pseudo(PseudoSettings(**common, method="crf", background=0.4, restart=True), catalog)
-    else:
-        predict_catalog(PredictSettings(**common, scales=(1.0,), flip=False, restart=True), catalog)
+    run = Run.of(RunSettings(out=out, count=entries), catalog)
+    run.do(name, processes=processes, **options[name])
     seconds = time.process_time() - began
     peak = peak_megabytes()
     speed = {"results_per_second": steady(times, processes), "start": times[0][0] - wall}

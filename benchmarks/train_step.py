@@ -84,7 +84,7 @@ def kept_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor
 
 def tagmask_loss(classifier: Classifier, images: Tensor, targets: Tensor) -> Tensor:
     """What ``tagmask train`` computes."""
-    settings = TrainSettings(out=Path(), alpha=WEIGHT, beta=WEIGHT, alpha_absolute=True)
+    settings = TrainSettings(alpha=WEIGHT, beta=WEIGHT, alpha_absolute=True)
     losses: dict[str, Tensor] = TwoViews(classifier, HorizontalFlip(), settings)(images, targets)
     return losses["loss"]
 

@@ -47,7 +47,7 @@ COMMANDS = (  # every stage on a few pictures, and pages that need templates
 PAGES = """
 from importlib.resources import files
 import tagmask.reproduction.numbers  # reads its file
-assert "<html" in files("tagmask.explore").joinpath("page.html").read_text(encoding="utf-8")
+assert "<html" in files("tagmask.studio").joinpath("web/index.html").read_text(encoding="utf-8")
 """
 
 

@@ -33,7 +33,7 @@ NAMES = tuple(
 )
 SIX = ("cat", "cow", "dog", "horse", "person", "sheep")
 PAIRS = (("cat", "dog"), ("cow", "horse"), ("dog", "sheep"))
-COUNTS = (10, 20, 40, 80, 160, 320)
+COUNTS = (10, 20, 40, 80, 120, 160, 320)
 FEATURES = "0_tokens/head"
 COLUMNS = (
     *("name", "kind", "classes", "count", "draw", "flags"),
@@ -295,8 +295,10 @@ def show(file: Path, picture: Path) -> None:
         cells = []
         for kind in titles:
             scores = sorted(scores_of(rows, kind, count))
-            mean = f"**{np.mean(scores):.1f}** ({', '.join(map(str, scores))})"
-            cells.append(mean if scores else "–")
+            if scores:
+                cells.append(f"**{np.mean(scores):.1f}** ({', '.join(map(str, scores))})")
+            else:
+                cells.append("–")
         print(f"| {count} | {' | '.join(cells)} |")
     for kind, title in titles.items():
         counts = sorted({int(row["count"]) for row in rows if row["kind"] == kind})

@@ -1,4 +1,4 @@
-"""Hours of hostile cases against the promises of docs/safety.md: `make torture`, or python scripts/torture.py --help.
+"""Hours of hostile cases against the promises of docs/explanation/safety.md: `make torture`.
 
 Each case is a function of the seed and its number alone, so it can be repeated: --case 17. Results are added to
 cases.jsonl in the working folder; started again, the program goes on with the next number. summary.md counts them.
@@ -82,6 +82,7 @@ CHANGING = {
     "log.jsonl",
     "resume.safetensors",
     ".tagmask.lock",
+    ".contents.json",
 }
 SECONDS = 180  # after which a command hangs
 
@@ -112,7 +113,9 @@ class Case:
         pid = os.fork()
         if not pid:
             _child(words, log, prepare)
-        end = time.monotonic() + (SECONDS if after is None else after)
+        # on a busy machine an undisturbed run takes longer too
+        patience = max(SECONDS, 15 * self.took)
+        end = time.monotonic() + (patience if after is None else after)
         while time.monotonic() < end:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -169,7 +172,11 @@ def _child(words: list[str], log: Path, prepare: Callable[[], None] | None) -> N
 
 def products(out: Path) -> dict[str, str]:
     """The files of a run that are the same whenever it is made."""
-    files = [file for file in out.rglob("*") if file.is_file() and file.name not in CHANGING]
+    files = [
+        file
+        for file in out.rglob("*")
+        if file.is_file() and file.name not in CHANGING and not file.name.startswith(".tagmask.")
+    ]
     return {
         file.relative_to(out).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
@@ -245,6 +252,51 @@ def saves(case: Case) -> None:
     if labels is not None:
         mask = read_mask(label_file(out / layout.PSEUDO, name), len(scenes.classes))
         case.expect(bool((mask == labels).all()), "the pseudo label does not hold the correction")
+
+
+FORMATS = ("coco", "voc", "label-studio", "cvat", "overlays", "index", "yolo-seg", "fiftyone")
+
+
+def exports(case: Case) -> None:
+    """Killed while it exports, up to three times; repeated, it ends with the files of a whole one."""
+    form = case.random.choice(FORMATS)
+    to = case.folder / "to"
+    words = ["export", "--out", str(case.reference), "--format", form, "--to"]
+    whole = case.folder / "whole"
+    began = time.monotonic()
+    case.expect(case.run([*words, str(whole)]) == 0, f"{form} cannot be exported")
+    took = time.monotonic() - began
+    for _ in range(case.random.randint(1, 3)):
+        case.run([*words, str(to)], after=case.random.uniform(0, took))
+    case.expect(case.run([*words, str(to)]) == 0, f"{form} cannot be repeated")
+    left = [file.name for file in case.folder.rglob("*.partial")]
+    case.expect(not left, f"{form} leaves {left[:3]}")
+    same = products(to) == products(whole) if to.is_dir() else to.read_bytes() == whole.read_bytes()
+    case.expect(same, f"{form}: other files after a kill")
+
+
+def crowds(case: Case) -> None:
+    """Two commands at once in a run: one works, the other says so or shares the work."""
+    out = case.folder / "run"
+    shutil.copytree(case.reference, out)
+    (out / "6_predictions" / layout.DONE).unlink()
+    first = os.fork()
+    if not first:
+        _child([*SCENES, "--out", str(out)], case.folder / "first.txt", None)
+    words = case.random.choice(
+        [
+            [*SCENES, "--out", str(out)],
+            ["export", "--out", str(out), "--to", str(case.folder / "c.json")],
+            ["predict", "--out", str(out)],
+        ]
+    )
+    time.sleep(case.random.uniform(0, 0.5))
+    case.run(words)
+    os.waitpid(first, 0)
+    told = (case.folder / "first.txt").read_text(errors="replace")
+    case.expect("Traceback" not in told, f"traceback: {told[-300:]}")
+    case.expect(case.run([*SCENES, "--out", str(out)]) == 0, "it does not go on afterwards")
+    case.expect(products(out) == products(case.reference), "other files after two at once")
 
 
 GARBAGE = [
@@ -548,6 +600,8 @@ KINDS: dict[str, tuple[Callable[[Case], None], int]] = {  # how often each is tr
     "settings": (settings, 4),
     "surroundings": (surroundings, 2),
     "saves": (saves, 2),
+    "exports": (exports, 4),
+    "crowds": (crowds, 1),
 }
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 for library in ("OMP", "OPENBLAS", "MKL"):
@@ -9,18 +10,33 @@ for library in ("OMP", "OPENBLAS", "MKL"):
         "1"  # before torch; processes that tests start inherit it
     )
 
+# processes that tests start connect to this machine alone, as the tests themselves do
+os.environ["TAGMASK_TESTS_OFFLINE"] = "1"
+_PATHS = [str(Path(__file__).parent / "offline"), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(path for path in _PATHS if path)
+
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import tagmask.models  # noqa: E402, F401  before torchmetrics, which imports torchvision
 import tests.pretend  # noqa: E402, F401  before the first backward pass, which counts the devices
+from tests.offline import sitecustomize as offline  # noqa: E402
 
 torch.set_num_threads(1)
+offline.block()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_sent() -> Iterator[None]:
+    """Fail a test that tried to reach another machine, whatever became of it."""
+    offline.tried.clear()
+    yield
+    assert not offline.tried, f"something was to be sent to {offline.tried}"
 
 
 @pytest.fixture(scope="session")
 def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tagmask.runs.run import run
+    from tests.alone import run
     from tests.runs.tiny import head_run
 
     out = tmp_path_factory.mktemp("headed") / "run"
@@ -33,3 +49,49 @@ def out(headed: Path, tmp_path: Path) -> Path:
     """A run with a head, to be changed."""
     shutil.copytree(headed, tmp_path / "run")
     return tmp_path / "run"
+
+
+# `make test-fast` leaves out what is marked; CONTRIBUTING.md says what the marks mean
+MARKED = {
+    "slow": (
+        "exchange",
+        "explore",
+        "inference",
+        "models",
+        "report",
+        "reproduction",
+        "runs",
+        "stages",
+        "studio",
+        "training",
+        "test_cli",
+        "test_cli_masks",
+        "test_damaged",
+        "test_demo",
+        "test_docs",
+        "test_doors",
+        "test_every_write",
+        "test_few_photos",
+        "test_gpu",
+        "test_hostile",
+        "test_kinds",
+        "test_model",
+        "test_network",
+        "test_progress",
+    ),
+    "processes": ("test_launch", "test_bad_runs", "test_safety", "test_every_write"),
+    "browser": ("explore", "studio"),
+    "real_data": ("test_voc", "test_coco"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the name of their file or folder."""
+    folder = Path(__file__).parent
+    for item in items:
+        names = item.path.relative_to(folder).with_suffix("").parts
+        for mark, marked in MARKED.items():
+            if set(names) & set(marked):
+                item.add_marker(mark)
+        if "selftest_says" in item.name or "headed" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")

@@ -14,6 +14,7 @@ import torch
 from tagmask.cli import main
 from tagmask.config import TrainSettings, preset_of
 from tagmask.models.classifier import Classifier
+from tests.alone import alone
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 """Real photos and weights, where they are at hand; tests that need them skip elsewhere."""
@@ -30,7 +31,7 @@ def tiny_classifier(classes: int = 3, size: int = 32, seed: int = 0, **options: 
     return model
 
 
-def tiny_settings(out: Path, **changes: Any) -> TrainSettings:
+def tiny_settings(out: Path, **changes: Any) -> Any:
     """A training of a few steps on a few scenes."""
     small = {
         "count": 24,
@@ -41,7 +42,7 @@ def tiny_settings(out: Path, **changes: Any) -> TrainSettings:
         "warmup": 2,
         "val_every": 0.5,
     }
-    return TrainSettings(out=out, **{**preset_of("scenes", "train"), **small, **changes})
+    return alone(TrainSettings, out=out, **{**preset_of("scenes", "train"), **small, **changes})
 
 
 def forkserver(_method: str = "") -> Any:

@@ -12,10 +12,12 @@ from pycocotools import mask as coco_mask
 
 import tagmask.files
 from tagmask.cli.parse import data_of_run
-from tagmask.config import SegmentSettings, read_toml, write_section
+from tagmask.config import read_toml
+from tagmask.config.run import RunSettings, write_stage_config
 from tagmask.data.images import write_mask
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.runs.table import sections
 from tests.test_cli import run
 
 COUNT = 6
@@ -63,8 +65,11 @@ def test_segment_predict_and_export_with_the_data_of_the_run(
     out = ["--out", str(labelled)]
     assert run("segment", "--preset", "scenes", *SMALL, *out) == 0
     assert "segmenter:" in capsys.readouterr().out
-    section = read_toml(labelled / "config.toml")["segment"]
-    assert (section["count"], section["steps"], section["optimizer"]) == (COUNT, 2, "adamw")
+    tables = read_toml(labelled / "config.toml")
+    section = tables["segment"]
+    assert tables["data"]["count"] == COUNT
+    assert (section["steps"], section["optimizer"]) == (2, "adamw")
+    assert not {"count", "data", "out"} & section.keys()
     assert run("predict", "--preset", "scenes", "--no-crf", *out) == 0
     assert f"masks: {COUNT} made" in capsys.readouterr().out
     assert read_toml(labelled / "config.toml")["predict"]["scales"] == [1.0]
@@ -300,9 +305,9 @@ def test_a_file_in_place_of_the_run(segmented: Path, capsys: pytest.CaptureFixtu
 def test_data_of_the_newest_stage_before(tmp_path: Path) -> None:
     out = ["--out", str(tmp_path)]
     assert data_of_run(out, "seeds") == {}
-    config = tmp_path / "config.toml"
     for section, count in (("train", 1), ("seeds", 2), ("segment", 3), ("predict", 4)):
-        write_section(config, section, SegmentSettings(out=tmp_path, count=count))
+        settings = RunSettings(out=tmp_path, count=count)
+        write_stage_config(settings, sections()[section]())
     counts = {
         command: data_of_run(out, command)["count"]
         for command in ("seeds", "score", "segment", "predict")

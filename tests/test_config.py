@@ -11,6 +11,7 @@ import pytest
 from tagmask.config import (
     PRESETS,
     AffinitySettings,
+    DeepLabSettings,
     ExportSettings,
     PhotoSettings,
     PredictPhotoSettings,
@@ -24,16 +25,21 @@ from tagmask.config import (
     read_toml,
     read_values,
     to_plain,
-    write_section,
+    write_sections,
 )
 from tagmask.config.limits import Limit
 from tagmask.config.paper import PaperTop
-from tagmask.config.run import SECTIONS, RunSettings, run_values, write_config
+from tagmask.config.run import RunSettings, write_config
+from tagmask.config.segment import NETS
 from tagmask.errors import TagmaskError
+from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.table import sections
+from tests.alone import alone, alone_of
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
-    settings = TrainSettings(
+    settings = alone(
+        TrainSettings,
         out=tmp_path,
         data="coco",
         batch=5,
@@ -59,16 +65,14 @@ def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_good_settings_pass(tmp_path: Path) -> None:
-    check(TrainSettings(out=tmp_path))
+    check(alone(TrainSettings, out=tmp_path))
 
 
 def test_toml_round_trip_keeps_other_sections(tmp_path: Path) -> None:
-    settings = TrainSettings(
-        out=tmp_path, consistency_blocks=(2, 5), weights=Path("w.pth"), lr=0.5, epochs=3
-    )
+    settings = TrainSettings(consistency_blocks=(2, 5), weights=Path("w.pth"), lr=0.5, epochs=3)
     file = tmp_path / "config.toml"
     file.write_text("[seeds]\nlayers = 2\n")
-    write_section(file, "train", settings)
+    write_sections(file, {"train": to_plain(settings)})
     whole = read_toml(file)
     assert whole["seeds"] == {"layers": 2}
     assert TrainSettings(**read_values(TrainSettings, whole["train"], "file")) == settings
@@ -93,9 +97,9 @@ def test_wrong_values_in_a_file(values: dict[str, Any], message: str) -> None:
 
 def test_optional_choices_are_read_back(tmp_path: Path) -> None:
     settings = PseudoSettings(
-        out=tmp_path, maps="plain", affinity_blocks=(0, 1), size=64, background=0.5, beta=2.0
+        maps="plain", affinity_blocks=(0, 1), size=64, background=0.5, beta=2.0
     )
-    write_section(tmp_path / "config.toml", "pseudo", settings)
+    write_sections(tmp_path / "config.toml", {"pseudo": to_plain(settings)})
     values = read_values(PseudoSettings, read_toml(tmp_path / "config.toml")["pseudo"], "pseudo")
     assert PseudoSettings(**values) == settings
 
@@ -103,52 +107,58 @@ def test_optional_choices_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (PredictSettings(out=Path("x"), tile=100), "--tile 100 must be a multiple of 8"),
-        (PredictSettings(out=Path("x"), halo=-3), "--halo -3 must be a multiple of 8"),
-        (TrainSettings(out=Path("x"), seed=-1), "--seed -1 must be at least 0"),
-        (TrainSettings(out=Path("x"), weight_decay=-0.1), "--weight-decay -0.1 must be at least 0"),
+        (alone(PredictSettings, out=Path("x"), tile=100), "--tile 100 must be a multiple of 8"),
+        (alone(PredictSettings, out=Path("x"), halo=-3), "--halo -3 must be a multiple of 8"),
+        (alone(TrainSettings, out=Path("x"), seed=-1), "--seed -1 must be at least 0"),
         (
-            SeedSettings(out=Path("x"), affinity_blocks=(3, 1)),
+            alone(TrainSettings, out=Path("x"), weight_decay=-0.1),
+            "--weight-decay -0.1 must be at least 0",
+        ),
+        (
+            alone(SeedSettings, out=Path("x"), affinity_blocks=(3, 1)),
             "--affinity-blocks 3 1 must be at least 0, the smaller",
         ),
         (
-            PseudoSettings(out=Path("x"), method="crf", maps="plain", unsure=True),
+            alone(PseudoSettings, out=Path("x"), method="crf", maps="plain", unsure=True),
             "--unsure compares",
         ),
-        (TrainSettings(out=Path("x"), drop_path=2), "--drop-path 2 must be at least 0 and below 1"),
         (
-            TrainSettings(out=Path("x"), lr=1e308),
+            alone(TrainSettings, out=Path("x"), drop_path=2),
+            "--drop-path 2 must be at least 0 and below 1",
+        ),
+        (
+            alone(TrainSettings, out=Path("x"), lr=1e308),
             "--lr (too long to show) must be above 0 and at most 1e+09",
         ),
         (
-            TrainSettings(out=Path("x"), steps=10**5000),
+            alone(TrainSettings, out=Path("x"), steps=10**5000),
             "--steps (too long to show) must be at least 1 and at most 1e+09",
         ),
         (
-            TrainSettings(out=Path("x"), size=10**6),
+            alone(TrainSettings, out=Path("x"), size=10**6),
             "--size 1000000 must be at least 1 and at most 16384",
         ),
         (
-            PseudoSettings(out=Path("x"), processes=10**4),
+            alone(PseudoSettings, out=Path("x"), processes=10**4),
             "--processes 10000 must be at least 1 and at most 256",
         ),
         (
-            TrainSettings(out=Path("x"), epochs=float("inf")),
+            alone(TrainSettings, out=Path("x"), epochs=float("inf")),
             "--epochs inf must be above 0 and finite",
         ),
         (
-            TrainSettings(out=Path("x"), seed=10**400),
+            alone(TrainSettings, out=Path("x"), seed=10**400),
             "must be at least 0 and at most 9223372036854775807",
         ),
         (
-            TrainSettings(out=Path("x"), images=Path()),
+            alone(TrainSettings, out=Path("x"), images=Path()),
             "--images belongs to --data folder or coco",
         ),
         (
-            TrainSettings(out=Path("run"), data="folder", images=Path()),
+            alone(TrainSettings, out=Path("run"), data="folder", images=Path()),
             "--out run is inside --images .",
         ),
-        (PredictSettings(out=Path("run"), photos=Path()), "--out run is inside --photos ."),
+        (alone(PredictSettings, out=Path("run"), photos=Path()), "--out run is inside --photos ."),
         (
             PhotoSettings(photo=Path("a.png"), model=Path("m"), show=Path("a.png")),
             "--show a.png is read itself (--photo)",
@@ -180,11 +190,13 @@ def test_broken_toml_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_hold_known_settings(name: str, tmp_path: Path) -> None:
-    assert PRESETS[name].keys() <= {"run", "paper", *SECTIONS}
+    assert PRESETS[name].keys() <= {"run", "paper", *sections()}
     read_values(PaperTop, PRESETS[name].get("paper", {}), name)
-    for section, kind in SECTIONS.items():
-        values = preset_of(name, section)
-        plain = to_plain(kind(out=tmp_path, **read_values(kind, values, name)))
+    for section, kind in sections().items():
+        data = PRESETS[name]["run"]
+        values = {key: value for key, value in preset_of(name, section).items() if key not in data}
+        kind = kind.kind_for(values)
+        plain = to_plain(kind(**read_values(kind, values, name)))
         for key, value in values.items():
             if isinstance(value, dict):
                 assert value.items() <= plain[key].items()
@@ -216,7 +228,7 @@ def test_nested_settings_are_a_table_of_their_own(tmp_path: Path) -> None:
     settings = Outer(
         out=tmp_path, affinity=AffinitySettings(size=96, scales=(0.5, 2.0), weights=Path("w.pth"))
     )
-    write_section(tmp_path / "config.toml", "outer", settings)
+    write_sections(tmp_path / "config.toml", {"outer": to_plain(settings)})
     assert "[outer.affinity]" in (tmp_path / "config.toml").read_text()
     whole = read_toml(tmp_path / "config.toml")
     assert Outer(**read_values(Outer, whole["outer"], "file")) == settings
@@ -245,10 +257,10 @@ def test_mistakes_of_nested_settings_are_told_with_the_others() -> None:
 
 
 def test_a_default_that_was_unset_stays_unset(tmp_path: Path) -> None:
-    settings = SegmentSettings(out=tmp_path, steps=None, epochs=3)
-    write_section(tmp_path / "config.toml", "segment", settings)
+    settings = DeepLabSettings(steps=None, epochs=3)
+    write_sections(tmp_path / "config.toml", {"segment": to_plain(settings)})
     section = read_toml(tmp_path / "config.toml")["segment"]
-    assert SegmentSettings(**read_values(SegmentSettings, section, "file")) == settings
+    assert DeepLabSettings(**read_values(DeepLabSettings, section, "file")) == settings
     assert "weights" not in section
 
 
@@ -281,7 +293,7 @@ def test_settings_are_read_without_torch() -> None:
 
 
 def test_defaults_are_the_paper_s_recipe(tmp_path: Path) -> None:
-    paper = TrainSettings(out=tmp_path, **preset_of("voc", "train"))
+    paper = alone(TrainSettings, out=tmp_path, **preset_of("voc", "train"))
     assert (paper.batch, paper.epochs, paper.optimizer, paper.lr, paper.weight_decay) == (
         4,
         15,
@@ -300,7 +312,7 @@ def test_defaults_are_the_paper_s_recipe(tmp_path: Path) -> None:
 
 
 def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
-    voc = SegmentSettings(out=tmp_path, **preset_of("voc", "segment"))
+    voc = alone(SegmentSettings, out=tmp_path, **preset_of("voc", "segment"))
     assert (voc.size, voc.scales, voc.batch, voc.steps, voc.head_lr) == (
         321,
         (0.5, 1.5),
@@ -315,9 +327,9 @@ def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
         0.9,
         "sgd",
     )
-    assert SegmentSettings(out=tmp_path).lr == 2.5e-4
+    assert alone(SegmentSettings, out=tmp_path).lr == 2.5e-4
     assert PRESETS["coco"]["segment"]["steps"] == 100_000
-    assert PredictSettings(out=tmp_path).scales == (0.5, 0.75, 1.0, 1.25, 1.5)
+    assert alone(PredictSettings, out=tmp_path).scales == (0.5, 0.75, 1.0, 1.25, 1.5)
 
 
 def test_every_method_can_be_chosen() -> None:
@@ -351,7 +363,13 @@ def test_limits(limit: Limit, good: tuple[float, ...], bad: tuple[float, ...], w
 
 NUMBERS = [
     (kind, name)
-    for kind in (*SECTIONS.values(), AffinitySettings, PhotoSettings, PredictPhotoSettings)
+    for kind in (
+        *sections().values(),
+        *NETS.values(),
+        AffinitySettings,
+        PhotoSettings,
+        PredictPhotoSettings,
+    )
     for name, hint in get_type_hints(kind).items()
     if hint in (float, float | None) and name not in ("section", "basic")
 ]
@@ -376,23 +394,23 @@ def test_the_first_of_two_numbers_is_the_smaller() -> None:
 
 
 def test_scales_are_numbers_within_a_range_and_not_empty() -> None:
-    assert PredictSettings(out=Path("x"), scales=(1.0, 9.0)).mistakes() == [
+    assert alone(PredictSettings, out=Path("x"), scales=(1.0, 9.0)).mistakes() == [
         "--scales 1.0 9.0 must be above 0 and at most 4."
     ]
-    assert PredictSettings(out=Path("x"), scales=()).mistakes() == [
+    assert alone(PredictSettings, out=Path("x"), scales=()).mistakes() == [
         "--scales is empty; give numbers: above 0 and at most 4."
     ]
-    assert SegmentSettings(out=Path("x"), scales=(1.5, 0.5)).mistakes() == [
+    assert alone(SegmentSettings, out=Path("x"), scales=(1.5, 0.5)).mistakes() == [
         "--scales 1.5 0.5 must be above 0 and at most 16, the smaller one first."
     ]
 
 
 def test_one_mistake_is_one_sentence_and_several_have_a_heading() -> None:
     with pytest.raises(TagmaskError) as caught:
-        check(TrainSettings(out=Path("x"), lr=0))
+        check(alone(TrainSettings, out=Path("x"), lr=0))
     assert str(caught.value) == "--lr 0 must be above 0."
     with pytest.raises(TagmaskError) as caught:
-        check(TrainSettings(out=Path("x"), lr=0, batch=0))
+        check(alone(TrainSettings, out=Path("x"), lr=0, batch=0))
     assert str(caught.value).splitlines()[0] == "2 settings cannot be used:"
 
 
@@ -403,15 +421,15 @@ def test_settings_of_published_results_can_be_read(name: str) -> None:
 
 
 def test_a_stage_gets_the_data_and_the_folder_of_the_run(tmp_path: Path) -> None:
-    run = RunSettings(out=tmp_path, count=5, train=TrainSettings(out=Path(), lr=0.5))
-    assert run.for_stage("train") == TrainSettings(out=tmp_path, count=5, lr=0.5)
-    for name in SECTIONS:
-        assert (run.for_stage(name).out, run.for_stage(name).count) == (tmp_path, 5)
+    run = RunSettings(out=tmp_path, count=5).with_stages(TrainSettings(lr=0.5))
+    assert alone_of(run, "train") == alone(TrainSettings, out=tmp_path, count=5, lr=0.5)
+    for name in sections():
+        assert (alone_of(run, name).out, alone_of(run, name).count) == (tmp_path, 5)
 
 
 def test_where_tokens_are_kept_is_read_again(tmp_path: Path) -> None:
     settings = RunSettings(out=tmp_path, tokens=tmp_path / "shared", tokens_limit=3.0)
     write_config(settings)
-    again = RunSettings(**run_values(None, tmp_path / "config.toml"))
+    again = run_settings(run_values(None, tmp_path / "config.toml"))
     assert (again.tokens, again.tokens_limit) == (settings.tokens, 3.0)
     assert again.mistakes() == []

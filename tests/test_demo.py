@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 import tagmask.demo as demo
+from tagmask.cli.commands import show_messages
 from tagmask.config import PRESETS
 from tagmask.demo import DemoSettings, run_demo
 from tests.helpers import kill_once, tiny_settings
@@ -17,6 +18,7 @@ from tests.helpers import kill_once, tiny_settings
 def test_demo_in_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    show_messages()
     monkeypatch.setattr(demo, "LABELLED", {**demo.LABELLED, "count": 30})
     scenes = PRESETS["scenes"]
     changed = {
@@ -59,12 +61,12 @@ def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with demo._beside({"train": (tiny_settings(tmp_path / "beside", steps=2), None)}):
+        with demo._beside({"train": (tiny_settings(tmp_path / "beside", steps=2).run, None)}):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    demo._run_quietly({"train": (tiny_settings(tmp_path / "alone", steps=2), None)})
+    demo._run_quietly({"train": (tiny_settings(tmp_path / "alone", steps=2).run, None)})
     beside, alone = (
         tmp_path / name / "1_classifier/model.safetensors" for name in ("beside", "alone")
     )
@@ -73,7 +75,7 @@ def test_two_trainings_side_by_side_end_as_one_after_the_other(tmp_path: Path) -
 
 def _wait_beside(out: Path) -> None:
     torch.set_num_threads(2)
-    with demo._beside({"train": (tiny_settings(out, steps=1_000_000, log_every=1), None)}):
+    with demo._beside({"train": (tiny_settings(out, steps=1_000_000, log_every=1).run, None)}):
         time.sleep(600)
 
 

@@ -20,23 +20,29 @@ from PIL import Image
 import tagmask
 from tagmask.cli.commands import run_command
 from tagmask.cli.parse import parse, use_of_network
-from tagmask.config import ExploreSettings, MapSettings, MaskSettings, ServeSettings, use_of
+from tagmask.config import (
+    ExploreSettings,
+    MapSettings,
+    MaskSettings,
+    ServeSettings,
+    read_toml,
+    use_of,
+)
 from tagmask.data.images import read_mask
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.exchange import cvat_function, label_studio_server
 from tagmask.exchange.label_studio import labelling_interface, unpack
-from tagmask.explore.server import open_explorer
-from tagmask.explore.view import View
 from tagmask.features.photo import whole_patches
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
 from tagmask.models.storage import write_network_use
 from tagmask.runs import record
 from tagmask.runs import run as runs
-from tagmask.runs.run import run
-from tagmask.stages.predict import predict_catalog
 from tagmask.stages.seeds import read_seeds
+from tagmask.studio.app import open_explorer
+from tagmask.studio.view import View
+from tests.alone import alone_of, predict_catalog, run
 from tests.runs.tiny import head_run
 
 PREDICT: dict[str, Any] = {
@@ -53,11 +59,7 @@ PHOTO = 3  # of the run
 def unusual_run(out: Path, **changes: Any) -> Any:
     """Return the settings of a small run whose maps and masks are not made by default."""
     settings = head_run(out, **changes)
-    return dataclasses.replace(
-        settings,
-        seeds=dataclasses.replace(settings.seeds, **SEEDS),
-        predict=dataclasses.replace(settings.predict, **PREDICT),
-    )
+    return settings.with_changes(seeds=SEEDS, predict=PREDICT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +211,7 @@ def test_cvat_gets_the_mask_of_the_run(asked: Asked, monkeypatch: pytest.MonkeyP
 
 def test_maps_are_those_of_the_run(asked: Asked, tmp_path: Path) -> None:
     model = tagmask.load(asked.out / "1_classifier")
-    assert isinstance(model, tagmask.Classifier)
+    assert isinstance(model.network, tagmask.Classifier)
     for kind, affinity in (("refined", True), ("plain", False)):
         maps = tagmask.localize(model, asked.photo, asked.tags, affinity=affinity)
         values = np.stack([maps[tag] for tag in asked.tags])  # (k, H, W)
@@ -284,8 +286,7 @@ def test_a_second_run_has_nothing_to_do(copied: Path) -> None:
 def test_only_the_use_is_written_if_only_it_changes(copied: Path) -> None:
     weights = when(copied / "5_segmenter/model.safetensors")
     settings = unusual_run(copied)
-    predict = dataclasses.replace(settings.predict, crf=False, crf_size=None)
-    summary = run(dataclasses.replace(settings, predict=predict))
+    summary = run(settings.with_changes(predict={"crf": False, "crf_size": None}))
     assert "predict" in summary.made
     assert not {"train", "seeds", "pseudo", "segment"} & set(summary.made)
     assert told(copied / "5_segmenter") == {"scales": [1.0], "flip": False, "crf": False}
@@ -293,14 +294,14 @@ def test_only_the_use_is_written_if_only_it_changes(copied: Path) -> None:
 
 
 def test_a_stage_on_its_own_tells_too(copied: Path, tmp_path: Path) -> None:
-    settings = unusual_run(copied).for_stage("predict")
-    again = dataclasses.replace(settings, crf=False, restart=True)
-    elsewhere = dataclasses.replace(again, out=tmp_path / "new", model=copied / "5_segmenter")
+    settings = alone_of(unusual_run(copied), "predict")
+    again = settings.but(crf=False, restart=True)
+    elsewhere = again.but(out=tmp_path / "new", model=copied / "5_segmenter")
     before = told(copied / "5_segmenter")
     predict_catalog(elsewhere)
     assert told(copied / "5_segmenter") == before
     predict_catalog(again)
-    assert told(copied / "5_segmenter") == use_of(MaskSettings, again)
+    assert told(copied / "5_segmenter") == use_of(MaskSettings, again.own)
     assert told(copied / "5_segmenter")["crf"] is False
 
 
@@ -419,3 +420,27 @@ def test_what_is_told() -> None:
     expected = {"method": "weighted", "affinity_blocks": [6, 11], "objects": False}
     assert use_of(MapSettings, settings) == expected
     assert use_of(MaskSettings, MaskSettings(device="cpu")) == {}
+
+
+@pytest.mark.parametrize("where", ["another run", "the same run"])
+def test_photos_of_a_folder_get_masks_as_the_network_was_told(
+    asked: Asked, copied: Path, tmp_path: Path, where: str
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    shutil.copy(asked.photo, photos / "photo.png")
+    words = ["--photos", str(photos)]
+    out = copied
+    if where == "another run":
+        out = tmp_path / "new"
+        words += ["--model", str(asked.out / "5_segmenter")]
+    else:
+        shutil.rmtree(out / "6_predictions")
+    run_command("predict", ["--out", str(out), *words])
+    expected = tagmask.load(asked.out).predict(asked.photo).mask
+    made = read_mask(out / "6_predictions/photo.png", len(asked.classes))
+    assert np.array_equal(made, expected)
+    section = read_toml(out / "config.toml")["predict"]
+    assert (section["scales"], section["flip"], section["crf_size"]) == ([1.0], False, 32)
+    run_command("predict", ["--out", str(out), *words, "--no-crf", "--restart"])
+    assert read_toml(out / "config.toml")["predict"]["crf"] is False

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import torch
 from PIL import Image
 
 from tagmask.config import TrainSettings, preset_of
+from tagmask.data import catalog, images
 from tagmask.data.images import read_mask, write_mask
 from tagmask.models.classifier import Classifier
-from tagmask.runs.run import RunSummary, run_images
-from tagmask.stages.train import Fitted, train
+from tagmask.runs.run import run_images
+from tagmask.runs.summary import RunSummary
+from tagmask.stages.train import Fitted
+from tests.alone import alone, train
 from tests.helpers import SHARED
 
 VOC = SHARED / "data/voc"
@@ -165,7 +169,7 @@ def fit_preset(folder: Path, **changes: Any) -> Any:
     """Run the training stage of the preset, scaled down, on the pictures in a folder."""
     data = {"data": "folder", "images": folder / "photos", "tags": folder / "tags.csv"}
     values = {**preset_of("own-photos", "train"), **data, **SMALL["train"], **changes}
-    return train(TrainSettings(out=folder / "run", **values))
+    return train(alone(TrainSettings, out=folder / "run", **values))
 
 
 def test_with_few_photos_the_preset_does_not_train(tmp_path: Path) -> None:
@@ -196,3 +200,28 @@ def test_the_preset_asks_for_many_photos_before_it_trains() -> None:
     assert values["train_from"] >= 500
     assert values["objects"]
     assert values["earn"]
+
+
+def test_a_photo_is_decoded_at_most_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for its tokens and once for its mask; labels and head read what is kept."""
+    draw_shapes(tmp_path, 6)
+    (tmp_path / "masks").rename(tmp_path / "not-given")
+    decoded: Counter[str] = Counter()
+    read = images.read_image
+
+    def counting(path: Path) -> Any:
+        decoded[path.name] += 1
+        return read(path)
+
+    monkeypatch.setattr(catalog, "read_image", counting)
+    run_images(
+        preset="own-photos",
+        images=str(tmp_path / "photos"),
+        tags=str(tmp_path / "tags.csv"),
+        out=str(tmp_path / "run"),
+        estimate=False,
+        rows=0,  # the report's pictures are drawn from the photos
+        **{**SMALL, "predict": {"processes": 1}, "pseudo": {"processes": 1}},
+    )
+    assert len(decoded) == 6
+    assert max(decoded.values()) <= 2

@@ -21,11 +21,11 @@ from tagmask.config import (
     PhotoSettings,
     PseudoSettings,
     ServeSettings,
+    TrainSettings,
 )
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.exchange import label_studio_server
-from tagmask.explore.server import open_explorer
 from tagmask.inference.maps import make_maps
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
@@ -35,15 +35,14 @@ from tagmask.models.mct import MctClassifier
 from tagmask.reproduction import computation
 from tagmask.reproduction.command import _part
 from tagmask.runs.plan import _rates
-from tagmask.runs.table import stage
 from tagmask.runs.timing import probe
-from tagmask.stages.predict import _chances
-from tagmask.stages.pseudo import _processes, make_pseudo
+from tagmask.stages.affinity import processes_of
+from tagmask.stages.predict import photo_probabilities
 from tagmask.stages.seeds import seed_photo
-from tagmask.stages.segment import train_segmenter
-from tagmask.stages.train import train
+from tagmask.studio.app import open_explorer
 from tagmask.training.classifier import TwoViews
 from tagmask.training.loop import Loop, _leave_cores_to_workers, make_accelerator
+from tests.alone import alone, alone_of, do, make_pseudo, train, train_segmenter
 from tests.helpers import tiny_classifier, tiny_settings
 from tests.pretend import GPU, pretend_gpu
 from tests.reproduction.small import small
@@ -94,10 +93,10 @@ def test_what_a_gpu_refuses_is_refused() -> None:
 
 def test_all_stages_with_a_head(headed: Path, tmp_path: Path) -> None:
     settings = head_run(tmp_path)
-    settings = replace(settings, pseudo=replace(settings.pseudo, device="gpu"))  # the CRF too
+    settings = settings.with_changes(pseudo={"device": "gpu"})  # the CRF too
     with pretend_gpu():
         for name in STAGES:
-            stage(name).run(settings.for_stage(name))
+            do(name, alone_of(settings, name))
     for folder in ("1_classifier", "5_segmenter"):
         same_weights(tmp_path / folder, headed / folder, rtol=1e-3, atol=1e-4)
     for folder in ("2_seeds", "4_pseudo", "6_predictions"):
@@ -206,22 +205,21 @@ def test_masks_by_deeplab(options: dict[str, Any]) -> None:
         "test_resnet", num_classes=4, classes=["a", "b", "c"], multi_scale="tile" not in options
     ).eval()
     settings = MaskSettings(**options)
-    expected = _chances(model, PHOTO, [0, 1], replace(settings, device=None))
+    expected = photo_probabilities(model, PHOTO, [0, 1], replace(settings, device=None))
     with pretend_gpu():
-        chances = _chances(on_device(model), PHOTO, [0, 1], settings)
-    np.testing.assert_allclose(chances, expected, atol=1e-4)
+        chances = photo_probabilities(on_device(model), PHOTO, [0, 1], settings)
+    np.testing.assert_allclose(chances.dense(4), expected.dense(4), atol=1e-4)
 
 
 def test_deeplab_trains(headed: Path, tmp_path: Path) -> None:
-    settings = replace(
-        tiny_run(tmp_path).for_stage("segment"),
+    settings = alone_of(tiny_run(tmp_path), "segment").but(
         steps=2,
         pseudo=headed / "4_pseudo",
         val_fraction=0.2,
     )
-    train_segmenter(replace(settings, out=tmp_path / "cpu"))
+    train_segmenter(settings.but(out=tmp_path / "cpu"))
     with pretend_gpu():
-        train_segmenter(replace(settings, out=tmp_path / "gpu"))
+        train_segmenter(settings.but(out=tmp_path / "gpu"))
     same_weights(tmp_path / "gpu/5_segmenter", tmp_path / "cpu/5_segmenter", rtol=1e-3, atol=1e-4)
 
 
@@ -230,15 +228,21 @@ def test_walks(method: Any, headed: Path, tmp_path: Path) -> None:
     """AffinityNet is trained on the GPU and used there; the labels are those of the CPU with the same network."""
     net = AffinitySettings(backbone="test_resnet", size=48, batch=2, steps=1, lr=1e-3, head_lr=1.0)
     shutil.copytree(headed, tmp_path / "run")
-    settings = PseudoSettings(
-        out=tmp_path / "run", count=12, method=method, affinity=net, restart=True, device="gpu"
+    settings = alone(
+        PseudoSettings,
+        out=tmp_path / "run",
+        count=12,
+        method=method,
+        affinity=net,
+        restart=True,
+        device="gpu",
     )
     with pretend_gpu():
         make_pseudo(settings)
     (tmp_path / "run/4_pseudo").rename(tmp_path / "gpu")
     with pytest.raises(TagmaskError, match=r"--device gpu: torch finds no GPU.*leave it out"):
         make_pseudo(settings)
-    make_pseudo(replace(settings, restart=False, device=None))
+    make_pseudo(settings.but(restart=False, device=None))
     alike(tmp_path / "run/4_pseudo", tmp_path / "gpu")
 
 
@@ -248,6 +252,7 @@ def test_explorer_and_services(out: Path, tmp_path: Path) -> None:
     with pretend_gpu():
         explorer = open_explorer(ExploreSettings(out=out))
         view, learner = explorer.views[0], explorer.learner
+        assert learner is not None
         for method in view.methods:
             assert view.affinity(0, method)
         assert 0 <= view.fact(0)["unsure"] < 1
@@ -272,11 +277,12 @@ def test_explorer_and_services(out: Path, tmp_path: Path) -> None:
 
 
 def test_costs_in_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = small(tmp_path, "computation").train
+    table = small(tmp_path, "computation")
+    settings = table.of(TrainSettings)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     monkeypatch.setattr(computation, "TURNS", 1)
     with pretend_gpu():
-        catalog = open_catalog(settings)
+        catalog = open_catalog(table)
         assert computation.training_megabytes(catalog, settings) >= 0
         assert computation.map_speeds(settings, catalog, 2)["device"] == GPU.type
     monkeypatch.setattr(computation, "_device", lambda: torch.device("cuda"))
@@ -311,6 +317,6 @@ def test_what_depends_on_whether_there_is_a_gpu(
     with pretend_gpu():
         _leave_cores_to_workers(2)
     assert len(threads) == 1  # on the CPU, loading processes need cores
-    settings = PseudoSettings(out=tmp_path, device="gpu")
-    assert _processes(settings) == 1  # each would take memory of the GPU
-    assert _processes(replace(settings, device="cpu")) is None
+    settings = alone(PseudoSettings, out=tmp_path, device="gpu")
+    assert processes_of(settings) == 1  # each would take memory of the GPU
+    assert processes_of(settings.but(device="cpu")) is None

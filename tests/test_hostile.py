@@ -1,14 +1,19 @@
-"""Random tables, JSON, settings and damage against the promises of docs/safety.md; `make torture` tries far more.
+"""Random tables, JSON, settings and damage against the promises of docs/explanation/safety.md.
+
+`make torture` tries far more.
 
 A command ends with code 0, or with a sentence and another code; never with a traceback. No input changes.
 """
 
+import importlib.util
 import json
 import shutil
+import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,6 +30,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_arrays, read_object
 from tagmask.models.kinds import load
 from tagmask.runs.record import Record, read_log
+from tests.alone import alone
 from tests.helpers import tiny_classifier
 
 few = settings(
@@ -138,7 +144,7 @@ def test_settings_of_any_type(values: dict[str, Any]) -> None:
         arguments = read_values(TrainSettings, values, "here")
         assert all(
             mistake.strip()
-            for mistake in TrainSettings(**{"out": Path("x"), **arguments}).mistakes()
+            for mistake in alone(TrainSettings, **{"out": Path("x"), **arguments}).mistakes()
         )
 
     refuses(read)
@@ -230,3 +236,46 @@ def test_damaged_arrays(place: int, byte: int, cut: bool) -> None:
     (folder / "a.npz").write_bytes(data[: place % len(data)] if cut else data)
     refuses(lambda: read_arrays(folder / "a.npz", ("classes", "size"), "tagmask seeds"))
     shutil.rmtree(folder)
+
+
+def _fuzzers() -> ModuleType:
+    file = Path(__file__).parents[1] / "scripts/fuzz.py"
+    found = importlib.util.spec_from_file_location("fuzz", file)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules["fuzz"] = module
+    found.loader.exec_module(module)
+    return module
+
+
+FUZZ = _fuzzers()
+TARGETS = FUZZ.targets()
+KEPT = sorted(FUZZ.KEPT.iterdir())
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda file: file.name)
+def test_files_that_once_did_harm(file: Path) -> None:
+    """They are named after their reader."""
+    assert FUZZ.attempt(TARGETS[file.stem], file.read_bytes()) == ""
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_changed_files(name: str) -> None:
+    """A few of the changes that scripts/fuzz.py makes for minutes; the first ones are none."""
+    seeds = len(TARGETS[name].seeds)
+    tried, lines, findings = FUZZ.fuzz(name, TARGETS[name], 60, 0, most=seeds + 12)
+    assert findings == {}
+    assert tried == seeds + 12
+    assert lines > 10
+
+
+def test_a_reader_that_fails_is_found() -> None:
+    """The fuzzer itself: a reader that trusts a length is caught."""
+
+    def trusting(data: bytes, folder: Path) -> None:
+        if data[:1] == b"4" and len(data) < 4:
+            raise IndexError("too short")
+
+    findings = FUZZ.fuzz("toy", FUZZ.Target((b"4abc",), trusting), 30, 0, most=300)[2]
+    assert list(findings) == ["IndexError"]

@@ -4,7 +4,6 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tagmask.data.open import open_catalog
 from tagmask.runs.table import stage
 from tagmask.training.classifier import build_classifier
 from tagmask.training.segmenter import build_segmenter
+from tests.alone import alone_of, do
 from tests.helpers import forkserver, process_of, tiny_settings
 from tests.runs.tiny import alike, head_run, tiny_run
 
@@ -69,7 +69,7 @@ def _ranked(
 
 def all_stages(together: Any, settings: RunSettings) -> None:
     for name in STAGES:
-        stage(name).run(settings.for_stage(name))
+        do(name, alone_of(settings, name))
         together.wait(120)  # the next stage reads what all of them have made
 
 
@@ -87,7 +87,7 @@ def test_seeds_labels_head_and_masks(processes: int, headed: Path, out: Path) ->
 
 
 def one_stage(name: str, settings: Any) -> None:
-    stage(name).run(settings)
+    do(name, settings)
 
 
 @pytest.mark.parametrize("name", ["train", "segment"])
@@ -96,17 +96,18 @@ def test_four_processes_give_the_gradients_of_one(name: str, headed: Path, tmp_p
         settings: Any = tiny_settings(
             tmp_path, **{**ONE_STEP, "alpha": 100.0, "beta": 100.0, "count": 12}
         )
-        start = build_classifier(settings, open_catalog(settings)).stored().state_dict()
+        start = build_classifier(settings.own, open_catalog(settings.run)).stored().state_dict()
     else:  # batch norms see the images of their process only, unless they are frozen
-        settings = replace(
-            tiny_run(tmp_path).for_stage(name),
+        settings = alone_of(tiny_run(tmp_path), name).but(
             pseudo=headed / "4_pseudo",
             freeze_norm=True,
             **ONE_STEP,
         )
-        start = build_segmenter(settings, open_catalog(settings).classes).stored().state_dict()
-    one_stage(name, replace(settings, out=tmp_path / "one"))
-    launch(4, one_stage, name, replace(settings, out=tmp_path / "four"))
+        start = (
+            build_segmenter(settings.own, open_catalog(settings.run).classes).stored().state_dict()
+        )
+    one_stage(name, settings.but(out=tmp_path / "one"))
+    launch(4, one_stage, name, settings.but(out=tmp_path / "four"))
     one, four = (
         load_file(tmp_path / out / stage(name).folder / "model.safetensors")
         for out in ("one", "four")

@@ -3,8 +3,11 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import tagmask
 
@@ -12,9 +15,10 @@ SOURCE = Path(tagmask.__file__).parent
 ORDER = [  # from the ground up: each knows only those listed before it
     "version",  # the version of the package
     "errors",  # sentences for users
-    "files",  # atomic writes, locks, guarded paths
-    "labels",  # what the numbers in a mask mean
     "layout",  # names of the files of a run
+    "files",  # atomic writes, locks, guarded paths
+    "progress",  # messages and progress of long work
+    "labels",  # what the numbers in a mask mean
     "notes",  # two notes of what something was made from, compared
     "acr",  # the paper's mathematics on tensors
     "masks",  # from maps to masks: CRF, random walk, superpixels
@@ -29,11 +33,13 @@ ORDER = [  # from the ground up: each knows only those listed before it
     "training",  # the loop, and what is trained with it
     "runs",  # record, plan, processes, the table of stages, a whole run
     "stages",  # train seeds pseudo segment predict check score
+    "model",  # a trained run in Python
     "exchange",  # tags from, masks to and corrections from other tools
     "report",  # the page of a run, and its stage
-    "explore",  # the page that shows a run while it is corrected
+    "studio",  # the page from photos to checked masks, which also looks inside a run
     "reproduction",  # every table and figure of the paper
     "demo",  # the tour of a few minutes
+    "selftest",  # what works on this machine
     "cli",  # the command line
     "__init__",  # public names
     "__main__",  # `python -m tagmask`
@@ -140,3 +146,25 @@ def test_public_names_exist() -> None:
         assert getattr(tagmask, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tagmask.nothing  # noqa: B018
+
+
+def test_an_export_format_takes_a_row_alone(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage takes three places: tests/runs/test_pipeline.py; a map method one: inference."""
+    from tagmask.config import ExportSettings
+    from tagmask.exchange.export import FORMATS, Format, export_run
+    from tagmask.exchange.items import Exported
+    from tagmask.files import write_text
+
+    def write_shares(items: Any, classes: Any, to: Path) -> Exported:
+        done = Exported(to)
+        for item in done.checked(items, classes):
+            write_text(to / f"{item.name}.txt", f"{(item.mask > 0).mean():.3f}\n")
+        return done
+
+    monkeypatch.setitem(FORMATS, "shares", Format(write_shares))
+    settings = ExportSettings(out=out, count=12, format="shares", to=tmp_path / "to")  # type: ignore[arg-type]
+    assert "12 masks in" in export_run(settings)
+    mask = np.asarray(Image.open(out / "6_predictions/scene_000003.png"))
+    assert float((tmp_path / "to/scene_000003.txt").read_text()) == round((mask > 0).mean(), 3)

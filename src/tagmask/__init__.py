@@ -10,23 +10,27 @@ _PUBLIC = {  # name: where it is defined; imported on first use, so that `tagmas
     "Classifier": "tagmask.models.classifier:Classifier",
     "TagmaskError": "tagmask.errors:TagmaskError",
     "TrainSettings": "tagmask.config:TrainSettings",
-    "load": "tagmask.models.kinds:load",
+    "Model": "tagmask.model:Model",
+    "Prediction": "tagmask.model:Prediction",
+    "Progress": "tagmask.progress:Progress",
+    "load": "tagmask.model:load",
     "localize": "tagmask.stages.seeds:localize",
     "predict": "tagmask.stages.predict:predict",
     "run": "tagmask.runs.run:run_images",
-    "train": "tagmask.stages.train:train",
+    "Run": "tagmask.runs.run:Run",
 }
 
 if TYPE_CHECKING:
     from tagmask.config import TrainSettings
     from tagmask.data.catalog import Catalog
     from tagmask.errors import TagmaskError
+    from tagmask.model import Model, Prediction, load
     from tagmask.models.classifier import Classifier
-    from tagmask.models.kinds import load
+    from tagmask.progress import Progress
+    from tagmask.runs.run import Run
     from tagmask.runs.run import run_images as run
     from tagmask.stages.predict import predict
     from tagmask.stages.seeds import localize
-    from tagmask.stages.train import train
 
 __all__ = ["__version__", *_PUBLIC]
 

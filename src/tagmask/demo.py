@@ -1,6 +1,5 @@
 """Everything on built-in scenes, at a size that fits a laptop."""
 
-import dataclasses
 import multiprocessing
 import os
 import time
@@ -8,11 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tagmask import layout
-from tagmask.config import PRESETS, ReportSettings, ScoreSettings
-from tagmask.config.run import RunSettings, run_values
+from tagmask.config import PRESETS, ScoreSettings
+from tagmask.config.run import RunSettings
+
+if TYPE_CHECKING:
+    from tagmask.runs.run import Run
 
 # other pictures than the classifier learns from
 LABELLED: dict[str, Any] = {"count": 400, "scene_seed": 1}
@@ -43,7 +45,7 @@ def run_demo(settings: DemoSettings) -> None:
     It prints how good each is and where the files are.
     """
     from tagmask.data.scenes.catalog import Scenes
-    from tagmask.runs.table import stage
+    from tagmask.runs.run import Run
     from tagmask.stages.score import score_run, score_seeds
 
     began = time.monotonic()
@@ -59,23 +61,25 @@ def run_demo(settings: DemoSettings) -> None:
         "\nA vision transformer learns from pictures and tags; it never sees a mask. "
         "(A baseline learns beside it.)"
     )
-    maps = dataclasses.replace(baseline.for_stage("seeds"), **LABELLED)
-    with _beside({"train": (baseline.for_stage("train"), pictures), "seeds": (maps, labelled)}):
-        _do("train", training, pictures)
-        _do("seeds", training, labelled, LABELLED)
+    unlabelled = Run.of(training, pictures)
+    acr = Run.of(training.with_data(LABELLED), labelled)
+    plain = Run.of(baseline.with_data(LABELLED), labelled)
+    with _beside({"train": (baseline, pictures), "seeds": (plain.settings, labelled)}):
+        _do("train", unlabelled)
+        _do("seeds", acr)
     print("\nThe same without consistency between two views, to compare.")
-    _do("train", baseline, pictures)
-    _do("seeds", baseline, labelled, LABELLED)
-    without = score_seeds(ScoreSettings(out=baseline.out, processes=1, **LABELLED), labelled)
+    _do("train", Run.of(baseline, pictures))
+    _do("seeds", plain)
+    without = score_seeds(plain, ScoreSettings(processes=1))
     print(
         "\nFrom the maps to a label for every pixel, along the edges of the pictures.", flush=True
     )
-    _do("pseudo", training, labelled, LABELLED)
+    _do("pseudo", acr)
     print("\nA segmentation network learns from these labels, and predicts the masks.", flush=True)
-    _do("segment", training, labelled, LABELLED)
-    _do("predict", training, labelled, LABELLED)
-    scores = score_run(ScoreSettings(out=out, processes=1, **LABELLED), labelled)
-    stage("report").run(ReportSettings(out=out, **LABELLED), labelled)
+    _do("segment", acr)
+    _do("predict", acr)
+    scores = score_run(acr, ScoreSettings(processes=1))
+    acr.report()
     _show_examples(out, labelled)
     print("\n" + table(without, scores) + "\n")
     print(f"picture: {out / 'seeds.png'}")
@@ -84,14 +88,9 @@ def run_demo(settings: DemoSettings) -> None:
     print(f"the demo took {time.monotonic() - began:.0f} s.")
 
 
-def _do(
-    name: str, run: RunSettings, catalog: Any, changes: Mapping[str, Any] | None = None
-) -> None:
-    """Run a stage on a catalog, with some settings changed, and print its summary."""
-    from tagmask.runs.table import stage
-
-    settings = dataclasses.replace(run.for_stage(name), **(changes or {}))
-    print(stage(name).run(settings, catalog).summary(), flush=True)
+def _do(name: str, run: "Run") -> None:
+    """Do a stage of a run, and print its summary."""
+    print(run.do(name).summary(), flush=True)
 
 
 def demo_run(
@@ -104,7 +103,9 @@ def demo_run(
         out: Folder of the run.
         changes: Settings of the training that are changed; default: none.
     """
-    values = run_values("scenes", None)
+    from tagmask.runs.settings import run_settings, run_values
+
+    scenes = run_settings({**run_values("scenes", None), "out": out})
     sections: dict[str, dict[str, Any]] = {
         "train": {"steps": settings.steps, "seed": settings.seed, **(changes or {})},
         # the other core has the other training
@@ -114,9 +115,7 @@ def demo_run(
         "segment": {"seed": settings.seed, "steps": 400, "val_every": 5.0},
         "predict": {"use_tags": True},
     }
-    for name, section in sections.items():
-        values[name] = dataclasses.replace(values[name], **section)
-    return RunSettings(**{**values, "out": out})
+    return scenes.with_changes(**sections)
 
 
 @contextmanager
@@ -128,7 +127,7 @@ def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
     """
     import torch
 
-    from tagmask.runs.processes import deaf_to_ctrl_c
+    from tagmask.runs.processes import block_sigint
 
     threads = torch.get_num_threads()
     if threads < 2:
@@ -137,7 +136,7 @@ def _beside(stages: Mapping[str, tuple[Any, Any]]) -> Iterator[None]:
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_run_quietly, args=(stages,), daemon=True)
     # this process terminates the other one
-    with deaf_to_ctrl_c():
+    with block_sigint():
         process.start()
     torch.set_num_threads(threads // 2)
     try:
@@ -154,13 +153,13 @@ def _run_quietly(stages: Mapping[str, tuple[Any, Any]]) -> None:
     import torch
 
     from tagmask.runs.processes import end_with_parent
-    from tagmask.runs.table import stage
+    from tagmask.runs.run import Run
 
     end_with_parent()
     torch.set_num_threads(max(1, torch.get_num_threads() // 2))
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         for name, (settings, catalog) in stages.items():
-            stage(name).run(settings, catalog)
+            Run.of(settings, catalog).do(name)
 
 
 def table(baseline: Any, run: Any) -> str:

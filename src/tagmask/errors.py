@@ -1,10 +1,18 @@
 """The exceptions whose messages a user is meant to read."""
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 # torch has no exception of its own for memory on a CPU, so its error is known by these words
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad allocation", "bad_alloc")
+
+# kinds of characters that end lines or command terminals: control characters, halves of characters,
+# line and paragraph separators
+CONTROLS = ("Cc", "Cs", "Zl", "Zp")
+# they turn the direction of what follows, so that a name reads as another
+_TURNS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+MOST_SHOWN = 4000  # characters of a message
 
 
 class TagmaskError(Exception):
@@ -26,6 +34,33 @@ def first_of(names: Sequence[str], most: int = 5) -> str:
     if len(names) > most:
         shown.append("…")
     return ", ".join(shown)
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return a text in which characters are escaped that a terminal would obey, as "\x1b".
+
+    Args:
+        text: what is shown; it may quote names of files and tags.
+        keep: control characters that stay as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown = ""
+    for mark in text:
+        is_obeyed = unicodedata.category(mark) in CONTROLS or mark in _TURNS
+        if is_obeyed and mark not in keep:
+            shown += mark.encode("unicode_escape", "surrogatepass").decode()
+        else:
+            shown += mark
+    return shown
+
+
+def message_of(error: BaseException) -> str:
+    """Return the sentence of an error, cut where it quotes whole files."""
+    message = str(error)
+    if len(message) <= MOST_SHOWN:
+        return message
+    return f"{message[:MOST_SHOWN]} … ({len(message) - MOST_SHOWN:,} more characters)"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

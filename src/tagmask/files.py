@@ -1,46 +1,112 @@
-"""Writing files so that a killed process or a full disk leaves no half-written file."""
+"""Reading and writing files safely: what may be written over, whole files or none, and locks.
 
+Every file that tagmask writes goes through ``replacing``. A killed process, a full disk or a power
+cut leaves the old file or the new one, never half of one.
+"""
+
+import errno
+import hashlib
 import json
 import os
 import re
+import stat
+import threading
+import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from tagmask import layout
 from tagmask.errors import TagmaskError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 PARTIAL = ".partial"  # suffix of a file that is still being written
 LOCK = ".tagmask.lock"  # in the folder of a run, while a command works in it
 MAX_TEXT = 1 << 30  # bytes of a text or JSON file that is read as a whole
-_TEMPORARY = re.compile(r"[0-9a-f]{8}\.\d+\.partial")  # the names that ``replacing`` writes under
+# the names that ``replacing`` writes under: a hash, the process and the thread
+_TEMPORARY = re.compile(r"[0-9a-f]{8}\.(\d+)(?:\.\d+)?\.partial")
 _SAFETENSORS = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # the names that safetensors writes under
+_SHARE = re.compile(r"\.tagmask\.(\d+)\.\d+\.lock")  # one for each process that shares a run
+_AT_THE_DOOR = 0.3  # seconds; another process that shares a run passes the lock within them
+_SETTLED = 2.0  # seconds after which a change of a file also changes its times, on any disk
 
 is_regular = os.path.isfile  # a file with content: reading a pipe, socket or device may never end
+_written: ContextVar[list[Path] | None] = ContextVar("written", default=None)
+
+
+def unwritable(path: Path) -> str:
+    """Say why a file must not be written at ``path``; empty if it may.
+
+    Only an ordinary file is ever replaced. A device or pipe would be lost, and behind a link is a
+    file that nobody named.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except (OSError, ValueError):  # there is none, or opening it says what is wrong
+        return ""
+    if stat.S_ISLNK(mode):
+        return f"{path} is a link; name the file that it leads to, or another place."
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        return f"{path} is a device, pipe or socket, no ordinary file; choose another place."
+    return ""
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder of a run that is a link, or that holds links to folders.
+
+    Args:
+        folder: it need not exist.
+
+    Raises:
+        TagmaskError: if files in it would be written somewhere else.
+    """
+    linked = [str(folder)] if folder.is_symlink() else []
+    for root, names, _ in os.walk(folder):
+        paths = [os.path.join(root, name) for name in names]
+        linked += [path for path in paths if os.path.islink(path)]
+    if linked:
+        raise TagmaskError(
+            f"{linked[0]} is a link, and what it leads to is not part of the run; "
+            "put a folder of its own there, or remove the link."
+        )
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, lasting: bool = False) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; rename it to ``path`` on success, else remove it.
 
-    If the disk fails, the OSError names ``path``, since a failed write itself names no file.
+    The content is on the disk before the name is, so that a power cut leaves the old file or the
+    new one. If the disk fails, the OSError names ``path``, since a failed write itself names no
+    file.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        lasting: wait until the name is on the disk too: a note says something about files that are
+            written after it.
+
+    Raises:
+        TagmaskError: if ``path`` is a link, device, pipe or socket.
     """
+    why = unwritable(path)
+    if why:
+        raise TagmaskError(why)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # a short name, since that of the file may already be as long as the file system allows
-    short = zlib.crc32(os.fsencode(path.name))
-    partial = path.with_name(f"{short:08x}.{os.getpid()}{PARTIAL}")
+    numbers = f"{os.getpid()}.{threading.get_native_id()}"
+    partial = path.with_name(f"{_short_name(path)}.{numbers}{PARTIAL}")
     try:
         yield partial
         # safetensors makes its files private to their owner
         partial.chmod(0o666 & ~_umask())
+        _sync(partial)
         os.replace(partial, path)
+        if lasting:
+            _sync_folder(path.parent)
     except Exception as error:
         number = _system_error(error)
         named = getattr(error, "filename", None)
@@ -48,30 +114,139 @@ def replacing(path: Path) -> Iterator[Path]:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
     finally:
-        partial.unlink(missing_ok=True)
+        # the error that led here counts, not a second one
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+    collected = _written.get()
+    if collected is not None:
+        collected.append(path)
+
+
+@contextmanager
+def collecting() -> Iterator[list[Path]]:
+    """Yield a list that gets the path of every file that ``replacing`` finishes within."""
+    paths: list[Path] = []
+    token = _written.set(paths)
+    try:
+        yield paths
+    finally:
+        _written.reset(token)
+
+
+def _short_name(path: Path) -> str:
+    """Return 8 digits for a name, which itself may be as long as the file system allows."""
+    return f"{zlib.crc32(os.fsencode(path.name)):08x}"
+
+
+def _sync(path: Path) -> None:
+    """Wait until the content of a file is on the disk; not all disks can tell."""
+    number = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(number)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk; not all systems let one."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def remove_temporaries(folder: Path, below: bool = True) -> None:
     """Remove what a kill has left half-written; files of other names are the user's.
 
     Args:
-        folder: where to look; it need not exist.
+        folder: where to look; it need not exist. Links are not followed.
         below: look into its sub-folders too, and remove what safetensors left. If False, only
             the files that ``replacing`` left directly in the folder are removed.
     """
-    files: Iterator[Path]
-    patterns = [_TEMPORARY]
-    if below:
-        files = folder.rglob("*")
-        patterns.append(_SAFETENSORS)
-    elif folder.is_dir():
-        files = folder.iterdir()
-    else:
-        return
-    for file in files:
-        is_ours = any(pattern.fullmatch(file.name) for pattern in patterns)
-        if is_ours and file.is_file() and not file.is_symlink():
-            file.unlink(missing_ok=True)
+    patterns = [_TEMPORARY, _SAFETENSORS] if below else [_TEMPORARY]
+    for root, folders, names in os.walk(folder):
+        if not below:
+            folders.clear()
+        for name in names:
+            file = Path(root, name)
+            is_ours = any(pattern.fullmatch(name) for pattern in patterns)
+            if is_ours and file.is_file() and not file.is_symlink():
+                file.unlink(missing_ok=True)
+
+
+def is_temporary(path: Path) -> bool:
+    """Return True if a file has a name that ``replacing`` writes under."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+def remove_temporaries_of(path: Path) -> None:
+    """Remove what killed processes have left of a file that they wrote, beside it.
+
+    Args:
+        path: the file that they were to write. Nothing else in its folder is touched.
+    """
+    with suppress(OSError):
+        for file in path.parent.glob(f"{_short_name(path)}.*{PARTIAL}"):
+            match = _TEMPORARY.fullmatch(file.name)
+            if match and is_regular(file) and not file.is_symlink() and not _lives(int(match[1])):
+                file.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    """Return True if there is a process of this number, or nobody knows."""
+    if os.name == "nt":
+        return True  # asking there would end it
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def stamp_of(path: Path | None) -> list[int] | None:
+    """Return what changes when a file is written: size, times, inode.
+
+    None without a file, and for one that was written so recently that a further change might leave
+    its times as they are: only its content tells then.
+    """
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    # nobody can set st_ctime, unlike the time of the last change
+    if max(status.st_mtime, status.st_ctime) > time.time() - _SETTLED:
+        return None
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def takes_for_same(folder: Path) -> bool:
+    """Return True if the disk of a folder takes names for the same that differ in case alone."""
+    existing = next(place for place in (folder, *folder.resolve().parents) if place.exists())
+    for place in (existing.resolve(), *existing.resolve().parents):
+        other = place.with_name(place.name.swapcase())
+        if other.name != place.name:
+            return other.exists() and os.path.samefile(other, place)
+    return os.name == "nt"
+
+
+def content_digest(path: Path) -> str:
+    """Return a short hash of the content of a file; empty if it cannot be read."""
+    if not is_regular(path):
+        return ""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
+    except OSError:
+        return ""
 
 
 def file_size(path: Path | str | None) -> int:
@@ -106,7 +281,7 @@ def write_text(path: Path, text: str) -> None:
         path: the file; its folder is made if it is missing.
         text: what is written. It may quote file names, which may hold any bytes.
     """
-    with replacing(path) as partial:
+    with replacing(path, lasting=True) as partial:
         partial.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
@@ -265,13 +440,9 @@ def read_arrays(path: Path, names: Iterable[str], command: str) -> dict[str, Any
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Lock ``folder``: a second process waits. Windows has no such locks."""
+    """Lock ``folder``: a second process waits until the first has ended or is done."""
     folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield
-        return
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed, also by a kill
+    with _lock(folder / "lock", timeout=-1):
         yield
 
 
@@ -279,7 +450,8 @@ def alone(folder: Path) -> Iterator[None]:
 def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
     """Hold the run in ``folder``; refuse at once if another process does.
 
-    The system lets go of it when the process ends, however it ends. Windows has no such locks.
+    The system lets go of it when the process ends, however it ends. What a kill has left
+    half-written is removed by the next one that holds the run alone.
 
     Args:
         folder: the folder of the run; it is made if it is missing, and removed again if it is
@@ -291,48 +463,152 @@ def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
+    with ExitStack() as held:
+        if is_new:
+            held.callback(_remove_empty, folder)
+        door = folder / LOCK
+        with ExitStack() as passing:
+            passing.enter_context(_lock(door, _AT_THE_DOOR))
+            passing.callback(_remove_quietly, door)
+            sharers = _living_sharers(folder)
+            if shared:
+                share = folder / f".tagmask.{os.getpid()}.{time.monotonic_ns()}.lock"
+                held.enter_context(_lock(share, timeout=0))
+                held.callback(_remove_quietly, share)
+            else:
+                if sharers:
+                    raise _in_use(folder, sharers[0])
+                with suppress(OSError):  # Windows lets nobody write a locked file
+                    door.write_text(f"{os.getpid()}\n")
+                held.enter_context(passing.pop_all())
+        check_format(folder)
+        for name in (*layout.FOLDERS, layout.CORRECTIONS):
+            refuse_links(folder / name)
+        if not shared:
+            _tidy(folder)
+            held.callback(_note_format, folder)
         yield
+
+
+def check_format(folder: Path) -> None:
+    """Refuse the folder of a run that a later tagmask has made.
+
+    Args:
+        folder: the folder of a run. One without a note is of the first format.
+
+    Raises:
+        TagmaskError: if its format is not known here.
+    """
+    file = folder / layout.FORMAT_NOTE
+    if not os.path.lexists(file):
         return
-    path = folder / LOCK
-    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-    with _locked(path, kind) as file:
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        try:
-            yield
-        finally:
-            # it fails if others still share the lock, or if a new folder is not empty
-            with suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink(missing_ok=True)
-                if is_new:
-                    folder.rmdir()
+    note = read_object(file, format=int)
+    if not 1 <= note["format"] <= layout.FORMAT:
+        raise TagmaskError(
+            f"{folder} is a run of format {note['format']}, made by a later tagmask; this one "
+            f"knows formats up to {layout.FORMAT}: update tagmask, or choose another --out."
+        )
+
+
+def _note_format(folder: Path) -> None:
+    """Note the format of a run, once there is something in it."""
+    with suppress(OSError, TagmaskError):
+        if layout.is_run(folder) and not os.path.lexists(folder / layout.FORMAT_NOTE):
+            write_json(folder / layout.FORMAT_NOTE, {"format": layout.FORMAT})
 
 
 @contextmanager
-def _locked(path: Path, kind: int) -> Iterator[TextIO]:
-    """Yield the lock file, once it is locked; a sentence says who has it otherwise."""
-    while True:
-        with path.open("a+") as file:
-            try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                owner = re.sub(r"[^0-9]", "", file.read(20)) or "unknown"
-                raise TagmaskError(
-                    f"{path.parent} is in use by another tagmask (process {owner}); "
-                    "wait for it to end, or stop it."
-                ) from None
-            if _leads_to(path, file.fileno()):  # otherwise its last holder has just removed it
-                yield file
-                return
+def reading(folder: Path) -> Iterator[None]:
+    """Share the run in ``folder`` with others that read it; refuse if one writes it.
+
+    A folder that is missing or cannot be written, such as a backup, is read without a lock.
+
+    Args:
+        folder: the folder of the run.
+
+    Raises:
+        TagmaskError: if another process holds the run alone.
+    """
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        yield
+        return
+    with only_one(folder, shared=True):
+        yield
 
 
-def _leads_to(path: Path, number: int) -> bool:
-    """Return True if a path is still that of the open file with this number."""
+def _tidy(folder: Path) -> None:
+    """Remove what a kill has left half-written in a run."""
+    remove_temporaries(folder, below=False)
+    for name in (*layout.FOLDERS, layout.CORRECTIONS):
+        remove_temporaries(folder / name)
+
+
+def _living_sharers(folder: Path) -> list[str]:
+    """Return the processes that share the run; remove what those have left that were killed."""
+    living = []
+    for path in sorted(folder.glob(".tagmask.*.lock")):
+        match = _SHARE.fullmatch(path.name)
+        if not match:
+            continue
+        try:
+            with _lock(path, timeout=0):
+                _remove_quietly(path)
+        except TagmaskError:
+            living.append(match[1])
+    return living
+
+
+def _in_use(folder: Path, owner: str) -> TagmaskError:
+    """Return the error for a run that another process holds."""
+    return TagmaskError(
+        f"{folder} is in use by another tagmask (process {owner}); wait for it to end, or stop it."
+    )
+
+
+@contextmanager
+def _lock(path: Path, timeout: float) -> Iterator[None]:
+    """Hold the lock of a file.
+
+    Args:
+        path: the file.
+        timeout: seconds to wait for it; below 0: as long as it takes.
+
+    Raises:
+        TagmaskError: if another process holds it, or if it is no ordinary file.
+    """
+    from filelock import FileLock, Timeout
+
+    why = unwritable(path)
+    if why:
+        raise TagmaskError(f"{why.partition(';')[0]}, and no lock of tagmask; remove it.")
+    lock: BaseFileLock = FileLock(path, timeout=timeout, poll_interval=0.02)
     try:
-        return os.path.samestat(os.stat(path), os.fstat(number))
-    except FileNotFoundError:
-        return False
+        lock.acquire()
+    except Timeout:
+        raise _in_use(path.parent, _owner(path)) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _owner(path: Path) -> str:
+    """Return the number of the process that a lock file names."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(20).decode("ascii", "ignore")
+    except OSError:
+        text = ""
+    return re.sub(r"[^0-9]", "", text) or "unknown"
+
+
+def _remove_quietly(file: Path) -> None:
+    """Remove a lock file, if the system lets us: Windows keeps files that are open."""
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove a folder unless something is in it."""
+    with suppress(OSError):
+        folder.rmdir()

@@ -16,6 +16,7 @@ SCORES = "scores.json"
 CURVE = "scores.png"
 CHECK = "check.json"
 REPORT = "report.html"
+GIVEN_TAGS = "tags.json"  # of a run that was given its tags in Python
 
 MODEL = "model.safetensors"  # in the folder of a network, with the files below
 MODEL_CONFIG = "config.json"
@@ -36,23 +37,41 @@ CORRECTED_TAGS = "tags.json"  # in CORRECTIONS
 BEGUN = "begun.json"  # what a stage is made from, in its folder
 DONE = "done.json"
 MADE_BY = "made_by.json"
+FORMAT_NOTE = "format.json"  # in the folder of a run: its format
+FORMAT = 1  # of the folders and files of a run; a later tagmask opens every earlier one
+CONTENTS = ".contents.json"  # hashes of the user's files, in the folder of the run
 
 
 def is_run(out: Path) -> bool:
-    """Whether ``out`` is the folder of a run."""
+    """Return True if ``out`` is the folder of a run."""
     return (out / CONFIG).is_file() or any((out / folder).is_dir() for folder in FOLDERS)
 
 
 def seed_file(folder: Path, name: str) -> Path:
-    """The maps of the image ``name``."""
+    """Return the file with the maps of an image.
+
+    Args:
+        folder: Folder of the seeds.
+        name: Name of the image.
+    """
     return folder / f"{name}.npz"
 
 
 def label_file(folder: Path, name: str) -> Path:
-    """The mask, pseudo label or confident regions of the image ``name``."""
+    """Return the file with the mask, pseudo label or confident regions of an image.
+
+    Args:
+        folder: Folder of the labels.
+        name: Name of the image.
+    """
     return folder / f"{name}.png"
 
 
 def skipped_file(folder: Path, shard: tuple[int, int]) -> Path:
-    """The images that part i of n of a stage could not use."""
+    """Return the file that lists the images that a part of a stage could not use.
+
+    Args:
+        folder: Folder of the stage.
+        shard: Number of the part, from 0, and the number of parts.
+    """
     return folder / f"skipped_{shard[0]}_of_{shard[1]}.json"

@@ -12,7 +12,12 @@ CONTENTS = f"{INPUT}contents of "  # earlier notes have only sizes
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """A clause for everything that has changed: inputs by name, settings with both values."""
+    """Return a clause for everything that has changed: inputs by name, settings with both values.
+
+    Args:
+        before: What a thing was made from.
+        now: What it would be made from.
+    """
     clauses = []
     for name in {**now, **before}:
         if name.startswith(CONTENTS) and name not in before:
@@ -29,7 +34,17 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
 def refuse_changes(
     before: Mapping[str, Any], now: Mapping[str, Any], folder: Path, what: str
 ) -> None:
-    """Refuse to continue in a folder whose ``what`` (a plural noun) were made from something else."""
+    """Refuse to continue in a folder whose content was made from something else.
+
+    Args:
+        before: What it was made from.
+        now: What it would be made from.
+        folder: The folder.
+        what: Its content, a plural noun.
+
+    Raises:
+        TagmaskError: If the two differ.
+    """
     changed = differences(before, now)
     if changed:
         raise TagmaskError(
@@ -39,6 +54,11 @@ def refuse_changes(
 
 
 def shorten(reasons: Sequence[str], most: int = 3) -> str:
-    """The first few reasons, and how many more there are."""
+    """Return the first few reasons, and how many more there are.
+
+    Args:
+        reasons: All reasons.
+        most: How many are named.
+    """
     more = [f"and {len(reasons) - most} more"] if len(reasons) > most else []
     return "; ".join([*reasons[:most], *more])

@@ -15,7 +15,7 @@ from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
 from tests.acr.independent import by_hooks, distance, lively
 
-PAGE = Path(__file__).parents[2] / "docs/backbones.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/backbones.md"
 SMALL = {"depth": 3, "embed_dim": 96, "num_heads": 3}
 KINDS: dict[str, dict[str, Any]] = {  # a name of timm's, and what makes it small
     "vit_small_patch16_dinov3": {"depth": 3},  # rotary positions, registers, LayerScale

@@ -24,6 +24,7 @@ from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import ImageError, TagmaskError
+from tests.alone import alone
 
 CLASSES = ("cat", "dog", "fish")
 
@@ -86,8 +87,8 @@ def test_tags_change_for_every_reader_of_the_catalog(tmp_path: Path) -> None:
 
 
 def test_the_catalog_of_a_run_is_opened_with_its_corrections(tmp_path: Path) -> None:
-    settings = TrainSettings(out=tmp_path, count=3)
-    before = open_catalog(settings)
+    settings = alone(TrainSettings, out=tmp_path, count=3)
+    before = open_catalog(settings.run, tmp_path)
     assert before.corrections is None
     wanted = next(name for k, name in enumerate(before.classes) if k not in before.tags(0))
     write_tags(
@@ -96,7 +97,7 @@ def test_the_catalog_of_a_run_is_opened_with_its_corrections(tmp_path: Path) -> 
         before.classes,
         before.identity,
     )
-    after = open_catalog(settings)
+    after = open_catalog(settings.run, tmp_path)
     assert {*after.tags(0)} == {*before.tags(0), before.classes.index(wanted)}
     assert after.tags(1) == before.tags(1)
     other = Scenes(3, seed=1)  # pictures of the same names, but others

@@ -45,7 +45,12 @@ def export(*words: str) -> int:
 
 
 def written(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    """Return what is in a folder besides the note of the export, which lists it."""
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    note = json.loads((folder / "made_by.json").read_text())
+    assert note["complete"] is True
+    assert files == {*note["files"], "made_by.json"}
+    return {*note["files"]}
 
 
 def test_index(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,20 +70,18 @@ def test_yolo(run_folder: Path, format: str, capsys: pytest.CaptureFixture[str])
         == 0
     )
     printed = capsys.readouterr().out
-    assert (
-        'images/x: Ultralytics looks for labels beside the last folder called "images"' in printed
-    )
-    assert "3 images for train and 1 for val, divided by tag with --split-seed 3." in printed
+    assert "4 images for train and 1 for val, divided by tag with --split-seed 3." in printed
     files = written(run_folder / "out")
     (train, val) = (
         {file for file in files if file.startswith(f"images/{part}/")} for part in ("train", "val")
     )
-    assert len(train | val) == 4
+    assert len(train | val) == 5
+    assert {file.count("/") for file in train | val} == {2}, "no folders below the parts"
     kind, suffix = ("masks", ".png") if format == "ultralytics" else ("labels", ".txt")
     labels = {
         f"{kind}{file.removeprefix('images').rpartition('.')[0]}{suffix}" for file in train | val
     }
-    assert files == train | val | labels | {"data.yaml"}
+    assert files == train | val | labels | {"data.yaml", "names.json"}
     assert any(file.endswith("/a.png") for file in train | val), "a GIF becomes a PNG"
     page = (run_folder / "out/data.yaml").read_text()
     assert page.startswith("train: images/train\nval: images/")
@@ -168,10 +171,10 @@ def test_what_is_refused(
 ) -> None:
     (run_folder / "full").mkdir()
     (run_folder / "full/mine.txt").write_text("x")
-    before = written(run_folder)
+    before = sorted(run_folder.rglob("*"))
     assert export(*words) == 1
     assert message in capsys.readouterr().err
-    assert written(run_folder) == before
+    assert sorted(run_folder.rglob("*")) == before
 
 
 def test_a_name_that_the_disk_cannot_hold_is_refused(

@@ -1,5 +1,6 @@
 """Masks out, read back by the tools' own packages, pixel for pixel."""
 
+import io
 import json
 import zipfile
 from collections.abc import Sequence
@@ -14,10 +15,16 @@ from PIL import Image
 from tagmask.data.images import Picture
 from tagmask.exchange.contours import centre_outlines
 from tagmask.exchange.cvat import write_cvat
+from tagmask.exchange.datumaro import write_datumaro
 from tagmask.exchange.fiftyone import write_fiftyone
 from tagmask.exchange.huggingface import write_huggingface
-from tagmask.exchange.items import Labelled
+from tagmask.exchange.index import drawn_in_masks
+from tagmask.exchange.items import Labelled, unlistable_name
 from tagmask.exchange.label_studio import write_label_studio
+from tagmask.exchange.labelme import write_labelme
+from tagmask.exchange.napari import write_napari
+from tagmask.exchange.qupath import write_qupath
+from tagmask.exchange.voc import write_voc
 from tagmask.exchange.xanylabeling import write_xanylabeling
 from tagmask.exchange.yolo import write_ultralytics, write_yolo_seg
 from tagmask.labels import Mask
@@ -129,18 +136,18 @@ def test_fiftyone_reads_the_directory(items: Sequence[Labelled], tmp_path: Path)
 def test_fiftyone_loads_a_data_set_with_heat_maps(
     items: Sequence[Labelled], tmp_path: Path
 ) -> None:
-    """The code of docs/exchange.md, on FiftyOne's own database."""
+    """The code of docs/how-to/exchange.md, on FiftyOne's own database."""
     pytest.importorskip("fiftyone", reason="fiftyone is not installed")
     heat = {2: np.arange(12, dtype=np.uint8).reshape(3, 4)}
     write_fiftyone([replace(item, maps=lambda: heat) for item in items[:3]], CLASSES, tmp_path)
-    page = (Path(__file__).parents[2] / "docs/exchange.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/how-to/exchange.md").read_text(encoding="utf-8")
     code = (
         page.split("```py\n")[1]
         .split("```")[0]
         .replace('Path("folder")', f"Path({str(tmp_path)!r})")
     )
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/exchange.md", "exec"), names)
+    exec(compile(code, "docs/how-to/exchange.md", "exec"), names)
     dataset = names["dataset"]
     assert dataset.default_mask_targets[2] == CLASSES[1]
     for item in items[:3]:
@@ -249,6 +256,143 @@ def test_x_anylabeling_draws_the_masks(items: Sequence[Labelled], tmp_path: Path
             str(tmp_path / f"{item.name}.json"), str(tmp_path / "m.png"), mapping
         )
         assert np.array_equal(np.array(Image.open(tmp_path / "m.png")), sure(item.mask)), item.name
+
+
+def test_labelme_draws_the_masks(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """LabelMe opens each file with its photo, and draws the shapes."""
+    pytest.importorskip("labelme", reason="labelme is not installed")
+    files: Any = pytest.importorskip("labelme._label_file")
+    shapes: Any = pytest.importorskip("labelme.utils.shape")
+    write_labelme(items, CLASSES, tmp_path)
+    for item in items:
+        document = files.LabelFile(str(tmp_path / f"{item.name}.json"))
+        with Image.open(io.BytesIO(document.imageData)) as image:
+            assert image.size == item.mask.shape[::-1]
+        drawn = np.zeros(item.mask.shape, np.uint8)
+        for shape in document.shapes:
+            region = shapes.shape_to_mask(drawn.shape, shape["points"], shape["shape_type"])
+            drawn[region] = CLASSES.index(shape["label"]) + 1
+        assert np.array_equal(drawn, sure(item.mask)), item.name
+
+
+def test_datumaro_reads_its_own_form(items: Sequence[Labelled], tmp_path: Path) -> None:
+    dm: Any = pytest.importorskip("datumaro", reason="datumaro is not installed")
+    write_datumaro(items, CLASSES, tmp_path)
+    dataset = dm.Dataset.import_from(str(tmp_path), "datumaro")
+    read = {item.id: item for item in dataset}
+    assert read.keys() == {item.name for item in items}
+    categories = dataset.categories()[dm.AnnotationType.label]
+    assert tuple(label.name for label in categories.items) == CLASSES
+    for item in items:
+        drawn = np.zeros(item.mask.shape, np.uint8)
+        tags = set()
+        for annotation in read[item.name].annotations:
+            if annotation.type == dm.AnnotationType.mask:
+                drawn[annotation.image.astype(bool)] = annotation.label + 1
+            else:
+                tags.add(CLASSES[annotation.label])
+        assert np.array_equal(drawn, sure(item.mask)), item.name
+        assert tags == set(item.tags)
+        assert read[item.name].media.data.shape[:2] == item.mask.shape
+
+
+def test_gdal_fills_the_outlines_for_qupath(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """GDAL rasterises GeoJSON by the centres of pixels, as QuPath does."""
+    features: Any = pytest.importorskip("rasterio.features", reason="rasterio is not installed")
+    write_qupath(items, CLASSES, tmp_path)
+    for item in items:
+        document = json.loads((tmp_path / f"{item.name}.geojson").read_text())
+        shapes = []
+        for feature in document["features"]:
+            label = CLASSES.index(feature["properties"]["classification"]["name"]) + 1
+            shapes.append((feature["geometry"], label))
+        drawn = features.rasterize(shapes, out_shape=item.mask.shape, dtype="uint8")
+        assert np.array_equal(drawn, sure(item.mask)), item.name
+
+
+def test_napari_labels(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """napari reads TIFF by tifffile; what it saves, 32 bits, comes back."""
+    tifffile: Any = pytest.importorskip("tifffile", reason="tifffile is not installed")
+    write_napari(items, CLASSES, tmp_path)
+    for item in items[:5]:
+        read = tifffile.imread(tmp_path / f"{item.name}.tif")
+        assert np.array_equal(read, item.mask)
+        tifffile.imwrite(tmp_path / f"{item.name}.tif", read.astype(np.int32), compression="zlib")
+    back = {drawn.file: drawn.regions for drawn in drawn_in_masks(tmp_path, CLASSES)}
+    regions = dict(back["plain.tif"])
+    assert np.array_equal(regions[CLASSES[1]], items[0].mask == 2)
+
+
+def test_supervision_reads_every_image(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """Its reader lists a single folder, so that images in sub-folders would be lost in silence."""
+    supervision: Any = pytest.importorskip("supervision", reason="supervision is not installed")
+    small = [item for item in items if item.name != "large"]
+    write_yolo_seg(small, CLASSES, tmp_path)
+    for part in ("train", "val"):
+        expected = {item.name.replace("/", "_"): item for item in small if item.part == part}
+        dataset = supervision.DetectionDataset.from_yolo(
+            images_directory_path=str(tmp_path / "images" / part),
+            annotations_directory_path=str(tmp_path / "labels" / part),
+            data_yaml_path=str(tmp_path / "data.yaml"),
+            force_masks=True,
+        )
+        assert {Path(path).stem for path in dataset.image_paths} == expected.keys()
+        for path, _, found in dataset:
+            item = expected[Path(path).stem]
+            drawn = np.zeros(item.mask.shape, np.uint8)
+            for region, label in zip(found.mask, found.class_id, strict=True):
+                drawn[region] = label + 1
+            # it rounds corners to whole pixels, which single pixels do not survive
+            assert (drawn == sure(item.mask)).mean() > 0.8 or item.name == "one"
+
+
+def test_torchvision_reads_voc(items: Sequence[Labelled], tmp_path: Path) -> None:
+    """Sub-folders too; a PNG becomes a JPEG, and names with line breaks cannot be listed."""
+    datasets: Any = pytest.importorskip("torchvision.datasets")
+    listed = [item for item in items if not unlistable_name(item.name)]
+    assert any("/" in item.name for item in listed)
+    done = write_voc(listed, CLASSES, tmp_path / "VOCdevkit/VOC2012", split="train")
+    assert "were no upright JPEGs" in done.summary()
+    dataset = datasets.VOCSegmentation(str(tmp_path), year="2012", image_set="train")
+    assert len(dataset) == len(listed)
+    for item, (image, mask) in zip(listed, dataset, strict=True):
+        assert np.array_equal(np.array(mask), item.mask)
+        assert image.size == mask.size
+        assert np.abs(np.array(image).astype(int) - photo(item.mask)).mean() < 12
+
+
+ROTATED = {"voc": "JPEGImages/{}.jpg", "ultralytics": "images/train/{}.png"}
+
+
+@pytest.mark.parametrize("format", ROTATED)
+def test_a_photo_that_exif_turns_is_upright_beside_its_mask(tmp_path: Path, format: str) -> None:
+    """Readers that do not heed EXIF would lay the mask over a photo on its side."""
+    pixels = np.zeros((40, 60, 3), np.uint8)
+    pixels[:, :30] = 255
+    exif = Image.Exif()
+    exif[274] = 6  # to be turned by a quarter, clockwise
+    Image.fromarray(pixels).save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    mask = np.zeros((60, 40), np.uint8)
+    mask[:30] = 1
+    write = write_voc if format == "voc" else write_ultralytics
+    write([Labelled("turned", mask, tmp_path / "turned.jpg")], CLASSES, tmp_path / "out")
+    with Image.open(tmp_path / "out" / ROTATED[format].format("turned")) as image:
+        assert 274 not in image.getexif()
+        upright = np.array(image.convert("L"))
+    assert upright.shape == mask.shape
+    assert np.array_equal(upright > 128, mask == 1)
+
+
+def test_names_without_folders(tmp_path: Path) -> None:
+    mask = np.ones((12, 12), np.uint8)
+    names = ["a/b", "a_b", "A_b", "plain"]
+    pictures = [Labelled(name, mask, picture=lambda: photo(mask)) for name in names]
+    done = write_yolo_seg(pictures, CLASSES, tmp_path)
+    stems = sorted(path.stem for path in (tmp_path / "images/train").iterdir())
+    assert stems == ["A_b_3", "a_b", "a_b_2", "plain"]
+    changed = json.loads((tmp_path / "names.json").read_text())
+    assert changed == {"a_b": "a/b", "a_b_2": "a_b", "A_b_3": "A_b"}
+    assert "3 images have new names" in done.summary()
 
 
 def test_label_studio_unpacks_the_brushes(items: Sequence[Labelled], tmp_path: Path) -> None:

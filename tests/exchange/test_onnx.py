@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.exchange import onnx as ours
 from tagmask.models.deeplab import DeepLabV2
@@ -66,6 +68,10 @@ def test_the_file_tells_its_classes(tmp_path: Path) -> None:
     )
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["classes"]) == ["cat", "dog", "größer"]
+    assert json.loads(metadata["size"]) is None
+    assert json.loads(metadata["input"])["colours"] == "RGB"
+    assert json.loads(metadata["output"])["background"] == 0
+    assert "other classes to 0" in json.loads(metadata["tags"])
     assert session.get_inputs()[0].shape == ["images", 3, "height", "width"]
 
 
@@ -117,3 +123,35 @@ def test_a_head_on_tokens(tmp_path: Path) -> None:
         cells = model(model.normalize(square))
     expected = torch.nn.functional.interpolate(cells, (30, 50), mode="bilinear").softmax(1)
     np.testing.assert_allclose(probabilities, expected, atol=1e-4)
+
+
+def test_the_example_of_the_docs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It uses onnxruntime, numpy and Pillow alone, and draws what the network itself does."""
+    page = (Path(__file__).parents[2] / "docs/how-to/exchange.md").read_text(encoding="utf-8")
+    (code,) = [block for block in page.split("```py\n") if "onnxruntime" in block[:200]]
+    code = code.split("```")[0]
+    names = ("dog", "cat", "tree")
+    model = HeadSegmenter(tiny_classifier(classes=3), (1, 3), 64).eval()
+    model.classes = names
+    with torch.no_grad():
+        model.linear.weight.normal_(std=0.3)
+    ours.write_onnx(model, tmp_path / "segmenter.onnx")
+    scenes = Scenes(1, seed=2)
+    Image.fromarray(scenes.load_image(0)).save(tmp_path / "photo.jpg", quality=95)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/how-to/exchange.md", "exec"), {})
+    mask = np.array(Image.open("mask.png"))
+    photo = Image.open("photo.jpg")
+    small = photo.copy()
+    small.thumbnail((64, 64))
+    image = torch.from_numpy(np.array(small)).permute(2, 0, 1)[None] / 255
+    with torch.no_grad():
+        probabilities = ours.WholeNetwork(model)(image)[0]  # (4, h, w)
+    is_dog = probabilities[1] > probabilities[0]  # the only tag, against the background
+    expected = Image.fromarray(is_dog.numpy().astype(np.uint8)).resize(photo.size, 0)
+    assert mask.shape == (photo.height, photo.width)
+    assert (mask == np.array(expected)).mean() > 0.999
+    assert 0.05 < mask.mean() < 0.95
+    assert "dog" in capsys.readouterr().out

@@ -23,12 +23,12 @@ from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore, _digest_of
 from tagmask.features.photo import photo_features, photo_tokens
+from tagmask.files import content_digest
 from tagmask.inference.maps import photo_maps, token_maps
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import enter, frozen_digest, tail
-from tagmask.stages.seeds import seed_catalog
-from tagmask.stages.train import train
+from tests.alone import alone, seed_catalog, train
 from tests.helpers import tiny_classifier, tiny_settings
 
 FIRST, SIZE = 2, 48
@@ -199,7 +199,7 @@ def test_maps_from_tokens_are_those_of_the_photo(method: Any, flip: bool) -> Non
     np.testing.assert_allclose(from_tokens.refined, ordinary.refined, atol=2e-3)
 
 
-def fixed(out: Path, **changes: Any) -> TrainSettings:
+def fixed(out: Path, **changes: Any) -> Any:
     return tiny_settings(
         out, **{"fixed_views": True, "freeze": FIRST, "size": SIZE, "steps": 4, **changes}
     )
@@ -245,7 +245,7 @@ def test_consistency_is_over_the_trained_blocks(tmp_path: Path) -> None:
 
     scenes = Scenes(4)
     settings = fixed(tmp_path, alpha=7.0, beta=3.0)
-    task = ClassifierTask(scenes, scenes.subset([]), settings)
+    task = ClassifierTask(scenes, scenes.subset([]), settings.own, settings.run)
     samples = [task.dataset[(k, k)] for k in range(4)]
     batch: Any = task.dataset.collate(samples)
     batch.pop("broken")
@@ -278,7 +278,7 @@ def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     train(fixed(tmp_path))
     options: dict[str, Any] = {"count": 6, "method": "weighted", "affinity_steps": 2}
-    seed_catalog(SeedSettings(out=tmp_path, **options))
+    seed_catalog(alone(SeedSettings, out=tmp_path, **options))
     model = Classifier.load(tmp_path / "1_classifier")
     scenes = Scenes(6)
     for i in range(6):
@@ -295,7 +295,7 @@ def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         i for i in range(6) if (tmp_path / f"0_tokens/train/{scenes.name(i)}.safetensors").is_file()
     ]
     assert len(trained) == 6
-    seed_catalog(SeedSettings(out=tmp_path, restart=True, **options))
+    seed_catalog(alone(SeedSettings, out=tmp_path, restart=True, **options))
 
 
 @pytest.mark.parametrize(
@@ -365,18 +365,18 @@ class Reads:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hashed: Counter[str] = Counter()
         self.decoded: Counter[str] = Counter()
-        read_bytes = Path.read_bytes
+        # photos that the test has just written count as settled
+        monkeypatch.setattr("tagmask.files._SETTLED", 0.0)
 
-        def hashing(path: Path) -> bytes:
-            if path.suffix == ".png" and path.parent.name == "photos":
-                self.hashed[path.name] += 1
-            return read_bytes(path)
+        def hashing(path: Path) -> str:
+            self.hashed[path.name] += 1
+            return content_digest(path)
 
         def decoding(path: Path) -> Any:
             self.decoded[path.name] += 1
             return read_image(path)
 
-        monkeypatch.setattr(Path, "read_bytes", hashing)
+        monkeypatch.setattr("tagmask.features.cache.content_digest", hashing)
         monkeypatch.setattr("tagmask.data.catalog.read_image", decoding)
 
 
@@ -388,7 +388,7 @@ def test_a_photo_is_hashed_once_and_decoded_once(
     The head compares the sizes of photo and label, for which it may decode the photo once more.
     """
     from tagmask.config import SeedSettings, SegmentSettings
-    from tagmask.stages.segment import train_segmenter
+    from tests.alone import train_segmenter
 
     photo_folder(tmp_path)
     for i in range(PHOTOS):
@@ -401,10 +401,10 @@ def test_a_photo_is_hashed_once_and_decoded_once(
     sizes = {"object_blocks": BLOCKS, "object_size": SIZE}
     train(fixed(tmp_path / "run", **{**data, **options, **sizes}))
     assert reads.decoded == reads.hashed == once
-    seed_catalog(SeedSettings(out=tmp_path / "run", processes=1, **data))
+    seed_catalog(alone(SeedSettings, out=tmp_path / "run", processes=1, **data))
     head: dict[str, Any] = {"net": "head", "head_blocks": BLOCKS, "size": SIZE, "steps": 3}
     assert reads.decoded == reads.hashed == once
-    train_segmenter(SegmentSettings(out=tmp_path / "run", **head, **data))
+    train_segmenter(alone(SegmentSettings, out=tmp_path / "run", **head, **data))
     assert reads.hashed == once
     assert max(reads.decoded.values()) <= 2
 
@@ -415,7 +415,7 @@ def test_a_copy_of_a_photo_is_hashed_and_not_decoded(
     """Another time and inode, the same content."""
     photo_folder(tmp_path)
     model = tiny_classifier().eval()
-    catalog = open_catalog(TrainSettings(out=tmp_path / "run", **folder_data(tmp_path)))
+    catalog = open_catalog(alone(TrainSettings, **folder_data(tmp_path)).run)
     before = features_in(tmp_path / "run", model).get(catalog, 0)
     photo = tmp_path / "photos/0.png"
     photo.rename(tmp_path / "other.png")

@@ -203,3 +203,23 @@ def test_every_setting_reaches_the_localisation(changes: dict[str, Any]) -> None
         )[0]
         np.testing.assert_allclose(maps, stretch(pixels).numpy(), atol=1e-5)
     assert np.abs(made.refined - default).max() > 0.01
+
+
+@pytest.mark.parametrize("shape", [(40, 64), (24, 17)])
+def test_photos_at_their_own_size(shape: tuple[int, int]) -> None:
+    """MCTformer's way: nothing is resized, and the padding to whole patches is at right and bottom."""
+    height, width = shape
+    picture = torch.rand(1, 3, height, width)
+    settings = MapSettings(shape="own", flip=False)
+    (view,) = module.views(Bright(), picture, settings)  # type: ignore[arg-type]
+    assert view.inner == shape
+    torch.testing.assert_close(view.images[..., :height, :width], picture)
+    assert view.images.shape[-2:] == (-(-height // 8) * 8, -(-width // 8) * 8)
+    assert not view.images[..., height:, :].any()
+    assert not view.images[..., width:].any()
+    twice = MapSettings(shape="own", scales=(2.0,), flip=False)
+    (larger,) = module.views(Bright(), picture, twice)  # type: ignore[arg-type]
+    assert larger.inner == (2 * height, 2 * width)
+    assert MapSettings(shape="own", size=64).mistakes() == [
+        "--shape own sees photos at their own size; leave out --size 64."
+    ]

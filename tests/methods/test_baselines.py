@@ -15,7 +15,7 @@ from tagmask.errors import TagmaskError
 from tagmask.methods import METHODS, method_for
 from tagmask.methods.baselines import cam_map, class_attention, grad_cam_map, rollout_map
 from tagmask.methods.mctformer import mct
-from tagmask.methods.relevance import carry
+from tagmask.methods.relevance import carry, relevance
 from tagmask.methods.trace import class_trace
 from tagmask.models.classifier import Classifier
 from tagmask.models.mct import MctClassifier
@@ -312,6 +312,23 @@ def test_rollout_by_hand() -> None:
     second = torch.tensor([[[0.5, 0.5], [0.5, 0.5]]])
     assert rollout_map([first, second], prefix=1).tolist() == [[0.625]]
     assert rollout_map([second, first], prefix=1).tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_no_images_have_no_maps(name: str) -> None:
+    model = tiny_classifier()
+    images = torch.rand(0, 3, 32, 40)
+    assert localize_both(model, images, [], METHODS[name].maps) == ([], [])
+    assert localize(model, images, [], METHODS[name].maps, affinity=False) == []
+
+
+def test_relevance_of_no_images() -> None:
+    model = tiny_classifier()
+    classes = torch.zeros(0, 2, dtype=torch.long)
+    maps, attention = relevance(model, torch.rand(0, 3, 32, 40), classes, range(1, 3))
+    patches = 4 * 5
+    assert maps.shape == (0, 2, patches)
+    assert [mean.shape for mean in attention] == [(0, 1 + patches, 1 + patches)] * 2
 
 
 @pytest.mark.parametrize("name", COMPARED)

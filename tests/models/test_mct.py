@@ -9,12 +9,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-import tagmask
 from tagmask.errors import TagmaskError
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.models.kinds import KINDS, load_classifier
+from tagmask.models.kinds import KINDS, load, load_classifier
 from tagmask.models.mct import MctClassifier
 from tests.helpers import SHARED, tiny_classifier
 
@@ -243,7 +242,7 @@ def test_the_kind_is_read_from_the_folder(tmp_path: Path) -> None:
 )
 def test_any_network_of_a_run_is_loaded(network: Any, tmp_path: Path) -> None:
     network.eval().save(tmp_path)
-    again = tagmask.load(tmp_path)
+    again = load(tmp_path)
     assert type(again) is type(network)
     assert not again.training
     images = torch.rand(1, 3, 64, 48)

@@ -11,30 +11,31 @@ from PIL import Image
 
 from tagmask.config import ReportSettings
 from tagmask.data.images import write_mask
-from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
-from tagmask.inference.maps import Maps
+from tagmask.inference.maps import PhotoMaps
 from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
 from tagmask.report.page import Report
-from tagmask.report.stage import gather, write_report
+from tagmask.report.stage import gather
+from tagmask.runs.run import Run
 from tagmask.stages.seeds import write_seeds
+from tests.alone import alone, write_report
 from tests.report.test_page import check_page
 
 COUNT = 5
 SCENES = Scenes(COUNT, 0)
 
 
-def written(asked: ReportSettings) -> Path:
-    return write_report(asked).file
+def written(asked: Any) -> Path:
+    return Path(write_report(asked).file)
 
 
-def settings(run: Path, **changes: Any) -> ReportSettings:
-    return ReportSettings(**{"out": run, "count": COUNT, "rows": 3, **changes})
+def settings(run: Path, **changes: Any) -> Any:
+    return alone(ReportSettings, **{"out": run, "count": COUNT, "rows": 3, **changes})
 
 
-def gathered(given: ReportSettings) -> Report:
-    return gather(given, open_catalog(given))
+def gathered(given: Any) -> Report:
+    return gather(Run.of(given.run), given.own)
 
 
 def add_seeds(run: Path) -> None:
@@ -44,7 +45,9 @@ def add_seeds(run: Path) -> None:
             np.float32
         )
         write_seeds(
-            run / "2_seeds" / f"{SCENES.name(i)}.npz", Maps(SCENES.tags(i), maps, maps), "uint8"
+            run / "2_seeds" / f"{SCENES.name(i)}.npz",
+            PhotoMaps(SCENES.tags(i), maps, maps),
+            "uint8",
         )
 
 

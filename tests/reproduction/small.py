@@ -1,8 +1,10 @@
 """Settings of tables that take seconds."""
 
 import dataclasses
+import importlib.util
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from tagmask.cli.parse import parse_paper
 from tagmask.config.paper import PaperSettings
@@ -33,3 +35,14 @@ def _parsed(flags: tuple[str, ...]) -> PaperSettings:
 def small(out: Path, table: str, *flags: str) -> PaperSettings:
     """A table at one step, 32 pixels and a few pictures."""
     return dataclasses.replace(_parsed(flags), out=out, table=table)
+
+
+def script(name: str) -> ModuleType:
+    """A program of the folder scripts, as a module."""
+    path = Path(__file__).parents[2] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

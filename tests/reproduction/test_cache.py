@@ -1,13 +1,18 @@
 """Trainings are shared, and what is finished is not done again."""
 
+import dataclasses
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import tagmask.stages.train as classifier
+from tagmask.cli.commands import show_messages
+from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.files import alone
 from tagmask.reproduction.bench import Bench
@@ -100,11 +105,11 @@ def test_a_killed_table_does_not_redo_what_is_finished(
 ) -> None:
     real, calls = classifier.train, list[Path]()
 
-    def counted(settings: Any, catalog: Any) -> Any:
-        calls.append(settings.out)
+    def counted(run: Any, settings: Any) -> Any:
+        calls.append(run.out)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(settings, catalog)
+        return real(run, settings)
 
     monkeypatch.setattr(classifier, "train", counted)
     settings = small(tmp_path, "ablation")
@@ -128,6 +133,45 @@ def test_a_killed_table_does_not_redo_what_is_finished(
     } == scored
     assert len(scored) == 4
     assert (tmp_path / "ablation.csv").read_text() == before
+
+
+def test_masks_changed_in_place_are_scored_again(tmp_path: Path) -> None:
+    """The same files with other content give other scores; without a change nothing is scored."""
+    scenes = Scenes(6)
+    for kind in ("images", "masks"):
+        (tmp_path / kind).mkdir()
+    lines = ["image,tags"]
+    for i in range(len(scenes)):
+        Image.fromarray(scenes.load_image(i)).save(tmp_path / f"images/{i}.png")
+        Image.fromarray((scenes.load_mask(i) > 0).astype(np.uint8)).save(
+            tmp_path / f"masks/{i}.png"
+        )
+        lines.append(f"{i}.png,thing")
+    (tmp_path / "tags.csv").write_text("\n".join(lines) + "\n")
+    settings = dataclasses.replace(
+        small(tmp_path / "paper", "ablation"),
+        data="folder",
+        score_count=None,
+        images=tmp_path / "images",
+        tags=tmp_path / "tags.csv",
+        masks=tmp_path / "masks",
+    )
+
+    def scores() -> tuple[float, int]:
+        bench = Bench(settings)
+        (score,) = bench.scored(bench.trained({"both": {}}))["both"]
+        (file,) = (tmp_path / "paper").glob("runs/*/maps-*/scored.json")
+        return score["refined"]["thresholds"]["oracle"]["miou_present"], file.stat().st_mtime_ns
+
+    first, made = scores()
+    assert scores() == (first, made)
+    for i in range(len(scenes)):
+        empty = np.zeros_like(scenes.load_mask(i))
+        empty[0, 0] = 1
+        Image.fromarray(empty).save(tmp_path / f"masks/{i}.png")
+    second, again = scores()
+    assert again > made
+    assert second != first
 
 
 def test_tables_share_trainings(shared_out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +206,7 @@ def test_deleted_weights_are_trained_again(tmp_path: Path) -> None:
 
 
 def test_time_left_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_messages()
     Bench(small(tmp_path, "ablation")).trained({"none": {"alpha": 0.0}, "both": {}})
     printed = capsys.readouterr().out
     assert "training 1 of 2 (none, seed 0)\n" in printed

@@ -11,7 +11,11 @@ from PIL import Image
 
 from tagmask.cli import main
 from tagmask.cli.parse import parse_paper
-from tagmask.config.paper import PaperSettings, write_paper_config
+from tagmask.config import SeedSettings, TrainSettings
+from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
+from tagmask.errors import TagmaskError
+from tagmask.reproduction.bench import Bench
+from tagmask.reproduction.command import make
 from tagmask.reproduction.names import NAMES
 from tests.reproduction.small import SMALL, small
 
@@ -105,12 +109,12 @@ def test_presets_and_flags(tmp_path: Path) -> None:
         ["ablation", "--out", str(tmp_path), "--train.lr", "0.5", "--random-seeds", "3"]
     )
     assert settings.data == "scenes"  # the preset, where nothing else is said
-    assert settings.train.backbone == "tagmask_tiny"
-    assert (settings.train.lr, settings.random_seeds) == (0.5, 3)
-    assert settings.seeds.affinity_blocks == (0, 1)
+    assert settings.of(TrainSettings).backbone == "tagmask_tiny"
+    assert (settings.of(TrainSettings).lr, settings.random_seeds) == (0.5, 3)
+    assert settings.of(SeedSettings).affinity_blocks == (0, 1)
     plain = parse_paper(["ablation", "--data", "voc", "--root", str(tmp_path), "--out", "x"])
-    assert plain.train.backbone == "deit_small_patch16_224"
-    assert [plain.run(tmp_path, place).train.seed for place in range(3)] == [0, 1, 2]
+    assert plain.of(TrainSettings).backbone == "deit_small_patch16_224"
+    assert [plain.run(tmp_path, place).of(TrainSettings).seed for place in range(3)] == [0, 1, 2]
 
 
 def test_what_is_scored(tmp_path: Path) -> None:
@@ -120,6 +124,41 @@ def test_what_is_scored(tmp_path: Path) -> None:
     assert parse_paper(voc).score_data()["split"] == "train"  # as in the paper
     assert parse_paper([*voc, "--split", "mine.txt"]).score_data()["split"] == "mine.txt"
     assert parse_paper([*voc, "--score-split", "val"]).score_data()["split"] == "val"
+
+
+@pytest.mark.parametrize("table", PREDICTING)
+def test_predicted_masks_are_those_of_val(table: str, tmp_path: Path) -> None:
+    flags = ["--preset", "voc-paper", "--root", str(tmp_path), "--out", str(tmp_path / "x")]
+    assert parse_paper([table, *flags]).score_data()["split"] == "val"
+    asked = parse_paper([table, *flags, "--score-split", "train"])
+    assert asked.score_data()["split"] == "train"
+    assert parse_paper(["ablation", *flags]).score_data()["split"] == "train"
+
+
+def test_every_table_with_a_segmenter_predicts_val() -> None:
+    """`chain` follows the seeds of the images that other tables score."""
+    segmented = {name for name, entry in NAMES.items() if "a segmenter" in entry.needs}
+    assert segmented == set(PREDICTING)
+
+
+def test_cocos_val_has_to_be_named(tmp_path: Path) -> None:
+    settings = PaperSettings(table="compare-coco", out=tmp_path, data="coco", images=tmp_path)
+    with pytest.raises(TagmaskError, match="--score-images and --score-annotations, otherwise"):
+        make(Bench(settings))
+
+
+@pytest.mark.parametrize("table", ["backbones", "ablation", "affinity"])
+def test_tables_about_the_consistency_need_one(table: str, tmp_path: Path) -> None:
+    flags = ["--preset", "voc-mct-paper", "--root", str(tmp_path), "--out", str(tmp_path / "x")]
+    with pytest.raises(TagmaskError, match=r"--train\.alpha and --train\.beta are 0"):
+        make(Bench(parse_paper([table, *flags])))
+
+
+def test_tables_name_the_images_that_they_score(shared_out: Path) -> None:
+    bench = Bench(small(shared_out, "segmentation"))
+    assert bench.scored_on() == "5 built-in scenes of seed 1"
+    same = dataclasses.replace(bench.settings, score_scene_seed=0, score_count=8)
+    assert Bench(same).scored_on() == "8 built-in scenes of seed 0, all of them trained on"
 
 
 def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
@@ -134,7 +173,10 @@ def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
     more = parse_paper(
         ["layers", "--config", str(tmp_path / "ablation.toml"), "--out", "b", "--train.steps", "9"]
     )
-    assert _changed(settings, more) == {"table", "out", "train"}
+    assert _changed(settings, more) == {"table", "out", "stages"}
+    assert more.with_changes(train={"steps": settings.of(TrainSettings).steps}).stages == (
+        settings.stages
+    )
 
 
 def _changed(first: PaperSettings, second: PaperSettings) -> set[str]:

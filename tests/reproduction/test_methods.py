@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from tagmask.acr.localize import localize, localize_both
-from tagmask.config import MapSettings
-from tagmask.inference.maps import Maps, make_maps
+from tagmask.config import MapSettings, TrainSettings
+from tagmask.inference.maps import PhotoMaps, make_maps
 from tagmask.methods import METHODS
 from tagmask.reproduction.bench import by_method
 from tagmask.reproduction.computation import map_speeds, mean_classes, per_class
@@ -21,7 +21,7 @@ from tests.reproduction.small import small
 
 def maps_by(
     model: Any, method: str, image: np.ndarray[Any, Any], classes: list[int], settings: MapSettings
-) -> Maps:
+) -> PhotoMaps:
     return make_maps(model, [image], [classes], by_method(settings, method))[0]
 
 
@@ -82,12 +82,20 @@ def test_one_backward_per_class_gives_the_same_maps() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())  # nothing is left behind
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+def test_one_backward_per_class_uses_the_models_blocks(layers: int) -> None:
+    model = tiny_classifier().eval()
+    model.map_layers = layers
+    images = torch.rand(1, 3, 24, 40)
+    _, refined = localize_both(model, images, [[1]])
+    maps = per_class(model, images, [1])
+    torch.testing.assert_close(maps, refined[0].flatten(1), rtol=1e-4, atol=1e-7)
+
+
 def test_speeds_are_of_three_ways(tmp_path: Path) -> None:
     from tagmask.data.scenes.catalog import Scenes
 
-    settings = (
-        small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).for_stage("train")
-    )
+    settings = small(tmp_path, "computation").run(tmp_path, changes={"freeze": 2}).of(TrainSettings)
     threads = torch.get_num_threads()
     measured = map_speeds(settings, Scenes(2), 3)
     assert measured["size"] == 32

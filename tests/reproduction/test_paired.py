@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tagmask.config import HeadSettings
 from tagmask.errors import TagmaskError
 from tagmask.reproduction.command import run_paper
 from tagmask.reproduction.paired import Gain, difference, mean_gain
@@ -143,8 +144,8 @@ def test_gains_end_with_their_mean(shared_out: Path) -> None:
 
 def test_the_chain_ends_in_masks_of_a_head(tmp_path: Path) -> None:
     """A head reads the classifier of its own training; what it alone reads is not kept."""
-    flags = ("--segment.net", "head", "--segment.head-blocks", "2", "3")
-    summary = run_paper(small(tmp_path, "chain", *flags)).summary()
+    head = HeadSettings(head_blocks=(2, 3), steps=1, size=33)
+    summary = run_paper(small(tmp_path, "chain").with_stages(head)).summary()
     assert "masks, told the tags" in summary
     assert "masks, not told the tags" in summary
     assert (

@@ -1,4 +1,4 @@
-"""docs/paper-settings.md says what the presets set; the strict ones resolve to the paper's numbers."""
+"""docs/reference/paper-settings.md says what the presets set; the strict ones resolve to the paper's numbers."""
 
 import re
 import tomllib
@@ -10,11 +10,11 @@ import pytest
 
 from tagmask.cli.parse import parse_paper
 from tagmask.config import PRESETS, to_plain
-from tagmask.config.run import RunSettings, run_values
 from tagmask.data.catalog import Catalog
+from tagmask.runs.settings import run_values
 from tagmask.training.loop import total_steps
 
-PAGE = Path(__file__).parents[2] / "docs/paper-settings.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/paper-settings.md"
 
 
 def tables() -> dict[str, dict[str, str]]:
@@ -93,7 +93,7 @@ def of_voc() -> Catalog:
     ("preset", "steps"), [("voc-paper", 39_683), ("voc-deit-s-paper", 39_683), ("voc", 35_715)]
 )
 def test_images_and_steps(preset: str, steps: int) -> None:
-    train = RunSettings(out=Path(), **run_values(preset, None)).train
+    train = run_values(preset, None)["train"]
     training, val = of_voc().split(train.val_fraction, train.seed)
     is_strict = preset.endswith("-paper")
     assert (len(training), len(val)) == ((10_582, 0) if is_strict else (9_524, 1_058))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tagmask.runs.run import RunSummary, run
+from tagmask.runs.summary import RunSummary
+from tests.alone import run
 from tests.runs.tiny import tiny_run
 
 

@@ -13,7 +13,7 @@ from tagmask.data.corrections import (
 )
 from tagmask.data.images import read_mask
 from tagmask.data.scenes.catalog import CLASSES, Scenes
-from tagmask.runs.run import run
+from tests.alone import run
 from tests.runs.tiny import IMAGES, head_run
 
 NAME, OTHER = Scenes(IMAGES).name(0), Scenes(IMAGES).name(1)

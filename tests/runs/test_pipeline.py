@@ -19,15 +19,18 @@ from PIL import Image
 
 from tagmask.cli import main
 from tagmask.cli.parse import parse_run
-from tagmask.config import PRESETS
-from tagmask.config.run import RunSettings, run_values
+from tagmask.config import PRESETS, PseudoSettings, TrainSettings, read_toml
+from tagmask.config.run import RunSettings
 from tagmask.errors import TagmaskError
 from tagmask.notes import differences
 from tagmask.runs.plan import duration, logged_rate
 from tagmask.runs.record import Record, made_from
-from tagmask.runs.run import RunSummary, run
+from tagmask.runs.run import run_images
+from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.summary import RunSummary
 from tagmask.runs.table import STAGES as TABLE
 from tagmask.runs.table import stage as row_of
+from tests.alone import alone_of, run
 from tests.helpers import process_of
 from tests.runs.tiny import IMAGES, STEPS, products, tiny_run
 from tests.runs.toy import ROW
@@ -90,8 +93,8 @@ def test_a_changed_stage_is_redone_with_all_that_follow(
     shutil.copytree(finished[0], out)  # a run may be moved
     old = products(out)
     settings = tiny_run(out, estimate=True)
-    segment = dataclasses.replace(settings.segment, lr=0.5, log_every=3)
-    done = run(dataclasses.replace(settings, segment=segment))
+    faster = settings.with_changes(segment={"lr": 0.5, "log_every": 3})
+    done = run(faster)
     assert done.made == ("segment", "predict", "check", "score", "report")
     printed = capsys.readouterr().out
     assert (
@@ -105,26 +108,25 @@ def test_a_changed_stage_is_redone_with_all_that_follow(
     assert new["4_pseudo/scene_000003.png"] == old["4_pseudo/scene_000003.png"]
 
     (out / "6_predictions" / "scene_000003.png").unlink()  # only what is missing is made again
-    assert (
-        run(dataclasses.replace(settings, segment=segment, estimate=False)).stages["predict"].state
-        == "resume"
-    )
+    assert run(dataclasses.replace(faster, estimate=False)).stages["predict"].state == "resume"
     assert products(out)["6_predictions/scene_000003.png"] == new["6_predictions/scene_000003.png"]
 
 
 def test_affinity_net_outlives_a_change_of_what_comes_after_it(tmp_path: Path) -> None:
     settings, net = tiny_run(tmp_path), tmp_path / "3_affinity" / "model.safetensors"
-    affinity = dataclasses.replace(settings.pseudo.affinity, steps=2, batch=2, size=32)
-    walk = dataclasses.replace(settings.pseudo, method="walk", crf=False, affinity=affinity)
-    assert run(dataclasses.replace(settings, pseudo=walk)).made == STAGES
+    pseudo = settings.of(PseudoSettings)
+    affinity = dataclasses.replace(pseudo.affinity, steps=2, batch=2, size=32)
+    walk = dataclasses.replace(pseudo, method="walk", crf=False, affinity=affinity)
+    assert run(settings.with_stages(walk)).made == (*STAGES[:2], "affinity", *STAGES[2:])
     trained = net.stat().st_mtime_ns
-    done = run(dataclasses.replace(settings, pseudo=dataclasses.replace(walk, background=0.3)))
+    done = run(settings.with_stages(dataclasses.replace(walk, background=0.3)))
     assert done.stages["pseudo"].why == ("background was the default and is now 0.3",)
+    assert done.stages["affinity"].state == "done"
     assert net.stat().st_mtime_ns == trained
     longer = dataclasses.replace(walk, affinity=dataclasses.replace(affinity, steps=3))
     assert (
         "affinity.steps was 2 and is now 3"
-        in run(dataclasses.replace(settings, pseudo=longer)).stages["pseudo"].why
+        in run(settings.with_stages(longer)).stages["pseudo"].why
     )
     assert net.stat().st_mtime_ns > trained
 
@@ -192,7 +194,7 @@ def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
     record.clean()
     assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
     record.discard()
-    assert record.status({"size": 32}, {}).state == "new"
+    assert not record.folder.exists()
     record.begin({"size": 64})
     record.restore()  # nothing was made in its place
     assert sorted(file.name for file in record.folder.iterdir()) == ["a.npz", "done.json"]
@@ -226,9 +228,9 @@ def test_a_stage_that_cannot_begin_leaves_what_was_there(
     before = (out / "1_classifier/model.safetensors").read_bytes()
     (tmp_path / "w.safetensors").write_bytes(b"no weights")
     whole = tiny_run(out)
-    train = dataclasses.replace(whole.train, pretrained=False, weights=tmp_path / "w.safetensors")
+    weights = {"pretrained": False, "weights": tmp_path / "w.safetensors"}
     with pytest.raises(TagmaskError, match=r"w\.safetensors"):
-        run(dataclasses.replace(whole, train=train))
+        run(whole.with_changes(train=weights))
     assert (out / "1_classifier/model.safetensors").read_bytes() == before
     assert run(whole).made == ()
 
@@ -271,7 +273,7 @@ def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
     usual, mct = (
         made_from(
-            parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).for_stage("train")
+            parse_run(["--preset", f"scenes{kind}", "--out", str(tmp_path)]).of(TrainSettings)
         )
         for kind in ("", "-mct")
     )
@@ -283,7 +285,7 @@ def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
 @pytest.fixture
 def counts() -> Iterator[str]:
     """A stage of its own in the table, between predict and score."""
-    TABLE.insert(5, ROW)
+    TABLE.insert(6, ROW)
     try:
         yield ROW.name
     finally:
@@ -311,6 +313,32 @@ def test_a_stage_is_added_by_a_row(
     assert (out / "7_counts/scene_000004.txt").read_text().endswith(" labels\n")
 
 
+def test_a_stage_brings_settings_of_its_own(
+    finished: tuple[Path, RunSummary],
+    tmp_path: Path,
+    counts: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its file, its settings and its row are all there is to it (tests/runs/toy.py)."""
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    flags = ["--out", str(out), "--config", str(out / "config.toml"), "--no-estimate"]
+    settings = parse_run([*flags, "--counts.word", "names"])
+    assert run(settings).made == (counts,)
+    assert (out / "7_counts/scene_000004.txt").read_text().endswith(" names\n")
+    assert read_toml(out / "config.toml")["counts"] == {"word": "names"}
+    again = parse_run(flags)  # from config.toml
+    assert run(again).made == ()
+    changed = run(parse_run([*flags, "--counts.word", "marks"]))
+    assert changed.stages[counts].why == ("word was names and is now marks",)
+    with pytest.raises(TagmaskError, match=r"counts: there is no setting 'wrod'; did you mean"):
+        run_images(config=out / "config.toml", out=out, counts={"wrod": "x"})
+    assert main_code("counts", "--help-all") == 0
+    assert "--word" in capsys.readouterr().out
+    assert main_code("run", "--preset", "scenes", "--out", str(out), "--counts.out", "x") == 1
+    assert "--counts.out has no place in a run" in capsys.readouterr().err
+
+
 def main_code(*words: str) -> Any:
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -322,13 +350,13 @@ def test_the_annotations_are_opened_once(tmp_path: Path, monkeypatch: pytest.Mon
 
     opened, real = list[Any](), tagmask.data.open.open_catalog
 
-    def counting(settings: Any) -> Any:
+    def counting(settings: Any, out: Any = None) -> Any:
         opened.append(settings)
-        return real(settings)
+        return real(settings, out)
 
     modules = [row.function.partition(":")[0] for row in TABLE]
     for module in ("tagmask.runs.run", *modules):
-        monkeypatch.setattr(f"{module}.open_catalog", counting)
+        monkeypatch.setattr(f"{module}.open_catalog", counting, raising=False)
     assert run(tiny_run(tmp_path / "run")).made == STAGES
     assert len(opened) == 1
 
@@ -381,8 +409,8 @@ def test_presets_can_be_used(name: str, tmp_path: Path) -> None:
     )
     (tmp_path / "data").mkdir()
     assert (
-        RunSettings(
-            **{**values, "out": tmp_path / "out", **dict.fromkeys(needed, tmp_path / "data")}
+        run_settings(
+            {**values, "out": tmp_path / "out", **dict.fromkeys(needed, tmp_path / "data")}
         ).mistakes()
         == []
     )
@@ -392,21 +420,26 @@ def test_flags_reach_the_stages(tmp_path: Path) -> None:
     found = parse_run(
         ["--preset", "scenes", "--out", str(tmp_path), "--count", "5", "--train.steps", "9"]
     )
-    train = found.for_stage("train")
-    assert (train.steps, train.count, found.for_stage("predict").out) == (9, 5, tmp_path)
-    assert found.for_stage("pseudo").affinity.backbone == "test_resnet"
+    train = alone_of(found, "train")
+    assert (train.steps, train.count, alone_of(found, "predict").out) == (9, 5, tmp_path)
+    assert alone_of(found, "pseudo").affinity.backbone == "test_resnet"
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     values = run_values("own-photos", None)
-    values["train"] = dataclasses.replace(values["train"], count=5, lr=0.0)
-    found = RunSettings(out=tmp_path, **values).mistakes()
+    values["train"] = dataclasses.replace(values["train"], restart=True, lr=0.0)
+    found = run_settings({**values, "out": tmp_path}).mistakes()
     assert found == [
         "--images is missing; --data folder needs it.",
-        "--train.count has no place in a run; give --count once, for the whole run.",
+        "--train.restart has no place in a run; use --restart for the whole run, or delete the "
+        "folder of the stage.",
         "train: --lr 0.0 must be above 0.",
     ]
-    with pytest.raises(TagmaskError, match="there is no preset 'paper'; choose from scenes, voc"):
+    with pytest.raises(
+        TagmaskError, match=r"--train\.count has no place in a run; give --count once"
+    ):
+        parse_run(["--preset", "scenes", "--out", str(tmp_path), "--train.count", "5"])
+    with pytest.raises(TagmaskError, match="there is no preset 'paper'; did you mean 'voc-paper'"):
         run_values("paper", None)
     config = tmp_path / "config.toml"
     config.write_text("[train]\nstepz = 4\n[seeds]\nsize = 'big'\n")

@@ -1,6 +1,5 @@
 """What belongs to the user stays as it is: inputs, files of other programs, results that a failed redo would lose."""
 
-import dataclasses
 import json
 import os
 import re
@@ -24,10 +23,9 @@ from tagmask.data.voc import read_voc
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import only_one
 from tagmask.runs.record import Record
-from tagmask.runs.run import run as run_stages
 from tagmask.runs.run import run_images
-from tagmask.stages.segment import train_segmenter
-from tagmask.stages.train import train
+from tests.alone import alone_of, train, train_segmenter
+from tests.alone import run as run_stages
 from tests.helpers import process_of, tiny_classifier, tiny_settings
 from tests.runs.tiny import tiny_run
 from tests.test_cli import run
@@ -282,9 +280,9 @@ def test_a_redo_that_fails_gives_the_old_classifier_back(
     shutil.copytree(whole, out)
     before = {name: data for name, data in snapshot(out).items() if name != "config.toml"}
     settings = tiny_run(out)
-    train = dataclasses.replace(settings.train, **changes, pretrained="weights" not in changes)
+    wrong = {**changes, "pretrained": "weights" not in changes}
     with pytest.raises(TagmaskError):
-        run_stages(dataclasses.replace(settings, train=train))
+        run_stages(settings.with_changes(train=wrong))
     assert {name: data for name, data in snapshot(out).items() if name != "config.toml"} == before
     assert run_stages(settings).made == ()
 
@@ -335,7 +333,7 @@ def fix_png(content: bytes) -> bytes:
 def test_labels_of_the_same_size_are_another_training(whole: Path, tmp_path: Path) -> None:
     for folder in ("4_pseudo", "5_segmenter"):
         shutil.copytree(whole / folder, tmp_path / folder)
-    settings = dataclasses.replace(tiny_run(whole).for_stage("segment"), out=tmp_path)
+    settings = alone_of(tiny_run(whole), "segment").but(out=tmp_path)
     train_segmenter(settings)  # nothing to do
     label = next(iter(sorted((tmp_path / "4_pseudo").glob("*.png"))))
     content = bytearray(label.read_bytes())

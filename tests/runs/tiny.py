@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tagmask.config.run import RunSettings, run_values
+from tagmask.config import HeadSettings
+from tagmask.config.run import RunSettings
 from tagmask.data.images import read_mask
+from tagmask.runs.settings import run_settings, run_values
 from tagmask.stages.seeds import read_seeds
 
 IMAGES, STEPS = 12, 6
@@ -40,8 +42,8 @@ def tiny_run(out: Path, **changes: Any) -> RunSettings:
     }
     for name, small in sections.items():
         values[name] = dataclasses.replace(values[name], **small)
-    return RunSettings(
-        **{**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes}
+    return run_settings(
+        {**values, "out": out, "count": IMAGES, "estimate": False, "rows": 3, **changes}
     )
 
 
@@ -49,14 +51,13 @@ def head_run(out: Path, **changes: Any) -> RunSettings:
     """The same with a head on kept tokens."""
     settings = tiny_run(out, **changes)
     head: dict[str, Any] = {
-        "net": "head",
         "head_blocks": (1, 3),
         "size": 48,
         "steps": 30,
         "cells": 64,
         "lr": 1e-2,
     }
-    return dataclasses.replace(settings, segment=dataclasses.replace(settings.segment, **head))
+    return settings.with_stages(HeadSettings(**head, weight_decay=0.01))
 
 
 def products(out: Path) -> dict[str, bytes]:

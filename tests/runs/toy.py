@@ -1,37 +1,34 @@
-"""A stage and a map method of a few lines, added by tests through the table and the registry alone."""
+"""A stage of a few lines with settings of its own, added by tests through the table alone."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from tagmask.config import DataSettings
-from tagmask.data.catalog import Catalog
-from tagmask.data.open import open_catalog
+from tagmask.config import Settings
 from tagmask.files import write_text
 from tagmask.runs.images import Made
-from tagmask.runs.record import made_from
+from tagmask.runs.run import Run
 from tagmask.runs.table import Stage
 from tagmask.runs.timing import Probe
 
-__all__ = ["ToySettings", "count_tags", "estimate", "made_from"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class ToySettings(DataSettings):
+class ToySettings(Settings):
     """Settings of the toy stage."""
 
-    out: Path
+    section = "counts"
+    makes = ("config.toml", "7_counts")
     word: str = "tags"
+    """What is written after the number."""
 
 
-def count_tags(settings: ToySettings, catalog: Catalog | None = None) -> Made:
+def count_tags(run: Run, settings: ToySettings) -> Made:
     """One text file per image: how many tags it has."""
-    catalog = open_catalog(settings) if catalog is None else catalog
-    done = Made("counts", settings.out / "7_counts")
+    done = Made("counts", run.out / "7_counts")
+    catalog = run.catalog
     for i in range(len(catalog)):
-        write_text(
-            done.folder / f"{catalog.name(i)}.txt", f"{len(catalog.tags(i))} {settings.word}\n"
-        )
+        text = f"{len(catalog.tags(i))} {settings.word}\n"
+        write_text(done.folder / f"{catalog.name(i)}.txt", text)
         done.made += 1
+    run.keep(settings)
     return done
 
 

@@ -130,3 +130,13 @@ def test_iou_refuses(matrix: np.ndarray, words: str) -> None:
     """A matrix that cannot be a count of pixels."""
     with pytest.raises(TagmaskError, match=words):
         iou(matrix)
+
+
+def test_over_activation_as_seam_has_it() -> None:
+    """Class 1: 6 hits, 3 false alarms, 2 misses; class 2: none is hit, so it does not count."""
+    counts = np.array([[10, 3, 1], [2, 6, 0], [4, 0, 0]])
+    scores = iou(counts)
+    assert scores.fp_per_hit == pytest.approx(3 / 6)
+    assert scores.fn_per_hit == pytest.approx(2 / 6)
+    assert scores.fp == pytest.approx((3 / 11 + 1 / 5) / 2)
+    assert np.isnan(iou(np.array([[4, 1], [2, 0]])).fp_per_hit)

@@ -1,6 +1,5 @@
 """The self-check of a run: what it writes, what it says, and what it leaves out."""
 
-import dataclasses
 import json
 import shutil
 from contextlib import suppress
@@ -15,15 +14,15 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.inference.selfcheck import verdict_lines
-from tagmask.runs.run import RunSummary, run
-from tagmask.stages.check import Checked, check_run
+from tagmask.runs.summary import RunSummary
+from tests.alone import alone, check_run, run
 from tests.runs.tiny import IMAGES, head_run
 
 LEVELS = {"good", "doubtful", "probably the surroundings"}
 
 
-def check_again(out: Path) -> Checked:
-    return check_run(CheckSettings(out=out, count=IMAGES))
+def check_again(out: Path) -> Any:
+    return check_run(alone(CheckSettings, out=out, count=IMAGES))
 
 
 def signs_of(out: Path) -> dict[str, dict[str, Any]]:
@@ -100,8 +99,7 @@ def test_it_is_the_same_every_time(out: Path) -> None:
 def test_changed_masks_are_checked_again(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Masks of another setting; a run notices that by itself."""
     settings = head_run(out)
-    head = dataclasses.replace(settings.segment, steps=60)
-    run(dataclasses.replace(settings, segment=head))
+    run(settings.with_changes(segment={"steps": 60}))
     assert "check: redo" in capsys.readouterr().out
 
 

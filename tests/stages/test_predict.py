@@ -18,7 +18,8 @@ from tagmask.inference.probabilities import predict_probabilities, sharpen
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.models.deeplab import ASPP, DeepLabV2
 from tagmask.stages import predict as predict_stage
-from tagmask.stages.predict import predict_catalog, read_probabilities
+from tagmask.stages.predict import read_probabilities
+from tests.alone import alone, predict_catalog
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (61, 90, 3)).astype(np.uint8)
 
@@ -129,8 +130,10 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def settings(run: Path, **changes: Any) -> PredictSettings:
-    return PredictSettings(**{"out": run, "count": 5, "scales": (1.0,), "crf": False, **changes})
+def settings(run: Path, **changes: Any) -> Any:
+    return alone(
+        PredictSettings, **{"out": run, "count": 5, "scales": (1.0,), "crf": False, **changes}
+    )
 
 
 def masks(folder: Path) -> dict[str, bytes]:
@@ -243,12 +246,12 @@ def test_photos_that_are_left_out_are_told(run: Path) -> None:
     folder.mkdir()
     for name in ("a.jpg", "a.png", "b.png"):
         Image.fromarray(PHOTO).save(folder / name)
-    (folder / "c.HEIC").write_bytes(b"x")
+    (folder / "c.CR2").write_bytes(b"x")
     done = predict_catalog(settings(run, photos=folder))
     assert done.made == 2
     assert "a.png would have the same mask as a.jpg and is left out; rename it." in done.summary()
     assert (
-        "1 pictures of kinds that cannot be read are left out (c.HEIC); save them as JPEG."
+        "1 pictures of kinds that cannot be read are left out (c.CR2); save them as JPEG."
         in done.summary()
     )
 

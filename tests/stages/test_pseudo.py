@@ -23,17 +23,17 @@ from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import CLASSES, Scenes, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.exchange.export import export_run
-from tagmask.inference.maps import Maps
+from tagmask.inference.maps import PhotoMaps
 from tagmask.layout import label_file, seed_file
 from tagmask.masks.grid import to_cells, to_pixels
 from tagmask.masks.labels import confident_regions, label_pixels
 from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.stages import pseudo as stage
-from tagmask.stages.pseudo import attention_walk, label_image, make_pseudo, net_walk
-from tagmask.stages.score import score_run
+from tagmask.stages.affinity import write_regions
+from tagmask.stages.pseudo import attention_walk, label_image, net_walk
 from tagmask.stages.seeds import as_float, read_seeds, write_seeds
-from tagmask.stages.segment import train_segmenter
+from tests.alone import alone, make_pseudo, score_run, train_segmenter
 from tests.helpers import forkserver, kill_once, tiny_classifier
 
 SMALL_NET = AffinitySettings(
@@ -51,15 +51,16 @@ def run(tmp_path: Path) -> Path:
         noisy = (0.4 * own + 0.6 * rng.random(own.shape)).astype(np.float32)
         write_seeds(
             seed_file(tmp_path / "2_seeds", f"scene_{i:06}"),
-            Maps(scene.tags, noisy * 0.9, noisy),
+            PhotoMaps(scene.tags, noisy * 0.9, noisy),
             "uint8",
         )
     return tmp_path
 
 
-def settings(run: Path, **changes: Any) -> PseudoSettings:
-    return PseudoSettings(
-        **{"out": run, "count": 6, "method": "crf", "affinity": SMALL_NET, **changes}
+def settings(run: Path, **changes: Any) -> Any:
+    return alone(
+        PseudoSettings,
+        **{"out": run, "count": 6, "method": "crf", "affinity": SMALL_NET, **changes},
     )
 
 
@@ -70,7 +71,7 @@ def labels(run: Path) -> dict[str, bytes]:
 def test_the_crf_cleans_noisy_maps(run: Path) -> None:
     done = make_pseudo(settings(run, background=0.5))
     assert (done.made, done.kept, done.skipped) == (6, 0, {})
-    scores = score_run(ScoreSettings(out=run, count=6))
+    scores = score_run(alone(ScoreSettings, out=run, count=6))
     assert scores.labels["pseudo"].scores.miou_present > 0.9
     assert scores.seeds is not None
     assert (
@@ -173,12 +174,14 @@ def test_labels_of_other_classes_are_not_used(run: Path, tmp_path: Path) -> None
         TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"
     ):
         train_segmenter(
-            SegmentSettings(out=run, count=6, backbone="test_resnet", size=33, steps=1, batch=2)
+            alone(
+                SegmentSettings, out=run, count=6, backbone="test_resnet", size=33, steps=1, batch=2
+            )
         )
     with pytest.raises(
         TagmaskError, match=r"the pseudo labels in .* were made for 10 classes \(calf"
     ):
-        score_run(ScoreSettings(out=run, count=6))
+        score_run(alone(ScoreSettings, out=run, count=6))
     with pytest.raises(TagmaskError, match=r"the masks in .* were made for 10 classes \(calf"):
         export_run(
             ExportSettings(out=run, count=6, labels=run / "4_pseudo", to=tmp_path / "x.json")
@@ -322,7 +325,9 @@ def test_a_kill_and_a_second_start_end_alike(run: Path) -> None:
 def test_bad_images_are_listed_and_the_others_done(run: Path) -> None:
     scene = draw_scene(0)
     wrong = np.zeros((len(scene.tags), 5, 7), np.float32)
-    write_seeds(seed_file(run / "2_seeds", "scene_000000"), Maps(scene.tags, wrong, wrong), "uint8")
+    write_seeds(
+        seed_file(run / "2_seeds", "scene_000000"), PhotoMaps(scene.tags, wrong, wrong), "uint8"
+    )
     seed_file(run / "2_seeds", "scene_000001").unlink()
     done = make_pseudo(settings(run))
     assert done.made == 4
@@ -338,20 +343,20 @@ def test_an_image_missing_since_the_seeds_were_made(tmp_path: Path) -> None:
         maps = (
             np.random.default_rng(0).random((1, 1 if name == "grey" else 20, 30)).astype(np.float32)
         )
-        write_seeds(seed_file(tmp_path / "run/2_seeds", name), Maps((0,), maps, maps), "uint8")
+        write_seeds(seed_file(tmp_path / "run/2_seeds", name), PhotoMaps((0,), maps, maps), "uint8")
     options: dict[str, Any] = {
         "data": "folder",
         "images": tmp_path,
         "tags": tmp_path / "tags.csv",
         "method": "crf",
     }
-    whole = PseudoSettings(out=tmp_path / "run", background=0.5, **options)
+    whole = alone(PseudoSettings, out=tmp_path / "run", background=0.5, **options)
     assert make_pseudo(whole).made == 3  # also the grey one, a single row of pixels
     (tmp_path / "run/4_pseudo/a.png").unlink()
-    catalog = open_catalog(whole)
+    catalog = open_catalog(whole.run)
     (tmp_path / "a.png").unlink()
     with pytest.raises(TagmaskError, match=r"a\.png"):
-        label_image(catalog, whole, 0.5, 0)
+        label_image(whole.out, catalog, whole.own, 0.5, 0)
 
 
 def test_mistakes_are_told_before_any_work(run: Path, tmp_path: Path) -> None:
@@ -373,14 +378,14 @@ def test_scores_of_labels(tmp_path: Path) -> None:
         mask = draw_scene(i).mask.copy()
         mask[0, 0] = 255
         write_mask(tmp_path / f"4_pseudo/{scenes.name(i)}.png", mask)
-    found = score_run(ScoreSettings(out=tmp_path, count=3))
+    found = score_run(alone(ScoreSettings, out=tmp_path, count=3))
     assert found.seeds is None
     assert found.labels["pseudo"].scores.miou_present > 0.99
     assert found.labels["pseudo"].counts[:, -1].sum() == 3
     (tmp_path / "4_pseudo/scene_000001.png").unlink()
-    assert list(score_run(ScoreSettings(out=tmp_path, count=3)).labels["pseudo"].missing) == [
-        "scene_000001"
-    ]
+    assert list(
+        score_run(alone(ScoreSettings, out=tmp_path, count=3)).labels["pseudo"].missing
+    ) == ["scene_000001"]
 
 
 def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> None:
@@ -389,7 +394,7 @@ def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> No
     write_mask(tmp_path / "4_pseudo/another.png", draw_scene(0).mask)
     for i in range(2):
         write_mask(tmp_path / f"6_predictions/{Scenes(2).name(i)}.png", draw_scene(i).mask)
-    found = score_run(ScoreSettings(out=tmp_path, count=2))
+    found = score_run(alone(ScoreSettings, out=tmp_path, count=2))
     assert found.seeds is None
     assert list(found.labels) == ["predictions"]
     assert found.labels["predictions"].scores.miou_present == 1
@@ -399,7 +404,7 @@ def test_stages_of_other_images_are_left_out_of_the_scores(tmp_path: Path) -> No
         TagmaskError,
         match=r"nothing in .*2_seeds could be scored; the first reason: .*scene_000000",
     ):
-        score_run(ScoreSettings(out=tmp_path, count=2))
+        score_run(alone(ScoreSettings, out=tmp_path, count=2))
 
 
 def test_the_background_walks_along_as_in_psa(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,3 +453,20 @@ def test_settings_of_the_background_exclude_each_other(run: Path) -> None:
     assert settings(run).stretches()
     assert not settings(run, stretch=False).stretches()
     assert not settings(run, background_power=16.0).stretches()
+
+
+def test_regions_of_maps_with_affinity(run: Path) -> None:
+    """What the paper advises against: AffinityNet's regions from the maps with affinity."""
+    asked = settings(run, method="walk", regions="refined")
+    write_regions(run, Scenes(6), asked.own, 0)
+    seeds = read_seeds(seed_file(run / "2_seeds", "scene_000000"))
+    scene = draw_scene(0)
+    low, high = asked.alpha_low, asked.alpha_high
+    for kind, is_used in (("refined", True), ("plain", False)):
+        maps = as_float(seeds[kind])
+        expected = confident_regions(scene.image, seeds["classes"].tolist(), maps, low, high)
+        made = read_mask(label_file(run / "3_affinity/regions", "scene_000000"), len(CLASSES))
+        assert np.array_equal(made, expected) == is_used
+    assert settings(run, regions="refined", method="crf").mistakes() == [
+        "--regions is about AffinityNet; leave it out with --method crf."
+    ]

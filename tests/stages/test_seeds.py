@@ -21,8 +21,9 @@ from tagmask.errors import TagmaskError
 from tagmask.inference.maps import make_maps
 from tagmask.models.mct import MctClassifier
 from tagmask.stages import seeds as seeds_stage
-from tagmask.stages.score import SeedScores, count_piece, score_seeds
-from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
+from tagmask.stages.score import SeedScores, count_piece
+from tagmask.stages.seeds import read_seeds, seed_photo
+from tests.alone import alone, score_seeds, seed_catalog
 from tests.helpers import forkserver, kill_once, silent_command, tiny_classifier
 
 
@@ -35,8 +36,8 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def settings(run: Path, **changes: Any) -> SeedSettings:
-    return SeedSettings(**{"out": run, "count": 8, "flip": False, **changes})
+def settings(run: Path, **changes: Any) -> Any:
+    return alone(SeedSettings, **{"out": run, "count": 8, "flip": False, **changes})
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -293,7 +294,7 @@ def test_score_reads_each_file_once_and_writes_its_files(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed_catalog(settings(run))
-    scores = score_seeds(ScoreSettings(out=run, count=8))
+    scores = score_seeds(alone(ScoreSettings, out=run, count=8))
     assert scores.images == 8
     saved = json.loads((run / "scores.json").read_text())["seeds"]
     best = saved["refined"]["thresholds"]["oracle"]
@@ -306,7 +307,7 @@ def test_score_reads_each_file_once_and_writes_its_files(
     assert "oracle" in table
     assert f"{100 * best['miou_present']:6.1f}" in table
     monkeypatch.setattr("tagmask.runs.processes.get_context", forkserver)
-    two = score_seeds(ScoreSettings(out=run, count=8, processes=2))
+    two = score_seeds(alone(ScoreSettings, out=run, count=8, processes=2))
     np.testing.assert_array_equal(
         two.curves["plain"].miou_present, scores.curves["plain"].miou_present
     )
@@ -315,12 +316,12 @@ def test_score_reads_each_file_once_and_writes_its_files(
 
 def test_score_tells_what_is_missing(run: Path) -> None:
     with pytest.raises(TagmaskError, match="run `tagmask seeds"):
-        score_seeds(ScoreSettings(out=run, count=8))
+        score_seeds(alone(ScoreSettings, out=run, count=8))
     seed_catalog(settings(run))
     (run / "2_seeds/scene_000002.npz").unlink()
     victim = run / "2_seeds/scene_000003.npz"
     victim.write_bytes(victim.read_bytes()[:60])
-    scores = score_seeds(ScoreSettings(out=run, count=8))
+    scores = score_seeds(alone(ScoreSettings, out=run, count=8))
     assert scores.images == 6
     assert "scene_000002.npz does not exist" in scores.missing["scene_000002"]
     assert "is damaged" in scores.missing["scene_000003"]
@@ -341,8 +342,8 @@ def test_masks_that_do_not_fit(run: Path) -> None:
     folder: dict[str, Any] = {"data": "folder", "images": photos, "tags": photos / "tags.csv"}
     seed_catalog(settings(run, **folder))
     with pytest.raises(TagmaskError, match="no masks to compare with"):
-        score_seeds(ScoreSettings(out=run, **folder))
-    scores = score_seeds(ScoreSettings(out=run, masks=masks, **folder))
+        score_seeds(alone(ScoreSettings, out=run, **folder))
+    scores = score_seeds(alone(ScoreSettings, out=run, masks=masks, **folder))
     assert scores.images == 1
     assert "two" in scores.missing["two"]
     assert "has no mask" in scores.missing["three"]

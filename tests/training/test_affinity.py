@@ -19,7 +19,8 @@ from tagmask.errors import TagmaskError
 from tagmask.masks.pairs import pair_labels
 from tagmask.masks.walk import edge_affinities
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.stages.pseudo import net_walk, train_affinity
+from tagmask.stages.affinity import train_affinity
+from tagmask.stages.pseudo import net_walk
 from tagmask.training.affinity import AffinityTask, build_net
 from tagmask.training.loop import Loop
 from tagmask.training.optim import build_optimizer

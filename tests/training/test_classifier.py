@@ -1,6 +1,5 @@
 """Training a classifier: the loss, resuming, many processes, broken images."""
 
-import dataclasses
 import json
 import math
 import subprocess
@@ -23,9 +22,9 @@ from tagmask.data.datasets import TagDataset
 from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
-from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask, TwoViews
 from tagmask.training.loop import Loop
+from tests.alone import train
 from tests.helpers import kill_once, process_of, silent_command, tiny_classifier, tiny_settings
 
 FLAGS = [
@@ -252,9 +251,9 @@ def test_two_processes_give_the_gradients_of_one(tmp_path: Path) -> None:
 
 def initial_weights(tmp_path: Path) -> dict[str, torch.Tensor]:
     settings = tiny_settings(tmp_path)
-    training, val = open_catalog(settings).split(settings.val_fraction, settings.seed)
+    training, val = open_catalog(settings.run).split(settings.val_fraction, settings.seed)
     weights: dict[str, torch.Tensor] = ClassifierTask(
-        training, val, settings
+        training, val, settings.own, settings.run
     ).classifier.vit.state_dict()
     return weights
 
@@ -489,7 +488,7 @@ def test_random_augmentation_changes_colours_and_depends_on_the_position_alone(
 def test_mctformers_recipe_trains(tmp_path: Path) -> None:
     recipe = {**MCT_RECIPE, "epochs": 1.0, "batch": 4, "warmup": 0}
     base = tiny_settings(tmp_path, kind="mct", steps=None, warmup=0, val_fraction=0.0)
-    trained = train(dataclasses.replace(base, **recipe))
+    trained = train(base.but(**recipe))
     rows = [json.loads(line) for line in (trained.folder / "log.jsonl").read_text().splitlines()]
     rates = [row["lr"] for row in rows if "lr" in row]
     expected = [6.25e-5 * (1 + math.cos(math.pi * step / 6)) / 2 for step in range(6)]

@@ -10,9 +10,9 @@ import torch
 from tagmask.config import TrainSettings
 from tagmask.files import write_json
 from tagmask.models.classifier import Classifier
-from tagmask.stages.train import train
 from tagmask.training.earning import Judge, choose
 from tagmask.training.loop import Trained
+from tests.alone import train
 from tests.helpers import kill_once, tiny_settings
 
 SIZE = 48
@@ -49,7 +49,7 @@ def test_two_states_by_hand() -> None:
     assert choose(start) == "no training"
 
 
-def settings(out: Path, **changes: Any) -> TrainSettings:
+def settings(out: Path, **changes: Any) -> Any:
     small: dict[str, Any] = {
         "fixed_views": True,
         "head_first": True,

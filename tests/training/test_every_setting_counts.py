@@ -16,10 +16,10 @@ from tagmask.data.folder import read_folder
 from tagmask.data.images import write_mask
 from tagmask.data.open import open_catalog
 from tagmask.models.classifier import Classifier
-from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import make_accelerator
 from tagmask.training.optim import build_optimizer
+from tests.alone import train
 from tests.helpers import tiny_settings
 
 
@@ -33,7 +33,8 @@ def ramp(folder: Path) -> Any:
 
 def tag_samples(catalog: Any, out: Path, **changes: Any) -> torch.Tensor:
     """Training images of the ramp at 32 positions of the stream: (32, 3, 32, 32)."""
-    dataset = ClassifierTask(catalog, catalog.subset([]), tiny_settings(out, **changes)).dataset
+    settings = tiny_settings(out, **changes)
+    dataset = ClassifierTask(catalog, catalog.subset([]), settings.own, settings.run).dataset
     return torch.stack([dataset[position, 0]["images"] for position in range(32)])
 
 
@@ -84,8 +85,8 @@ def test_momentum_and_rates_reach_the_optimiser(tmp_path: Path) -> None:
 def test_the_loss_is_the_weighted_sum_of_its_parts(tmp_path: Path, absolute: bool) -> None:
     """By default --alpha and --beta hold for 576 patches; an image of 32 pixels has 16."""
     settings = tiny_settings(tmp_path, alpha=3.0, beta=0.5, alpha_absolute=absolute)
-    catalog = open_catalog(settings)
-    module = ClassifierTask(catalog, catalog.subset([]), settings).module
+    catalog = open_catalog(settings.run)
+    module = ClassifierTask(catalog, catalog.subset([]), settings.own, settings.run).module
     torch.manual_seed(0)
     losses = module(torch.rand(2, 3, 32, 32), torch.eye(len(catalog.classes))[:2])
     factor = 1.0 if absolute else 16 / 576
@@ -108,7 +109,7 @@ def test_validation_comes_as_often_as_asked_and_at_the_end(
 def test_the_averaged_weights_are_validated_and_saved(tmp_path: Path) -> None:
     settings = tiny_settings(tmp_path, ema=0.8, lr=0.01, warmup=0)
     trained = train(settings)
-    training, val = open_catalog(settings).split(settings.val_fraction, settings.seed)
-    task = ClassifierTask(training, val, settings)
+    training, val = open_catalog(settings.run).split(settings.val_fraction, settings.seed)
+    task = ClassifierTask(training, val, settings.own, settings.run)
     task.classifier.load_state_dict(Classifier.load(trained.folder).state_dict())
     assert task.validate(make_accelerator(settings, tmp_path)) == pytest.approx(trained.metrics)

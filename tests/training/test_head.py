@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import tagmask
+from tagmask.cli.parse import parse_run, parse_stage
 from tagmask.config import PredictSettings, SegmentSettings
 from tagmask.data.corrections import PERSON_UNSURE, write_labels
 from tagmask.data.images import read_mask, write_mask
@@ -20,9 +21,10 @@ from tagmask.features.photo import Tokens, photo_features
 from tagmask.inference.probabilities import predict_probabilities
 from tagmask.models.classifier import Classifier
 from tagmask.models.head import HeadSegmenter
-from tagmask.stages.predict import predict_catalog
-from tagmask.stages.segment import made_from, train_segmenter
+from tagmask.runs.run import Run
+from tagmask.stages.segment import made_from
 from tagmask.training.head import PART, Cells, gather_cells, soft_labels, train_head
+from tests.alone import alone, predict_catalog, train_segmenter
 from tests.helpers import process_of, tiny_classifier
 
 COUNT, SIZE = 6, 48
@@ -38,7 +40,7 @@ def named_classifier() -> Classifier:
     return model
 
 
-def settings(out: Path, **changes: Any) -> SegmentSettings:
+def settings(out: Path, **changes: Any) -> Any:
     small: dict[str, Any] = {
         "net": "head",
         "head_blocks": (1, 3),
@@ -47,8 +49,11 @@ def settings(out: Path, **changes: Any) -> SegmentSettings:
         "lr": 1e-2,
         "cells": 64,
     }
-    return SegmentSettings(
-        out=out, count=COUNT, **{**small, "weight_decay": 0.01, "log_every": 10, **changes}
+    return alone(
+        SegmentSettings,
+        out=out,
+        count=COUNT,
+        **{**small, "weight_decay": 0.01, "log_every": 10, **changes},
     )
 
 
@@ -209,10 +214,10 @@ def test_from_labels_to_masks(run: Path) -> None:
     log = [json.loads(row) for row in (run / "5_segmenter/log.jsonl").read_text().splitlines()]
     assert log[-1]["step"] == 300  # one round of self-training
     assert log[-1]["loss"] < log[0]["loss"]
-    model = tagmask.load(run / "5_segmenter")
+    model = tagmask.load(run / "5_segmenter").segmenter
     assert isinstance(model, HeadSegmenter)
     options: dict[str, Any] = {"count": COUNT, "scales": (1.0,), "flip": False, "crf": False}
-    predict_catalog(PredictSettings(out=run, use_tags=True, **options))
+    predict_catalog(alone(PredictSettings, out=run, use_tags=True, **options))
     scenes = Scenes(COUNT)
     right = 0.0
     for i in range(COUNT):
@@ -303,7 +308,7 @@ def test_blocks_that_do_not_exist_are_refused(blocks: tuple[int, ...], tmp_path:
 def test_tiles_are_refused(run: Path) -> None:
     train_segmenter(settings(run))
     with pytest.raises(TagmaskError, match="--tile is for DeepLabV2"):
-        predict_catalog(PredictSettings(out=run, count=COUNT, tile=64))
+        predict_catalog(alone(PredictSettings, out=run, count=COUNT, tile=64))
 
 
 def test_epochs_are_refused(tmp_path: Path) -> None:
@@ -313,13 +318,31 @@ def test_epochs_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_settings_that_a_head_has_not_make_no_difference(run: Path) -> None:
-    """They are DeepLab's; those that it has do."""
-    same = made_from(settings(run))
-    assert (
-        made_from(settings(run, batch=3, momentum=0.5, backbone="resnet18", scales=(1.0, 1.0)))
-        == same
-    )
+@pytest.mark.parametrize("flag", ["--batch", "--momentum", "--backbone", "--val-fraction"])
+def test_settings_that_a_head_has_not_are_refused(flag: str, tmp_path: Path) -> None:
+    """They are DeepLab's."""
+    words = ["--out", str(tmp_path), "--net", "head", flag, "1"]
+    with pytest.raises(TagmaskError, match=f"{flag} belongs to --net deeplab, not to --net head"):
+        parse_stage(SegmentSettings, words, "segment", "")
+    words = ["--out", str(tmp_path), "--segment.net", "head", f"--segment.{flag[2:]}", "1"]
+    with pytest.raises(
+        TagmaskError, match=rf"--segment\{flag[1:].replace('-', '.', 1)} belongs to"
+    ):
+        parse_run(words)
+
+
+def test_settings_that_only_a_head_has_are_refused_with_deeplab(tmp_path: Path) -> None:
+    words = ["--out", str(tmp_path), "--rounds", "2"]
+    with pytest.raises(TagmaskError, match="--rounds belongs to --net head, not to --net deeplab"):
+        parse_stage(SegmentSettings, words, "segment", "")
+
+
+def test_settings_that_a_head_has_make_a_difference(run: Path) -> None:
+    def parts(**changes: Any) -> Any:
+        asked = settings(run, **changes)
+        return made_from(Run.of(asked.run), asked.own)
+
+    same = parts()
     for changes in (
         {"lr": 0.5},
         {"rounds": 3},
@@ -328,4 +351,4 @@ def test_settings_that_a_head_has_not_make_no_difference(run: Path) -> None:
         {"seed": 1},
         {"cells": 9},
     ):
-        assert made_from(settings(run, **changes)) != same
+        assert parts(**changes) != same

@@ -1,5 +1,6 @@
 """MCTformer through the ordinary doors: its loss, training, seeds, score, pseudo labels, one photo; SEAM*."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.config import (
+    PRESETS,
     MapSettings,
     PhotoSettings,
     PseudoSettings,
@@ -23,15 +25,14 @@ from tagmask.config import (
 )
 from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import CLASSES, draw_scene
+from tagmask.errors import TagmaskError
 from tagmask.inference.maps import make_maps
 from tagmask.models.kinds import load_classifier
 from tagmask.models.mct import MctClassifier
-from tagmask.stages.pseudo import make_pseudo
-from tagmask.stages.score import score_run
-from tagmask.stages.seeds import read_seeds, seed_catalog, seed_photo
-from tagmask.stages.train import train
+from tagmask.stages.seeds import read_seeds, seed_photo
 from tagmask.training.classifier import TwoViews, build_classifier
 from tagmask.training.loop import Loop
+from tests.alone import alone, make_pseudo, score_run, seed_catalog, train
 from tests.helpers import tiny_settings
 from tests.training.test_classifier import assert_gradient_predicts_loss
 
@@ -150,7 +151,7 @@ def test_frozen_blocks_leave_the_class_tokens_free(tmp_path: Path) -> None:
 def test_from_tags_to_labels_and_scores(tmp_path: Path) -> None:
     train(tiny_settings(tmp_path, kind="mct", steps=2))
     data: dict[str, Any] = {"out": tmp_path, "count": 4}
-    assert seed_catalog(SeedSettings(**data, size=40)).made == 4
+    assert seed_catalog(alone(SeedSettings, **data, size=40)).made == 4
     scene, model = draw_scene(2), load_classifier(tmp_path / "1_classifier")
     seeds = read_seeds(tmp_path / "2_seeds/scene_000002.npz")
     expected = make_maps(model, [scene.image], [scene.tags], MapSettings(size=40, layers=3))[0]
@@ -159,9 +160,9 @@ def test_from_tags_to_labels_and_scores(tmp_path: Path) -> None:
     note = json.loads((tmp_path / "2_seeds/made_by.json").read_text())
     assert note["layers"] == 3  # the default of an MCTformer
     assert len(note["input classifier"]) == 16
-    done = make_pseudo(PseudoSettings(**data, method="attention", size=40, crf=False))
+    done = make_pseudo(alone(PseudoSettings, **data, method="attention", size=40, crf=False))
     assert done.made == 4
-    scores = score_run(ScoreSettings(**data))
+    scores = score_run(alone(ScoreSettings, **data))
     assert scores.seeds is not None
     assert 0 < scores.seeds.curves["refined"].at(0.5).miou_present < 1
     assert 0 < scores.labels["pseudo"].scores.miou_present < 1
@@ -188,14 +189,63 @@ def test_one_photo(tmp_path: Path) -> None:
 def test_presets() -> None:
     for name, base in (("voc-seam", "voc"), ("scenes-seam", "scenes")):
         seam, plain = (
-            TrainSettings(out=Path(), **preset_of(preset, "train")) for preset in (name, base)
+            alone(TrainSettings, out=Path(), **preset_of(preset, "train"))
+            for preset in (name, base)
         )
         assert (seam.alpha, seam.beta) == (plain.alpha, 0)
         assert seam.alpha > 0
         assert (seam.kind, seam.backbone) == ("acr", plain.backbone)
     for name, base in (("voc-mct", "voc-deit-s"), ("scenes-mct", "scenes")):
         mct, plain = (
-            TrainSettings(out=Path(), **preset_of(preset, "train")) for preset in (name, base)
+            alone(TrainSettings, out=Path(), **preset_of(preset, "train"))
+            for preset in (name, base)
         )
         assert (mct.kind, mct.backbone) == ("mct", plain.backbone)
         assert (mct.alpha, mct.beta) == (plain.alpha, plain.beta)
+
+
+def test_tokens_before_the_final_norm(tmp_path: Path) -> None:
+    """The logits are those of the same weights without the norm, and a saved network keeps it."""
+    torch.manual_seed(0)
+    model = MctClassifier("tagmask_tiny", 3, mct_read="before_norm").eval()
+    images = torch.rand(2, 3, 32, 40)
+    tokens: list[torch.Tensor] = []
+    hook = model.blocks[-1].register_forward_hook(lambda *given: tokens.append(given[-1]))
+    logits = model.branches(images)
+    hook.remove()
+    torch.testing.assert_close(logits[:, 0], tokens[0][:, :3].mean(-1))
+    patches = tokens[0][:, 3:].transpose(1, 2).unflatten(-1, (4, 5))
+    torch.testing.assert_close(logits[:, 1], model.patch_head(patches).mean((-2, -1)))
+    model.save(tmp_path)
+    again = MctClassifier.load(tmp_path)
+    assert again.mct_read == "before_norm"
+    torch.testing.assert_close(again.branches(images), logits)
+    with pytest.raises(TagmaskError, match="mct_read is 'after'"):
+        MctClassifier("tagmask_tiny", 3, mct_read="after")
+    wrong = TrainSettings(mct_read="before_norm")
+    assert wrong.mistakes() == ["--mct-read belongs to --kind mct; leave it out."]
+
+
+def test_strict_tables_train_and_show_mctformer_its_own_way(tmp_path: Path) -> None:
+    """The rows of `backbones` are those of voc-mct-paper but for the consistency, whatever ACR's preset sets."""
+    from tagmask.cli.parse import parse_paper
+    from tagmask.reproduction.bench import Bench
+    from tagmask.reproduction.seed_tables import mct_maps, mct_variants
+
+    flags = ("--preset", "voc-deit-s-paper", "--root", str(tmp_path), "--out", str(tmp_path))
+    bench = Bench(parse_paper(["backbones", *flags]))
+    rows = mct_variants(bench)
+    own = alone(TrainSettings, out=Path(), **preset_of("voc-mct-paper", "train"))
+    train = bench.settings.run(tmp_path, 0, rows["mct"]).of(TrainSettings)
+    for name, value in PRESETS["voc-mct-paper"]["train"].items():
+        assert getattr(train, name) == value, name
+    assert train.long_side is own.long_side is None
+    both = bench.settings.run(tmp_path, 0, rows["mct+acr"]).of(TrainSettings)
+    assert (both.alpha, both.beta, both.crop_scale) == (100, 100, 0.08)
+    acr = bench.settings.run(tmp_path, 0, rows["acr"]).of(TrainSettings)
+    assert (acr.kind, acr.long_side, acr.mct_read) == ("acr", (201, 256), None)
+    maps = dataclasses.replace(bench.settings.of(SeedSettings), **mct_maps(bench))
+    theirs = preset_of("voc-mct-paper", "seeds")
+    for name in ("layers", "shape", "scales", "flip"):
+        assert getattr(maps, name) == theirs[name], name
+    assert (maps.size, maps.transpose) == (None, False)

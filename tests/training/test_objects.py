@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tagmask.config import MapSettings, SeedSettings, TrainSettings
+from tagmask.config import MapSettings, SeedSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import ImageError, TagmaskError
@@ -19,16 +19,17 @@ from tagmask.inference.objectness import Where
 from tagmask.models.classifier import Classifier
 from tagmask.models.finder import ObjectFinder
 from tagmask.models.kinds import load_classifier
-from tagmask.stages.seeds import read_seeds, seed_catalog
-from tagmask.stages.train import Fitted, train
+from tagmask.stages.seeds import read_seeds
+from tagmask.stages.train import Fitted
 from tagmask.training.objects import check_fittable, fit_head, fit_objects
+from tests.alone import alone, seed_catalog, train
 from tests.helpers import tiny_classifier, tiny_settings
 
 COUNT, SIZE = 8, 48
 BLOCKS = (1, 3)
 
 
-def settings(out: Path, **changes: Any) -> TrainSettings:
+def settings(out: Path, **changes: Any) -> Any:
     """Fit without training: there are fewer photos than that asks for."""
     small: dict[str, Any] = {
         "count": COUNT,
@@ -80,7 +81,7 @@ def test_saved_and_loaded_the_numbers_are_the_same(fitted: Path, tmp_path: Path)
 
 def test_maps_of_a_photo_are_those_of_the_stage(fitted: Path) -> None:
     """From kept tokens in the stage, from fresh ones for a single photo; scenes are not square."""
-    seed_catalog(SeedSettings(out=fitted, count=COUNT))
+    seed_catalog(alone(SeedSettings, out=fitted, count=COUNT))
     model, scenes = Classifier.load(fitted / "1_classifier"), Scenes(COUNT)
     for i in range(COUNT):
         seeds = read_seeds(fitted / f"2_seeds/{scenes.name(i)}.npz")

@@ -16,9 +16,9 @@ from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.scoring.confusion import confusion, iou
-from tagmask.stages.segment import train_segmenter
 from tagmask.training.loop import Loop
 from tagmask.training.segmenter import PixelLoss, predict_labels
+from tests.alone import alone, train_segmenter
 
 COUNT = 8
 
@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def settings(out: Path, **changes: Any) -> SegmentSettings:
+def settings(out: Path, **changes: Any) -> Any:
     small: dict[str, Any] = {
         "count": COUNT,
         "backbone": "test_resnet",
@@ -45,7 +45,7 @@ def settings(out: Path, **changes: Any) -> SegmentSettings:
         "steps": 4,
     }
     small |= {"log_every": 1, "val_every": 100.0, "val_fraction": 0.25, "lr": 0.01, "pseudo": None}
-    return SegmentSettings(out=out, **{**small, **changes})
+    return alone(SegmentSettings, out=out, **{**small, **changes})
 
 
 def final(out: Path) -> dict[str, torch.Tensor]:

@@ -8,17 +8,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tagmask.config import TrainSettings
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
-from tagmask.stages.train import train
 from tagmask.training.classifier import ClassifierTask
 from tagmask.training.start import fit_heads, logistic_regression
+from tests.alone import train
 from tests.helpers import tiny_settings
 
 
-def settings_for(out: Path, **changes: Any) -> TrainSettings:
+def settings_for(out: Path, **changes: Any) -> Any:
     options = {
         "fixed_views": True,
         "head_first": True,
@@ -53,9 +52,8 @@ def test_the_regression_is_scikit_learns(penalty: float) -> None:
 def test_every_head_is_fitted_to_what_it_reads(backbone: str, tmp_path: Path) -> None:
     """The gradient of the penalised loss, taken through the whole network, vanishes at the head's weights."""
     scenes = Scenes(6)
-    task = ClassifierTask(
-        scenes, scenes.subset([]), settings_for(tmp_path, backbone=backbone, pretrained=False)
-    )
+    settings = settings_for(tmp_path, backbone=backbone, pretrained=False)
+    task = ClassifierTask(scenes, scenes.subset([]), settings.own, settings.run)
     fit_heads(task.classifier, 2, task.store, scenes)
     heads = [
         head for name, head in task.classifier.vit.named_children() if name in ("head", "head_dist")
@@ -116,7 +114,8 @@ def test_photos_that_cannot_be_read_are_left_out(
     from tagmask.errors import ImageError
 
     scenes = Scenes(4)
-    task = ClassifierTask(scenes, scenes.subset([]), settings_for(tmp_path))
+    settings = settings_for(tmp_path)
+    task = ClassifierTask(scenes, scenes.subset([]), settings.own, settings.run)
     load = type(scenes).load_image
     broken = {2}
 
@@ -132,9 +131,27 @@ def test_photos_that_cannot_be_read_are_left_out(
     fit_heads(task.classifier, 2, task.store, scenes.subset([0, 1, 3]))
     torch.testing.assert_close(task.classifier.vit.head.weight, weight)
     broken |= {0, 1, 2, 3}
-    fresh = ClassifierTask(scenes, scenes.subset([]), settings_for(tmp_path / "fresh"))
+    other = settings_for(tmp_path / "fresh")
+    fresh = ClassifierTask(scenes, scenes.subset([]), other.own, other.run)
     with pytest.raises(TagmaskError, match="no image could be read"):
         fit_heads(fresh.classifier, 2, fresh.store, scenes)
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError])
+def test_no_hook_is_left_behind(
+    reason: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenes = Scenes(2)
+    settings = settings_for(tmp_path)
+    task = ClassifierTask(scenes, scenes.subset([]), settings.own, settings.run)
+
+    def stop(*_: Any) -> Any:
+        raise reason
+
+    monkeypatch.setattr(type(task.store), "get", stop)
+    with pytest.raises(reason):
+        fit_heads(task.classifier, 2, task.store, scenes)
+    assert not task.classifier.vit.head._forward_pre_hooks
 
 
 def test_it_needs_kept_tokens(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Mathematics of the paper on tensors: views, consistency losses, gradients, localisation maps."""

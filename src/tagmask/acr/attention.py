@@ -31,7 +31,17 @@ _WORKING_ELEMENTS = {
 def probabilities(
     query: Tensor, key: Tensor, scale: float | None, mask: Tensor | None = None
 ) -> Tensor:
-    """Softmax attention (B, heads, N, N) of query and key (B, heads, N, d); ``mask`` is bool or additive."""
+    """Return the softmax attention of queries and keys.
+
+    Args:
+        query: (B, heads, N, d).
+        key: (B, heads, N, d).
+        scale: Factor on the scores; None means 1/√d.
+        mask: Which pairs may attend (bool), or what is added to the scores; None for neither.
+
+    Returns:
+        (B, heads, N, N), rows summing to 1, in the type of ``query``.
+    """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     scores = (query * scale) @ key.transpose(-2, -1)  # (B, heads, N, N)
     if mask is not None:
@@ -53,6 +63,18 @@ class _Attend(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float | None
     ) -> tuple[Tensor, Tensor]:
+        """Return the output of the attention and its head mean, a few matrices at a time.
+
+        Args:
+            ctx: Receives what the backward pass needs: q, k, v and the scale.
+            query: (B, heads, N, d).
+            key: (B, heads, N, d).
+            value: (B, heads, N, d).
+            scale: Factor on the scores; None means 1/√d.
+
+        Returns:
+            Output (B, heads, N, d) and head mean (B, N, N).
+        """
         batch, heads, tokens, depth = query.shape
         ctx.scale = depth**-0.5 if scale is None else scale
         output = value.new_empty(batch, tokens, heads, value.shape[-1]).transpose(
@@ -76,6 +98,15 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        """Return the gradients of query, key and value, from matrices that are computed again.
+
+        Args:
+            ctx: What ``forward`` saved.
+            *grads: Gradients of the output and of the head mean; each may be None.
+
+        Returns:
+            Gradients of query, key and value, then None for the scale.
+        """
         grad_output, grad_mean = grads
         query, key, value = ctx.saved_tensors
         if grad_output is None:
@@ -104,21 +135,25 @@ class _Attend(torch.autograd.Function):
 
 
 def _matrices(query: Tensor, key: Tensor, scale: float, work: Tensor) -> Tensor:
-    """Softmax attention (m, N, N) of query and key (m, N, d), written to work[1]; overwrites work[0] too."""
+    """Return softmax attention (m, N, N) of query and key (m, N, d) in work[1].
+
+    work[0] is overwritten too.
+    """
     scores = work[0].baddbmm_(query, key.mT, beta=0, alpha=scale)
     torch.softmax(scores, dim=-1, out=work[1])
     return work[1]
 
 
 def _by_image(tensor: Tensor, group: slice) -> Tensor:
-    """(m, …) to (b, h, …), the same memory, h being the heads in ``group``."""
+    """View (m, …) as (b, h, …), the same memory, h being the heads in ``group``."""
     return tensor.view(-1, group.stop - group.start, *tensor.shape[1:])
 
 
 def _chunks(query: Tensor, buffers: int) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Images and heads to take together, with work space (buffers, m, N, N) for their m matrices, reused by all.
+    """Yield images and heads to take together, with work space for their m matrices.
 
-    They are all heads of a few images or, if one image is too large, a few heads of it.
+    They are all heads of a few images or, if one image is too large, a few heads of it. The work
+    space (buffers, m, N, N) is reused by all.
     """
     batch, heads, tokens, _ = query.shape
     budget = _WORKING_ELEMENTS["cpu" if query.device.type == "cpu" else "other"]
@@ -142,7 +177,24 @@ def attend(
     scale: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Attention output (B, heads, N, d) and head mean (B, N, N); takes what the torch function takes."""
+    """Return the attention's output and its head mean; take what the torch function takes.
+
+    Args:
+        query: (B, heads, N, d).
+        key: (B, heads, N, d).
+        value: (B, heads, N, d).
+        attn_mask: Which pairs may attend (bool), or what is added to the scores; None for neither.
+        dropout_p: Must be 0.
+        is_causal: Must be False.
+        scale: Factor on the scores; None means 1/√d.
+        **_: Other arguments of the torch function, which change nothing here.
+
+    Returns:
+        Output (B, heads, N, d) and head mean (B, N, N).
+
+    Raises:
+        TagmaskError: If dropout or a causal mask is asked for.
+    """
     if dropout_p or is_causal:
         raise TagmaskError(
             "attention dropout and causal masks cannot be recorded; create the backbone without them."
@@ -163,7 +215,19 @@ def attend(
 def attend_per_head(
     query: Tensor, key: Tensor, value: Tensor, **options: Any
 ) -> tuple[Tensor, Tensor]:
-    """Attention output and the matrix of every head (B, heads, N, N), which starts a graph if there is none yet."""
+    """Return the attention's output and the matrix of every head.
+
+    The matrices start a graph if there is none yet.
+
+    Args:
+        query: (B, heads, N, d).
+        key: (B, heads, N, d).
+        value: (B, heads, N, d).
+        **options: ``scale`` and ``attn_mask`` as in ``attend``; others change nothing.
+
+    Returns:
+        Output (B, heads, N, d) and matrices (B, heads, N, N).
+    """
     matrices = probabilities(
         query, key, options.get("scale"), options.get("attn_mask")
     ).requires_grad_()
@@ -171,7 +235,7 @@ def attend_per_head(
 
 
 class ReplaceAttention(TorchFunctionMode):
-    """Within the context ``rule`` takes the place of scaled_dot_product_attention."""
+    """Let ``rule`` take the place of scaled_dot_product_attention within the context."""
 
     def __init__(self, rule: Callable[..., Tensor]) -> None:
         super().__init__()
@@ -190,10 +254,17 @@ def record_attention(
     rule: Callable[..., tuple[Tensor, Tensor]] = attend,
     checkpoint: bool = False,
 ) -> Iterator[list[Tensor]]:
-    """Within the context each block called appends its attention to the list yielded.
+    """Let each block called within the context append its attention to the list yielded.
 
-    ``rule`` is ``attend`` (head mean) or ``attend_per_head``. With ``checkpoint`` a block keeps only its input
-    for the backward pass and runs again there. Afterwards the blocks are as before, also after an exception.
+    Afterwards the blocks are as before, also after an exception.
+
+    Args:
+        blocks: Blocks of a ViT.
+        rule: ``attend`` (head mean, (B, N, N)) or ``attend_per_head`` ((B, heads, N, N)).
+        checkpoint: Keep only a block's input for the backward pass, and run the block again there.
+
+    Yields:
+        The attention of each call, in the order of the calls.
     """
     recorded: list[Tensor] = []
     with replaced_forwards(
@@ -204,7 +275,7 @@ def record_attention(
 
 @contextmanager
 def replaced_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """Within the context the modules run these functions."""
+    """Let the modules run these functions within the context."""
     try:
         for module, forward in forwards.items():
             module.forward = forward
@@ -220,7 +291,7 @@ def _recording(
     recorded: list[Tensor],
     checkpoint: bool,
 ) -> Callable[..., Any]:
-    """The forward of ``block`` that also appends its attention to ``recorded``."""
+    """Return the forward of ``block`` that also appends its attention to ``recorded``."""
     plain = block.forward
 
     def run(*args: Any, **kwargs: Any) -> tuple[Any, Tensor]:

@@ -26,7 +26,20 @@ REFERENCE_PATCHES = 24 * 24  # the grid at which the paper chose α and β
 def consistency_losses(
     attention: Tensor, restored: Tensor, distance: str = "l1", class_tokens: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """L_act and L_aff: distances of two attentions (…, T+n, T+n), each a mean over batch, blocks and entries."""
+    """Return L_act and L_aff, the distances of two attentions.
+
+    Args:
+        attention: Ā (…, T+n, T+n) of the images.
+        restored: Ā of their views, brought back to the images' grid; of the same shape.
+        distance: Name of one of ``DISTANCES``.
+        class_tokens: T, the number of class tokens, which stand first.
+
+    Returns:
+        Two numbers, each a mean over batch, blocks and entries.
+
+    Raises:
+        ValueError: If there is no such distance, or if the shapes differ.
+    """
     if distance not in DISTANCES:
         raise ValueError(f"there is no distance {distance!r}; choose from {', '.join(DISTANCES)}")
     if attention.shape != restored.shape:
@@ -41,7 +54,17 @@ def consistency_losses(
 
 
 def strength(weight: float, patches: int, absolute: bool = False, distance: str = "l1") -> float:
-    """α or β given at the reference grid, for a grid of ``patches`` tokens."""
+    """Return α or β for a grid of ``patches`` tokens.
+
+    Args:
+        weight: α or β as given for the reference grid of 24×24 patches.
+        patches: Number of patches of the grid.
+        absolute: Return ``weight`` itself, as the paper has it.
+        distance: Name of the distance; squares shrink faster with the grid.
+
+    Returns:
+        The factor on the loss.
+    """
     return (
         weight
         if absolute

@@ -39,28 +39,52 @@ SHORTCUT_LAYERS = 2
 
 
 class Network(Protocol):
-    """A timm ViT with its class names, as ``tagmask.Classifier``: class tokens, then other prefix tokens, patches."""
+    """Describe what ACR needs of a ViT: class tokens first, then other prefix tokens, then patches.
+
+    ``tagmask.Classifier`` is one: a timm ViT with its class names.
+    """
 
     backbone: str
     vit: Any
 
     @property
-    def blocks(self) -> Any: ...
+    def blocks(self) -> Any:
+        """Return the transformer blocks, first to last."""
+
     @property
-    def prefix(self) -> int: ...
+    def prefix(self) -> int:
+        """Return the number of tokens before the patches."""
+
     @property
-    def class_tokens(self) -> int: ...
+    def class_tokens(self) -> int:
+        """Return the number of class tokens, T."""
+
     @property
-    def num_classes(self) -> int: ...
+    def num_classes(self) -> int:
+        """Return the number of classes, C."""
+
     @property
-    def map_layers(self) -> int: ...
-    def grid(self, height: int, width: int) -> tuple[int, int]: ...
-    def without_extra_tokens(self, attention: Tensor) -> Tensor: ...
+    def map_layers(self) -> int:
+        """Return the number of last blocks whose gradients make the maps by default."""
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return rows and columns of patches of an image of this size in pixels.
+
+        Args:
+            height: Rows of pixels.
+            width: Columns of pixels.
+        """
+
+    def without_extra_tokens(self, attention: Tensor) -> Tensor:
+        """Return an attention without the tokens that are neither class tokens nor patches."""
 
 
 @dataclass
 class ClassRows:
-    """The class token's row of the attention and its gradients: B images, K classes each (padded), n patches."""
+    """Hold the class token's rows of attention and their gradients.
+
+    B images have K classes each (padded) on n patches.
+    """
 
     logits: Tensor  # (B, C)
     rows: list[Tensor]  # A_i[0, patches] of the last blocks, in order, each (B, heads, n)
@@ -76,9 +100,23 @@ def class_rows(
     affinity_blocks: range,
     exact_graph: bool = False,
 ) -> ClassRows:
-    """Rows and gradients of ``classes`` (B, K; −1 = padding) in the last ``layers`` blocks, Ā of ``affinity_blocks``.
+    """Return the class token's rows and their class gradients in the last blocks.
 
-    Takes the shortcut if it applies; ``exact_graph`` forces plain autograd.
+    The shortcut is taken where it applies; a warning says so where it does not.
+
+    Args:
+        model: A classifier with one class token and a head.
+        images: Normalised images (B, 3, H, W).
+        classes: Class numbers (B, K); −1 is padding, with gradients of 0.
+        layers: Number of last blocks.
+        affinity_blocks: Blocks whose head-mean attention is returned.
+        exact_graph: Use plain autograd even where the shortcut applies.
+
+    Returns:
+        Logits, rows, gradients and head means.
+
+    Raises:
+        TagmaskError: If there are fewer blocks than ``layers``, or if the model has no head.
     """
     check_layers(model, layers)
     check_head(model)
@@ -96,7 +134,15 @@ def class_rows(
 
 
 def check_layers(model: Network, layers: int) -> None:
-    """Refuse more blocks than the model has."""
+    """Refuse more blocks than the model has.
+
+    Args:
+        model: The network.
+        layers: Number of last blocks asked for.
+
+    Raises:
+        TagmaskError: If it is below 1 or above the model's number of blocks.
+    """
     depth = len(model.blocks)
     if not 1 <= layers <= depth:
         raise TagmaskError(
@@ -105,7 +151,15 @@ def check_layers(model: Network, layers: int) -> None:
 
 
 def check_blocks(model: Network, blocks: range) -> None:
-    """Refuse a range with blocks that the model does not have."""
+    """Refuse a range with blocks that the model does not have.
+
+    Args:
+        model: The network.
+        blocks: Blocks asked for; may be empty.
+
+    Raises:
+        TagmaskError: If one of them does not exist.
+    """
     if blocks and not 0 <= blocks[0] <= blocks[-1] < len(model.blocks):
         last = len(model.blocks) - 1
         raise TagmaskError(
@@ -114,7 +168,11 @@ def check_blocks(model: Network, blocks: range) -> None:
 
 
 def check_head(model: Network) -> None:
-    """Refuse a model whose logits are not those of a head on one class token."""
+    """Refuse a model whose logits are not those of a head on one class token.
+
+    Raises:
+        TagmaskError: If the model is an MCTformer.
+    """
     if model.vit.num_classes != model.num_classes:
         raise TagmaskError(
             "ACR, weighted gradients, CAM, TS-CAM, Grad-CAM, generic attention, LeGrad, rollout need a classifier with "
@@ -123,7 +181,7 @@ def check_head(model: Network) -> None:
 
 
 def why_no_shortcut(model: Network) -> str:
-    """Why the shortcut does not apply to this backbone; empty if it does."""
+    """Return the reason why the shortcut does not apply to this backbone; empty if it does."""
     # Imported here because tagmask.models must be imported before timm, and only a model from there comes this way.
     from timm.layers.attention import Attention, AttentionRope
     from timm.models import beit, deit, eva
@@ -190,7 +248,15 @@ def _by_autograd(
 
 
 def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
-    """(B, K) class numbers to (B, K, C); padding (−1) gives zeros."""
+    """Return one-hot rows of class numbers; padding gives zeros.
+
+    Args:
+        classes: (B, K), −1 is padding.
+        logits: (…, C); gives the number of classes, the type and the device.
+
+    Returns:
+        (B, K, C).
+    """
     chosen = torch.zeros(*classes.shape, logits.shape[-1]).to(logits)
     return chosen.scatter_(
         -1, classes.clamp(min=0).unsqueeze(-1), (classes >= 0).to(logits).unsqueeze(-1)
@@ -199,7 +265,7 @@ def one_hot(classes: Tensor, logits: Tensor) -> Tensor:
 
 @dataclass
 class Entered:
-    """What the forward pass has of a block up to its attention."""
+    """Hold what the forward pass has of a block up to its attention."""
 
     forward: Callable[..., Tensor]  # the block's own
     tokens: Tensor  # (B, N, D) that enter it
@@ -210,30 +276,59 @@ class Entered:
     bias: Tensor | None  # (1, heads, N, N), added to the scores
 
     def of_class_tokens(self, tokens: Tensor, rule: Callable[..., Tensor]) -> Tensor:
-        """The block on copies of prefix tokens (B, T, D) alone; ``rule`` stands for its attention."""
+        """Run the block on copies of prefix tokens alone.
+
+        Args:
+            tokens: (B, T, D).
+            rule: Stands for the block's attention.
+
+        Returns:
+            The tokens that leave the block, (B, T, D).
+        """
         with ReplaceAttention(rule):
             return self.forward(
                 tokens, **{name: v for name, v in self.options.items() if name != "rope"}
             )
 
     def bias_of(self, rows: slice) -> Tensor | None:
-        """These rows of the position bias, if there is one."""
+        """Return these rows of the position bias, or None if there is no bias."""
         return None if self.bias is None else self.bias[..., rows, :]
 
 
 class _ReachedAttention(Exception):
-    """A block is left where its attention begins."""
+    """Leave a block where its attention begins."""
 
 
 def up_to_attention(
     forward: Callable[..., Tensor], tokens: Tensor, options: dict[str, Any]
 ) -> Entered:
-    """Run a block on tokens (B, N, D) as far as its attention."""
+    """Run a block on tokens as far as its attention.
+
+    Args:
+        forward: The block's own forward function.
+        tokens: (B, N, D) that enter the block.
+        options: What the block is given besides.
+
+    Returns:
+        What the block hands to its attention.
+    """
     reached: list[Entered] = []
 
     def stop(
         query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
     ) -> Tensor:
+        """Note what arrives at the attention, and leave the block.
+
+        Args:
+            query: (B, heads, N, d).
+            key: (B, heads, N, d).
+            value: (B, heads, N, d).
+            attn_mask: What is added to the scores, or None.
+            **_: Other arguments of the torch function.
+
+        Raises:
+            _ReachedAttention: Always.
+        """
         reached.append(Entered(forward, tokens, options, query, key, value, attn_mask))
         raise _ReachedAttention
 
@@ -243,7 +338,14 @@ def up_to_attention(
 
 
 def only_first(block: nn.Module, count: int) -> Callable[..., Tensor]:
-    """The forward of ``block`` from which only the first ``count`` tokens leave: exactly those of the plain one."""
+    """Return a forward of ``block`` from which only the first tokens leave.
+
+    They are exactly those of the plain forward.
+
+    Args:
+        block: A block of a ViT.
+        count: Number of tokens that leave.
+    """
     plain = block.forward
 
     def forward(tokens: Tensor, **options: Any) -> Tensor:
@@ -263,11 +365,29 @@ def _by_shortcut(
     means, rows, entered = list[Tensor](), list[Tensor](), list[Entered]()
 
     def through(i: int, forward: Callable[..., Tensor], tokens: Tensor, **options: Any) -> Tensor:
-        """All tokens through block ``i``; only the class tokens (B·K, places, D) leave the last one, with a graph."""
+        """Run block ``i`` on all tokens.
+
+        Only the class tokens (B·K, places, D) leave the last block, with a graph.
+
+        Args:
+            i: The block's index.
+            forward: The block's own forward function.
+            tokens: (B, N, D) that enter the block.
+            **options: What the block is given besides.
+        """
 
         def attention(
             query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
         ) -> Tensor:
+            """Mix the values, and keep what the second-last block has up to here.
+
+            Args:
+                query: (B, heads, N, d).
+                key: (B, heads, N, d).
+                value: (B, heads, N, d).
+                attn_mask: What is added to the scores, or None.
+                **_: Other arguments of the torch function.
+            """
             if i == before:
                 entered.append(Entered(forward, tokens, options, query, key, value, attn_mask))
             mixed, mean = _mix(query, key, value, attn_mask, i in wanted)
@@ -303,7 +423,10 @@ def _by_shortcut(
 def _class_path(
     model: Network, before: Entered, last: Entered, count: int, layers: int, rows: list[Tensor]
 ) -> Tensor:
-    """Tokens (B·K, places, D) that the heads read after the last block, once per class; appends the rows used."""
+    """Return the tokens that the heads read after the last block, once per class.
+
+    Their shape is (B·K, places, D). The rows used are appended to ``rows``.
+    """
     token = last.tokens[:, :1].expand(-1, count, -1)  # (B, K, D): the class token, once per class
     if layers == SHORTCUT_LAYERS:
         with torch.no_grad():
@@ -325,7 +448,17 @@ def _class_path(
     ]
 
     def attention(query: Tensor, key: Tensor, value: Tensor, **_: Any) -> Tensor:
-        """Of (B, heads, places·K, d): everybody sees the class token of its class, and the other tokens."""
+        """Let every token see the class token of its class, and the other tokens.
+
+        Args:
+            query: (B, heads, places·K, d).
+            key: (B, heads, places·K, d).
+            value: (B, heads, places·K, d).
+            **_: Other arguments of the torch function.
+
+        Returns:
+            (B, heads, places·K, d).
+        """
         class_key, class_value = key[:, :, :count], value[:, :, :count]  # (B, heads, K, d)
         scale, mixed = query.shape[-1] ** -0.5, []
         for place, asking in enumerate(query.split(count, dim=2)):
@@ -345,7 +478,7 @@ def _class_path(
 
 
 def _head_mean(entered: Entered) -> Tensor:
-    """Ā (B, N, N) of a block, one image after the other."""
+    """Return Ā (B, N, N) of a block, computed one image after the other."""
     pairs = zip(entered.query.split(1), entered.key.split(1), strict=True)
     return torch.cat([_mean(probabilities(query, key, None, entered.bias)) for query, key in pairs])
 
@@ -353,7 +486,7 @@ def _head_mean(entered: Entered) -> Tensor:
 def _mix(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, keep: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """Mixed values (B, heads, N, d) and, to ``keep``, Ā (B, N, N), without a graph."""
+    """Return mixed values (B, heads, N, d) and, to ``keep``, Ā (B, N, N), without a graph."""
     if not keep:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=bias), []
     mixed, means = [], []
@@ -365,27 +498,30 @@ def _mix(
 
 
 def _mean(matrices: Tensor) -> Tensor:
-    """Ā (B, N, N) of (B, heads, N, N)."""
+    """Return Ā (B, N, N) of (B, heads, N, N)."""
     return matrices.mean(dim=1, dtype=_single(matrices))
 
 
 def _patches(model: Network, rows: Tensor) -> Tensor:
-    """Rows of attention (…, N) or their gradients to the part over the patches (…, n)."""
+    """Cut rows of attention (…, N) or their gradients to the part over the patches (…, n)."""
     return rows[..., model.prefix :].to(_single(rows))
 
 
 def _single(tensor: Tensor) -> torch.dtype:
-    """Single precision at least: what a model in half precision gives is added up in single."""
+    """Return single precision at least: what is half precision is added up in single."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def frozen(module: nn.Module) -> AbstractContextManager[None]:
-    """No parameter takes part in a graph inside."""
+    """Keep all parameters of ``module`` out of the graph within the context."""
     return _switched_off("requires_grad", module.parameters())
 
 
 def evaluating(module: nn.Module) -> AbstractContextManager[None]:
-    """Dropout and stochastic depth are off inside; afterwards each module is back in its own mode."""
+    """Switch dropout and stochastic depth off within the context.
+
+    Afterwards each module is back in its own mode.
+    """
     return _switched_off("training", module.modules())
 
 

@@ -7,7 +7,7 @@ ReLU comes before the mean over heads. The paper writes the product as a row vec
 collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
 takes the affinity of all blocks; ``affinity_blocks`` chooses others.
 
-Not the paper's, and off by default (``docs/seeds.md`` says where they help and what else was tried):
+Not the paper's, and off by default (``docs/how-to/seeds.md`` says where they help and what else was tried):
 
 - ``affinity_steps`` repeats the product.
 - ``centre`` subtracts the mean over the patches from the gradients. A row of attention sums to 1: it can move between
@@ -23,6 +23,7 @@ Not the paper's, and off by default (``docs/seeds.md`` says where they help and 
 """
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ PADDING = -1  # fills up the classes of an image that has fewer than others in i
 
 @dataclass
 class Maps:
-    """What a map method gives for B images with K classes each (padded) on n patches."""
+    """Hold what a map method gives for B images with K classes each (padded) on n patches."""
 
     plain: Tensor  # maps without affinity (B, K, n), values ≥ 0, not normalised
     attention: list[
@@ -67,7 +68,20 @@ def acr(
     layers: int | None = None,
     centre: bool = False,
 ) -> Maps:
-    """ACR's own maps: class gradients of the last ``layers`` blocks, by default two, best and fast."""
+    """Return ACR's own maps, from class gradients of the last blocks.
+
+    Args:
+        model: A classifier with one class token and a head.
+        images: Normalised images (B, 3, H, W).
+        classes: Class numbers (B, K); −1 is padding.
+        blocks: Blocks whose attention is returned.
+        layers: Number of last blocks whose gradients are used; None means the model's own
+            ``map_layers``, which is two where nothing else was decided.
+        centre: Subtract the mean over the patches from the gradients before relu.
+
+    Returns:
+        Maps without affinity (B, K, n), and the attention of ``blocks``.
+    """
     last = class_rows(
         model, images, classes, model.map_layers if layers is None else layers, blocks
     )
@@ -75,22 +89,50 @@ def acr(
 
 
 def gradient_map(gradients: Sequence[Tensor], centre: bool = False) -> Tensor:
-    """Sum over blocks of the head mean of relu; each gradient is (…, heads, n), the result (…, n)."""
+    """Return the sum over blocks of the head mean of relu (paper Eq. 7).
+
+    Args:
+        gradients: For each block (…, heads, n).
+        centre: Subtract the mean over the patches first.
+
+    Returns:
+        (…, n), values ≥ 0.
+    """
     if centre:
         gradients = [gradient - gradient.mean(dim=-1, keepdim=True) for gradient in gradients]
     return torch.stack([gradient.relu().mean(dim=-2) for gradient in gradients]).sum(0)
 
 
 def affinity(attention: Sequence[Tensor], class_tokens: int = 1) -> Tensor:
-    """Sum over blocks of the patch-to-patch part: each attention is (…, T+n, T+n), the result (…, n, n)."""
+    """Return the sum over blocks of the patch-to-patch part of the attention.
+
+    Args:
+        attention: For each block (…, T+n, T+n).
+        class_tokens: T, which stand first.
+
+    Returns:
+        (…, n, n).
+    """
     return torch.stack([mean[..., class_tokens:, class_tokens:] for mean in attention]).sum(0)
 
 
 def refine(maps: Tensor, affinity: Tensor, transpose: bool = False, steps: int = 1) -> Tensor:
-    """Maps (…, K, n) refined by affinity (…, n, n): each patch collects from what it attends to, A·g; or Aᵀg.
+    """Refine maps by affinity: each patch collects from what it attends to (paper Eq. 8).
 
-    One step is this product as it stands. With more, A (or Aᵀ) is first divided by its row sums, so that every step
-    is an average over patches, and applied ``steps`` times: Ã^s·g.
+    One step is the product A·g as it stands. With more, A (or Aᵀ) is first divided by its row sums,
+    so that every step is an average over patches, and applied ``steps`` times: Ã^s·g.
+
+    Args:
+        maps: (…, K, n).
+        affinity: (…, n, n).
+        transpose: Use Aᵀ instead of A.
+        steps: How often the affinity is applied, 1 or more.
+
+    Returns:
+        (…, K, n).
+
+    Raises:
+        TagmaskError: If there are no steps.
     """
     if steps < 1:
         raise TagmaskError(
@@ -105,7 +147,16 @@ def refine(maps: Tensor, affinity: Tensor, transpose: bool = False, steps: int =
 
 
 def share(maps: Tensor, temperature: float = TEMPERATURE, background: float = BACKGROUND) -> Tensor:
-    """Maps (k, n) of the classes of one image, each stretched to [0, 1] and weighted by its softmax share."""
+    """Weight each class of one image by its softmax share against the others.
+
+    Args:
+        maps: (k, n); each is stretched to [0, 1] first.
+        temperature: Temperature of the softmax; lower is harder.
+        background: Constant score of the background among the rivals.
+
+    Returns:
+        (k, n) in [0, 1].
+    """
     low, high = maps.amin(-1, keepdim=True), maps.amax(-1, keepdim=True)  # (k, 1)
     stretched = (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)  # (k, n)
     rivals = torch.cat([torch.full_like(stretched[:1], background), stretched])  # (k + 1, n)
@@ -119,9 +170,21 @@ def propagate(
     steps: int = STEPS,
     transpose: bool = False,
 ) -> Tensor:
-    """Maps (…, K, n) after ``steps`` of a walk with restart on affinity (…, n, n), rows normalised.
+    """Spread maps by a walk with restart on the affinity.
 
-    ``strength`` r is the share that comes along the affinity in each step; 1 − r comes from the map itself.
+    Args:
+        maps: (…, K, n).
+        affinity: (…, n, n); its rows are divided by their sums.
+        strength: Share r in (0, 1) that comes along the affinity in each step; 1 − r comes from the
+            map itself.
+        steps: Number of steps.
+        transpose: Use Aᵀ instead of A.
+
+    Returns:
+        (…, K, n).
+
+    Raises:
+        TagmaskError: If the strength is outside (0, 1).
     """
     if not 0 < strength < 1:
         raise TagmaskError(
@@ -136,12 +199,19 @@ def propagate(
 
 
 def pad_classes(classes: Classes) -> Tensor:
-    """Lists of classes, one per image, to (B, K) filled up with −1; K is at least 1."""
+    """Return lists of classes, one per image, as (B, K) filled up with −1; K is at least 1.
+
+    Raises:
+        TagmaskError: If a class is negative.
+    """
     negative = [number for numbers in classes for number in numbers if number < 0]
     if negative:
         raise TagmaskError(f"class {negative[0]} does not exist; classes are counted from 0.")
     width = max([1, *(len(numbers) for numbers in classes)])
-    return torch.tensor([[*numbers, *[PADDING] * (width - len(numbers))] for numbers in classes])
+    padded = torch.full((len(classes), width), PADDING)  # (B, K)
+    for row, numbers in zip(padded, classes, strict=True):
+        row[: len(numbers)] = torch.tensor(list(numbers), dtype=row.dtype)
+    return padded
 
 
 def localize_both(
@@ -157,7 +227,26 @@ def localize_both(
     propagation: float = 0.0,
     **options: Any,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Maps without and with affinity of each image, each (k, h, w), from one pass; see ``localize``."""
+    """Return maps without and with affinity of a batch of images, from one pass.
+
+    Args:
+        model: A ``tagmask.Classifier``.
+        images: Normalised images (B, 3, H, W), H and W multiples of the patch size.
+        classes: For each image the classes to localise.
+        method: How maps are made; ``tagmask.methods`` has others.
+        affinity_blocks: Blocks whose attention makes the affinity; None means all.
+        transpose: Propagate by Aᵀ instead of A.
+        affinity_steps: How often the affinity is applied; see ``refine``.
+        compete: Weight each class by its softmax share first; see ``share``.
+        propagation: Strength of a walk with restart instead of products; 0 means none.
+        **options: Options of the method.
+
+    Returns:
+        For each image (k, h, w) without affinity, and for each image (k, h, w) with it.
+
+    Raises:
+        TagmaskError: If blocks, classes or options do not belong to the model or the method.
+    """
     blocks = affinity_blocks if affinity_blocks is not None else range(len(model.blocks))
     if not blocks:
         raise TagmaskError(
@@ -189,15 +278,15 @@ def localize(
     affinity: bool = True,
     **options: Any,
 ) -> list[Tensor]:
-    """Localisation maps of a batch of images that may carry different classes.
+    """Return localisation maps of a batch of images that may carry different classes.
 
     Args:
-        model: a ``tagmask.Classifier``.
-        images: normalised, (B, 3, H, W), H and W multiples of the patch size.
-        classes: for each image the classes to localise.
-        method: how maps are made; ``tagmask.methods`` has others, one of them for MCTformer.
-        affinity: refine by the patch affinity (ACR) or not (ACR*).
-        options: of the method, for example ``layers`` and ``centre``, and with affinity
+        model: A ``tagmask.Classifier``.
+        images: Normalised images (B, 3, H, W), H and W multiples of the patch size.
+        classes: For each image the classes to localise.
+        method: How maps are made; ``tagmask.methods`` has others, one of them for MCTformer.
+        affinity: Refine by the patch affinity (ACR) or not (ACR*).
+        **options: Options of the method, for example ``layers`` and ``centre``, and with affinity
             ``affinity_blocks``: blocks whose attention makes the affinity; default: all.
             ``transpose``: propagate by Aᵀ instead of A.
             ``affinity_steps``: how often; see ``refine``.
@@ -206,6 +295,9 @@ def localize(
 
     Returns:
         For each image (k, h, w) on the token grid, not normalised, values ≥ 0.
+
+    Raises:
+        TagmaskError: If blocks, classes or options do not belong to the model or the method.
     """
     if affinity:
         return localize_both(model, images, classes, method, **options)[1]
@@ -225,7 +317,7 @@ def _maps(
     blocks: range,
     options: dict[str, Any],
 ) -> Maps:
-    """The method's maps, after a check of everything that does not depend on the method."""
+    """Return the method's maps, after a check of everything that does not depend on the method."""
     check_blocks(model, blocks)
     model.grid(*images.shape[-2:])
     if len(classes) != len(images):
@@ -242,4 +334,10 @@ def _maps(
         raise TagmaskError(
             f"{foreign[0]} is not an option of the map method {method.__name__}; leave it out."
         )
-    return method(model, images, pad_classes(classes).to(images.device), blocks, **options)
+    padded = pad_classes(classes).to(images.device)  # (B, K)
+    if not len(images):  # networks and gradients need at least one image
+        patches = math.prod(model.grid(*images.shape[-2:]))
+        tokens = model.class_tokens + patches
+        attention = [images.new_zeros(0, tokens, tokens) for _ in blocks]
+        return Maps(images.new_zeros(0, padded.shape[1], patches), attention)
+    return method(model, images, padded, blocks, **options)

@@ -23,42 +23,65 @@ GRAY_WEIGHTS = (0.299, 0.587, 0.114)  # ITU-R BT.601, as PIL and torchvision use
 
 
 class View:
-    """A change of the image with a known inverse on attention. The base class changes nothing."""
+    """Change an image so that the inverse on attention is known; the base class changes nothing."""
 
     def draw(self) -> "View":
-        """The fixed view to use for one step; a random view draws one here, by torch's generator."""
+        """Return the fixed view to use for one step.
+
+        A random view draws it here, by torch's generator.
+        """
         return self
 
     def apply(self, images: Tensor) -> Tensor:
-        """Images (B, 3, H, W) with values in [0, 1] to their view."""
+        """Return the view of images (B, 3, H, W) with values in [0, 1]."""
         return images
 
     def grid(self, grid: Grid) -> Grid:
-        """Token grid of the view of an image whose own token grid is ``grid``."""
+        """Return the token grid of the view of an image whose own token grid is ``grid``."""
         return grid
 
     def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
-        """Attention of the view (…, T+n', T+n') to (…, T+n, T+n) on the original ``grid`` (h, w), n = h·w."""
+        """Bring the attention of the view back to the original image.
+
+        Args:
+            attention: (…, T+n', T+n') of the view.
+            grid: Rows and columns (h, w) of the original's patches; n = h·w.
+            class_tokens: T, which stand first and stay in place.
+
+        Returns:
+            (…, T+n, T+n).
+
+        Raises:
+            ValueError: If the attention does not have the size of the view's grid.
+        """
         _check(attention, self.grid(grid), class_tokens)
         return attention
 
 
 class Identity(View):
-    """No change: both passes see the same image."""
+    """Change nothing: both passes see the same image."""
 
 
 class Permutation(View):
-    """A view that only moves patches: ``undo`` maps any (…, h', w') array back to (…, h, w)."""
+    """Move patches and do nothing else: ``undo`` maps any (…, h', w') array back to (…, h, w)."""
 
     def undo(self, array: Tensor) -> Tensor:
+        """Return the array (…, h', w') with every entry back at its place, (…, h, w)."""
         raise TypeError(f"{type(self).__name__} must define undo")
 
     def index(self, grid: Grid) -> Tensor:
-        """π (n,): token i of the original sits at token π[i] of the view."""
+        """Return π (n,): token i of the original sits at token π[i] of the view."""
         rows, columns = self.grid(grid)
         return self.undo(torch.arange(rows * columns).view(rows, columns)).flatten()
 
     def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
+        """Permute rows and columns of the attention by π.
+
+        Args:
+            attention: (…, T+n, T+n) of the view.
+            grid: Rows and columns of the original's patches.
+            class_tokens: T, which stand first and stay in place.
+        """
         _check(attention, self.grid(grid), class_tokens)
         index = _with_class_tokens(self, grid, class_tokens).to(attention.device)
         entries = (
@@ -68,23 +91,31 @@ class Permutation(View):
 
 
 class HorizontalFlip(Permutation):
+    """Mirror the image, left to right."""
+
     def apply(self, images: Tensor) -> Tensor:
+        """Return the mirrored images (B, 3, H, W)."""
         return images.flip(-1)
 
     def undo(self, array: Tensor) -> Tensor:
+        """Return the array (…, h, w) mirrored back."""
         return array.flip(-1)
 
 
 class VerticalFlip(Permutation):
+    """Turn the image upside down, without mirroring it."""
+
     def apply(self, images: Tensor) -> Tensor:
+        """Return the flipped images (B, 3, H, W)."""
         return images.flip(-2)
 
     def undo(self, array: Tensor) -> Tensor:
+        """Return the array (…, h, w) flipped back."""
         return array.flip(-2)
 
 
 class Rotate(Permutation):
-    """Rotation by 90, 180 or 270 degrees counter-clockwise."""
+    """Rotate the image by 90, 180 or 270 degrees counter-clockwise."""
 
     def __init__(self, degrees: int) -> None:
         if degrees not in (90, 180, 270):
@@ -94,34 +125,42 @@ class Rotate(Permutation):
         self.quarters = degrees // 90
 
     def apply(self, images: Tensor) -> Tensor:
+        """Return the rotated images (B, 3, H', W')."""
         return images.rot90(self.quarters, (-2, -1))
 
     def undo(self, array: Tensor) -> Tensor:
+        """Return the array (…, h', w') rotated back, (…, h, w)."""
         return array.rot90(-self.quarters, (-2, -1))
 
     def grid(self, grid: Grid) -> Grid:
+        """Return the grid with rows and columns exchanged, unless it is a half turn."""
         return (grid[1], grid[0]) if self.quarters % 2 else grid
 
 
 class AnyRotation(View):
-    """One of the three rotations, drawn for each step."""
+    """Draw one of the three rotations for each step."""
 
     def draw(self) -> View:
+        """Return a rotation by 90, 180 or 270 degrees."""
         return Rotate(90 * int(torch.randint(1, 4, ())))
 
 
 class OneOf(View):
-    """One of several views, drawn for every step."""
+    """Draw one of several views for every step."""
 
     def __init__(self, views: Sequence[View]) -> None:
         self.views = tuple(views)
 
     def draw(self) -> View:
+        """Return one of the views, itself drawn."""
         return self.views[int(torch.randint(len(self.views), ()))].draw()
 
 
 class Resize(View):
-    """Smaller or larger image; ``patch`` is the backbone's patch size, which the new size must be a multiple of."""
+    """Make the image smaller or larger.
+
+    ``patch`` is the backbone's patch size, which the new size must be a multiple of.
+    """
 
     def __init__(self, scale: float, patch: int = 16) -> None:
         if not 0 < scale <= 4:
@@ -129,9 +168,11 @@ class Resize(View):
         self.scale, self.patch = scale, patch
 
     def grid(self, grid: Grid) -> Grid:
+        """Return the scaled grid, at least one patch each way."""
         return max(1, round(grid[0] * self.scale)), max(1, round(grid[1] * self.scale))
 
     def apply(self, images: Tensor) -> Tensor:
+        """Return the resized images (B, 3, H', W'), bilinear with antialiasing."""
         rows, columns = self.grid((images.shape[-2] // self.patch, images.shape[-1] // self.patch))
         size = (rows * self.patch, columns * self.patch)
         return F.interpolate(
@@ -139,19 +180,27 @@ class Resize(View):
         )
 
     def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
+        """Interpolate the attention as a function of two grid positions, row sums kept.
+
+        Args:
+            attention: (…, T+n', T+n') of the view.
+            grid: Rows and columns of the original's patches.
+            class_tokens: T, which stand first and stay in place.
+        """
         _check(attention, self.grid(grid), class_tokens)
         return _interpolate(attention, self.grid(grid), grid, class_tokens)
 
 
 class HidePatches(View):
-    """Squares of the image are painted with its mean colour; patches stay where they are."""
+    """Paint squares of the image with its mean colour; patches stay where they are."""
 
-    def __init__(self, probability: float = 0.3, patch: int = 16) -> None:
+    def __init__(self, probability: float = 0.25, patch: int = 16) -> None:
         if not 0 <= probability < 1:
-            raise ValueError(f"probability {probability} is outside [0, 1); use for example 0.3")
+            raise ValueError(f"probability {probability} is outside [0, 1); use for example 0.25")
         self.probability, self.patch = probability, patch
 
     def apply(self, images: Tensor) -> Tensor:
+        """Return the images (B, 3, H, W) with each square hidden at the given probability."""
         batch, _, height, width = images.shape
         cells = (-(-height // self.patch), -(-width // self.patch))
         hidden = (
@@ -164,31 +213,44 @@ class HidePatches(View):
 
 
 class Grayscale(View):
+    """Take the colours out of the image."""
+
     def apply(self, images: Tensor) -> Tensor:
+        """Return the luminance in all three channels, (B, 3, H, W)."""
         weights = images.new_tensor(GRAY_WEIGHTS).view(3, 1, 1)
         return (images * weights).sum(-3, keepdim=True).expand_as(images)
 
 
 class Compose(View):
-    """Several views, applied from first to last and undone from last to first."""
+    """Apply several views from first to last, and undo them from last to first."""
 
     def __init__(self, views: Sequence[View]) -> None:
         self.views = tuple(views)
 
     def draw(self) -> View:
+        """Return the composition of what each view draws."""
         return Compose([view.draw() for view in self.views])
 
     def apply(self, images: Tensor) -> Tensor:
+        """Return the images after all views."""
         for view in self.views:
             images = view.apply(images)
         return images
 
     def grid(self, grid: Grid) -> Grid:
+        """Return the grid after all views."""
         for view in self.views:
             grid = view.grid(grid)
         return grid
 
     def restore(self, attention: Tensor, grid: Grid, class_tokens: int = 1) -> Tensor:
+        """Undo the views on the attention, the last first.
+
+        Args:
+            attention: (…, T+n', T+n') of the view.
+            grid: Rows and columns of the original's patches.
+            class_tokens: T, which stand first and stay in place.
+        """
         grids = [grid]  # the grid before each view
         for view in self.views:
             grids.append(view.grid(grids[-1]))
@@ -201,7 +263,19 @@ NAMES = "none, hflip, vflip, rotate90, rotate180, rotate270, rotate, resize0.5, 
 
 
 def parse_view(text: str, patch: int) -> View:
-    """A view from its name: ``hflip``, ``resize0.5``; ``hflip+hide`` is both, ``hflip|rotate`` one of the two."""
+    """Return a view from its name.
+
+    Args:
+        text: For example ``hflip`` or ``resize0.5``; ``hflip+hide`` is both, ``hflip|rotate`` one
+            of the two, drawn for each step.
+        patch: The backbone's patch size in pixels.
+
+    Returns:
+        The view.
+
+    Raises:
+        ValueError: If there is no view of that name, or if its number is out of range.
+    """
     if "|" in text:
         return OneOf([parse_view(part, patch) for part in text.split("|")])
     views = [_parse_one(name.strip(), patch) for name in text.split("+")]
@@ -242,12 +316,15 @@ def _check(attention: Tensor, grid: Grid, class_tokens: int) -> None:
 
 
 def _with_class_tokens(view: Permutation, grid: Grid, count: int) -> Tensor:
-    """π shifted by the class tokens, which are left in place: (T+n,)."""
+    """Return π shifted by the class tokens, which are left in place: (T+n,)."""
     return torch.cat([torch.arange(count), view.index(grid) + count])
 
 
 def _interpolate(attention: Tensor, source: Grid, target: Grid, kept: int) -> Tensor:
-    """W A' Wᵀ with W the interpolation between patch centres, T class tokens ``kept``, row sums of A' kept."""
+    """Return W A' Wᵀ with W the interpolation between patch centres, row sums of A' kept.
+
+    T class tokens are ``kept`` as they are.
+    """
     patch_weights = _grid_weights(source, target).to(attention)  # (n, n')
     weights = torch.block_diag(torch.eye(kept).to(patch_weights), patch_weights)  # (T+n, T+n')
     rows = _rescaled(
@@ -260,19 +337,22 @@ def _interpolate(attention: Tensor, source: Grid, target: Grid, kept: int) -> Te
 
 
 def _rescaled(rows: Tensor, sums: Tensor) -> Tensor:
-    """Rows without negative entries (extrapolation can make some), scaled to the given sums."""
+    """Scale rows to the given sums, without the negative entries that extrapolation can make."""
     rows = rows.clamp(min=0)
     return rows * (sums / rows.sum(-1).clamp(min=torch.finfo(rows.dtype).tiny)).unsqueeze(-1)
 
 
 @lru_cache(maxsize=32)
 def _grid_weights(source: Grid, target: Grid) -> Tensor:
-    """Bilinear interpolation between two grids as a matrix (n_target, n_source)."""
+    """Return bilinear interpolation between two grids as a matrix (n_target, n_source)."""
     return torch.kron(_line_weights(source[0], target[0]), _line_weights(source[1], target[1]))
 
 
 def _line_weights(source: int, target: int) -> Tensor:
-    """Linear interpolation between cell centres, (target, source); linear beyond the outer centres, too."""
+    """Return linear interpolation between cell centres, (target, source).
+
+    It is linear beyond the outer centres, too.
+    """
     if source == 1:
         return torch.ones(target, 1, dtype=torch.float64)
     position = (torch.arange(target, dtype=torch.float64) + 0.5) * source / target - 0.5

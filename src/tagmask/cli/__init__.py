@@ -1,30 +1,39 @@
 """The command line: parse, call, print. Each command imports what it needs when it runs."""
 
+import difflib
 import errno
-import io
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
 from tagmask.cli.parse import take
-from tagmask.errors import TagmaskError, is_out_of_memory
+from tagmask.cli.streams import guarded_streams
+from tagmask.errors import TagmaskError, is_out_of_memory, message_of
+from tagmask.layout import is_run
 from tagmask.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; a mistake by the user ends with a message, not a traceback."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _open_streams()
+    with guarded_streams():
+        code = _flushed(_attempt(arguments))
+    sys.exit(code)
+
+
+def _attempt(arguments: list[str]) -> int:
+    """Run a command, and return the exit code."""
     try:
         _dispatch(arguments)
         sys.stdout.flush()
         code = 0
     except TagmaskError as error:
-        code = _print_error(str(error))
+        code = _print_error(message_of(error))
     except KeyboardInterrupt:
         again = "the same command again"
         if "--restart" in arguments:
@@ -49,27 +58,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         code = _print_error(
             "memory ran out; use a smaller --size or --batch, or --tile for large photos."
         )
-    sys.exit(_flushed(code))
-
-
-def _open_streams() -> None:
-    """Open closed streams on the null device.
-
-    The next file that is opened would get the number of a closed one, and messages with it.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            # takes the lowest free number, this one
-            os.open(os.devnull, os.O_RDWR)
-        if getattr(sys, name) is None:
-            mode = "r" if number == 0 else "w"
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
-        stream = getattr(sys, name)
-        if number and isinstance(stream, io.TextIOWrapper):
-            # the terminal may lack characters of a file name
-            stream.reconfigure(errors="backslashreplace")
+    except ImportError as error:
+        # a library that cannot be loaded: as a rule there is too little memory to map it
+        code = _print_error(
+            f"a library cannot be loaded ({message_of(error)}); "
+            "close other programs or raise the limit of memory, or install tagmask again."
+        )
+    return code
 
 
 def _flushed(code: int) -> int:
@@ -116,16 +111,34 @@ def _dispatch(arguments: list[str]) -> None:
             name = argument[:-1] or before
             raise TagmaskError(f"{name} is empty; give it a value, or leave it out.")
         before = argument
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if len(arguments) > 1 and arguments[0] in _HELP and arguments[1] in commands():
+        arguments = [arguments[1], "--help"]
+    if not arguments or arguments[0] in _HELP:
         print(USAGE, end="")
-    elif arguments[0] == "--version":
+    elif arguments[0] in ("--version", "-V", "version"):
         print(f"tagmask {__version__}")
     elif arguments[0] not in commands():
-        raise TagmaskError(
-            f"there is no command {arguments[0]!r}; choose from {', '.join(commands())}."
-        )
+        raise TagmaskError(_no_command(arguments[0]))
     else:
         run_command(arguments[0], arguments[1:])
+
+
+_HELP = ("-h", "--help", "help")
+
+
+def _no_command(word: str) -> str:
+    """Return what to type instead of something that is no command."""
+    near = difflib.get_close_matches(word, commands(), n=1)
+    if near:
+        return f"there is no command {word!r}; did you mean `tagmask {near[0]}`?"
+    path = Path(word)
+    if is_run(path):
+        return f"{word} is a run; say what to do with it, e.g. `tagmask explore {word}`."
+    if path.is_dir():
+        return f"{word} is a folder; for masks of its photos: `tagmask run {word} --out run`."
+    if path.is_file():
+        return f"{word} is a file; for its mask: `tagmask predict RUN {word}`."
+    return f"there is no command {word!r}; choose from {', '.join(commands())}."
 
 
 def _output(arguments: Sequence[str]) -> str:

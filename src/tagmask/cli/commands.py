@@ -1,21 +1,33 @@
 """The commands: each parses its settings, calls one function, and prints what that returns."""
 
 import inspect
+import logging
 import os
 import re
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, cast
 
 from tagmask import config
 from tagmask.cli import examples
-from tagmask.cli.parse import from_flags, parse, parse_paper, parse_run, use_of_network
+from tagmask.cli.parse import (
+    from_flags,
+    parse,
+    parse_paper,
+    parse_run,
+    parse_stage,
+    use_of_network,
+)
+from tagmask.cli.presets import listing
+from tagmask.cli.understand import understand
 from tagmask.layout import SEGMENTER
 
 # command that takes the data of a run: its settings, its function
 _ON_DATA: dict[str, tuple[type[Any], str]] = {
     "export": (config.ExportSettings, "tagmask.exchange.export:export_run"),
     "serve": (config.ServeSettings, "tagmask.exchange.label_studio_server:serve"),
+    "push": (config.PushSettings, "tagmask.exchange.label_studio_push:push"),
     "corrections": (config.CorrectionSettings, "tagmask.exchange.corrections:import_corrections"),
 }
 
@@ -28,14 +40,23 @@ def run_command(name: str, arguments: list[str]) -> None:
         arguments: What follows it on the command line.
     """
     _quieten_libraries()
+    show_messages()
+    arguments = understand(name, arguments)
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
 
         description = inspect.getdoc(DemoSettings) or ""
         run_demo(from_flags(DemoSettings, {}, arguments, "demo", description))
+    elif name == "presets":
+        print(listing())
+    elif name == "selftest":
+        from tagmask.selftest import SelftestSettings, selftest
+
+        description = inspect.getdoc(SelftestSettings) or ""
+        print(selftest(from_flags(SelftestSettings, {}, arguments, name, description)))
     elif name == "run":
         settings = parse_run(arguments)
-        print(resolve_name("tagmask.runs.run:run")(settings).summary())
+        print(resolve_name("tagmask.runs.run:Run").of(settings)().summary())
     elif name == "paper" and "--list" in arguments:
         print(resolve_name("tagmask.reproduction.names:listing")())
     elif name == "paper":
@@ -45,7 +66,12 @@ def run_command(name: str, arguments: list[str]) -> None:
         if _begins_with_photo(arguments):
             arguments = ["--photo", *arguments]
         explore = from_flags(config.ExploreSettings, {}, arguments, name, examples.EXPLORE)
-        print(resolve_name("tagmask.explore.server:explore")(explore))
+        print(resolve_name("tagmask.studio.server:explore")(explore))
+    elif name == "studio":
+        if _begins_with_photo(arguments):
+            arguments = ["--folder", *arguments]
+        studio = from_flags(config.StudioSettings, {}, arguments, name, examples.STUDIO)
+        print(resolve_name("tagmask.studio.server:studio")(studio))
     elif name in _ON_DATA:
         kind, function = _ON_DATA[name]
         if name == "corrections":
@@ -60,11 +86,23 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Return the names of all commands: the stages of the table, and seven more."""
-    from tagmask.runs.table import STAGES
+    """Return the names of all commands: the stages of the table, and eleven more."""
+    from tagmask.runs.table import commands as stages
 
-    stages = [row.name for row in STAGES]
-    return ["demo", "run", *stages, "export", "explore", "serve", "corrections", "paper"]
+    return [
+        "demo",
+        "run",
+        *stages(),
+        "export",
+        "studio",
+        "explore",
+        "serve",
+        "push",
+        "corrections",
+        "paper",
+        "presets",
+        "selftest",
+    ]
 
 
 def _begins_with_photo(arguments: list[str]) -> bool:
@@ -83,18 +121,32 @@ def _run_stage(name: str, arguments: list[str]) -> None:
         photo = from_flags(kind, start, ["--photo", *arguments], name, description)
         print(resolve_name(function)(photo))
         return
-    settings: Any = parse(row.settings, arguments, name, description)
+    start = _use_of_stage(row, arguments)
+    parsed = parse_stage(row.settings, arguments, name, description, start)
+    place, settings = parsed[0], cast(Any, parsed[1])
     if name == "train" and _is_from_scratch(settings):
         print(
             f"{settings.backbone} is trained from scratch; "
             "--pretrained or --weights FILE gives better maps.",
             flush=True,
         )
-    with _lock(row, settings):
-        result = row.run(settings)
+    run = resolve_name("tagmask.runs.run:Run").of(place)
+    with _lock(row, run, settings):
+        result = run.do(name, settings)
     # of several launched processes, only one prints
     if getattr(result, "is_main", True):
         print(result.summary())
+
+
+def _use_of_stage(row: Any, arguments: list[str]) -> dict[str, Any]:
+    """Return what the network of a stage was told, if it is another run's or for other photos."""
+    flags = {word.partition("=")[0] for word in arguments}
+    if row.use is None or not flags & {"--model", "--photos"}:
+        return {}
+    from tagmask.runs.table import stage
+
+    # the network that a stage reads is the first that it is made from
+    return use_of_network(row.use, arguments, stage(row.reads[0]).folder)
 
 
 def _is_from_scratch(settings: Any) -> bool:
@@ -103,21 +155,26 @@ def _is_from_scratch(settings: Any) -> bool:
     return not has_weights and settings.backbone != "tagmask_tiny"
 
 
-def _lock(row: Any, settings: Any) -> AbstractContextManager[None]:
+def _lock(row: Any, run: Any, settings: Any) -> AbstractContextManager[None]:
     """Refuse to work in a run that another command works in.
 
     Several commands may share out the images of a stage.
     """
+    from tagmask.config.run import check_stage
+    from tagmask.errors import TagmaskError
     from tagmask.files import only_one
     from tagmask.runs.processes import launched_shard
 
     # of launched processes the first has the lock
     if launched_shard()[0] > 0 or not row.folder:
         return nullcontext()
-    # the stage itself says what is wrong with its settings
-    if settings.mistakes():
+    # without a folder that is a run's, nothing is written
+    try:
+        check_stage(run.settings, settings)
+    except TagmaskError:
+        # the stage itself says what is wrong with its settings
         return nullcontext()
-    return only_one(settings.out, shared=row.unit == "images")
+    return only_one(run.out, shared=row.unit == "images")
 
 
 def _quieten_libraries() -> None:
@@ -126,3 +183,24 @@ def _quieten_libraries() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def show_messages() -> None:
+    """Show what the library logs, and bars for long work."""
+    from tagmask.progress import logger, show_bars
+
+    show_bars()
+    logger.setLevel(logging.INFO)
+    if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
+        logger.addHandler(_Terminal())
+
+
+class _Terminal(logging.Handler):
+    """Print messages above the bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        from tqdm import tqdm
+
+        tqdm.write(record.getMessage())
+        sys.stdout.flush()

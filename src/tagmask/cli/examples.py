@@ -5,7 +5,6 @@ of this file.
 """
 
 from tagmask.config import PRESETS
-from tagmask.config.run import SECTIONS
 
 USAGE = """\
 tagmask: images that carry only tags go in, segmentation masks come out.
@@ -21,10 +20,14 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask check     whether the masks of each tag can be believed, without true masks
   tagmask report    one page on a run: scores, curves, pictures, and how they were made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT and others; the network as ONNX
-  tagmask explore   look into a run in the browser, correct it, learn again in seconds
+  tagmask studio    from a folder of photos to checked masks, in the browser
+  tagmask explore   the same page on a run or a photo: look inside, correct, learn again
   tagmask serve     masks for Label Studio while people annotate
+  tagmask push      masks sent to a Label Studio project as predictions
   tagmask corrections    corrected masks from Label Studio, CVAT or COCO, to learn from
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
+  tagmask presets   what each preset is for
+  tagmask selftest  whether everything works on this machine, and how fast; half a minute
 
   tagmask COMMAND --help        examples, and the settings that most people change
   tagmask COMMAND --help-all    every setting
@@ -56,7 +59,7 @@ the same run again: resumes it, or does nothing
 {_PRESETS}      --config FILE   start from a run's config.toml
       --STAGE.NAME    \
 any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
-                      stages: {", ".join(SECTIONS)}
+                      stages: train, seeds, pseudo, segment, predict
 """
 
 TRAIN = """\
@@ -105,7 +108,7 @@ AffinityNet and random walk (PSA), as in the paper
   tagmask pseudo --out run --method crf --processes 4      only the dense CRF, nothing to train
   tagmask pseudo --out run --method attention              \
 the classifier's own affinity, nothing to train
-  tagmask pseudo --preset voc-paper --out run              as the ACR authors do it
+  tagmask pseudo --preset voc-paper --out run              with the ACR authors' numbers
   tagmask pseudo --out run --background-power 16 --steps 256 --beta 8 --no-crf      \
 as PSA was published
 """
@@ -166,7 +169,21 @@ examples:
   tagmask export --out run --format ultralytics --val-fraction 0.2 --to folder
   tagmask export --out run --format fiftyone --to folder
   tagmask export --out run --format huggingface --to folder
+  tagmask export --out run --format table --mm-per-pixel 0.4 --to areas.csv
   tagmask export --out run --onnx segmenter.onnx
+"""
+
+STUDIO = """\
+From a folder of photos to checked masks in the browser: tag, run, review, correct, measure, \
+export. The page is served on
+this machine alone and needs no network. Tags and masks go to FOLDER-tagmask beside the photos. \
+Ctrl-C ends it.
+
+examples:
+  tagmask studio photos
+  tagmask studio photos --tags tags.csv                    begin with tags that are there already
+  tagmask studio photos --weights dinov2.safetensors       weights of a file instead of fetching them
+  tagmask studio photos-tagmask                            go on later
 """
 
 EXPLORE = """\
@@ -191,6 +208,13 @@ examples:
   tagmask serve --label-studio --out run --images photos --host 0.0.0.0 --secret secret.txt
 """
 
+PUSH = """\
+Send the masks of a run to a Label Studio project as predictions, through its API.
+
+examples:
+  tagmask push --out run --label-studio http://localhost:8080 --token token.txt --project 1
+"""
+
 CORRECTIONS = """\
 Take over masks that were corrected in another tool; \
 the stages keep them as they are, and learn from them.
@@ -198,6 +222,7 @@ the stages keep them as they are, and learn from them.
 examples:
   tagmask corrections --out run --from export.json         Label Studio's JSON, or COCO's instances
   tagmask corrections --out run --from task.zip            "CVAT for images 1.1"
+  tagmask corrections --out run --from folder              LabelMe's files, or masks (PNG)
 """
 
 PAPER = """\

@@ -1,8 +1,13 @@
 """Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes reported at once."""
 
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
-from tagmask.config.exchange import CorrectionSettings, ExportSettings, ServeSettings
-from tagmask.config.explore import ExploreSettings
+from tagmask.config.exchange import (
+    CorrectionSettings,
+    ExportSettings,
+    PushSettings,
+    ServeSettings,
+)
+from tagmask.config.explore import ExploreSettings, StudioSettings
 from tagmask.config.presets import PRESETS, preset_of
 from tagmask.config.pseudo import AffinitySettings, PseudoSettings
 from tagmask.config.seeds import (
@@ -15,11 +20,13 @@ from tagmask.config.seeds import (
 )
 from tagmask.config.segment import (
     HALO,
+    DeepLabSettings,
+    HeadSettings,
     MaskSettings,
     PredictPhotoSettings,
     PredictSettings,
     SegmentSettings,
 )
-from tagmask.config.toml import read_toml, read_values, to_plain, write_section
+from tagmask.config.toml import read_toml, read_values, to_plain, write_sections
 from tagmask.config.train import TrainSettings
 from tagmask.config.use import read_use, settings_from, use_of

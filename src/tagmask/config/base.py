@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,6 +22,7 @@ from tagmask.config.limits import (
     Whole,
 )
 from tagmask.errors import TagmaskError
+from tagmask.files import unwritable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +37,45 @@ class Settings:
     basic: ClassVar[str] = (
         ""  # names of the settings that --help shows, with those of the base classes
     )
+    cache: ClassVar["type[Settings] | None"] = None  # settings of the feature cache that it uses
 
     def mistakes(self) -> list[str]:
-        """One sentence for every setting that cannot be used."""
+        """Return one sentence for every setting that cannot be used."""
         return list(self._mistakes())
+
+    @classmethod
+    def kinds(cls) -> "Mapping[str, Mapping[str, type[Settings]]]":
+        """Return the classes of a stage with several networks, by setting and its value."""
+        return {}
+
+    @classmethod
+    def kind_for(cls, values: Mapping[str, Any]) -> "type[Settings]":
+        """Return the class that holds these values; a stage may have one for each network.
+
+        Args:
+            values: Values by name.
+        """
+        return cls
+
+    def mistakes_in(self, place: Any) -> Iterator[str]:
+        """Yield a sentence for every setting that does not fit the folder or the data of a run.
+
+        Args:
+            place: A ``tagmask.config.run.Place``.
+        """
+        yield from ()
+
+    def disagreements(self, stages: "Mapping[str, Settings]") -> Iterator[str]:
+        """Yield a sentence for every setting that does not fit another stage of the run.
+
+        Args:
+            stages: Settings of all stages, by section.
+        """
+        yield from ()
+
+    def needs_data(self) -> bool:
+        """Return True if the stage works on the images of the run."""
+        return True
 
     def _mistakes(self) -> Iterator[str]:
         hints = typing.get_type_hints(type(self), include_extras=True)
@@ -48,7 +84,7 @@ class Settings:
         yield from self._overwritten()
 
     def inputs(self) -> dict[str, Path]:
-        """Every path that is read, under its flag; the folder of the run is not among them."""
+        """Return every path that is read, under its flag; the run's folder is not among them."""
         paths: dict[str, Path] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -62,23 +98,26 @@ class Settings:
         return paths
 
     def _overwritten(self) -> Iterator[str]:
-        """A sentence for every input that the command would write over."""
+        """Yield a sentence for every input that the command would write over."""
         targets = {name: path for name in self.written if (path := getattr(self, name)) is not None}
         yield from filter(None, (self.over_an_input(name, path) for name, path in targets.items()))
+        for name, path in targets.items():
+            why = unwritable(path)
+            if why and not path.is_dir():
+                yield f"--{flag(name)} {why}"
         if len({os.path.realpath(path) for path in targets.values()}) < len(targets):
             yield f"--{' and --'.join(map(flag, targets))} must be different files."
         out: Path | None = getattr(self, "out", None)
-        if out is None or "out" in self.written:
-            return
-        for name, path in self.inputs().items():
-            if any(within(path, out / made) for made in self.makes):
-                yield f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it."
-        foreign = [name for name in self.makes if (out / name).exists()]
-        if foreign and not layout.is_run(out):
-            yield f"--out {out} is no run, but holds {foreign[0]}; choose another folder."
+        if out is not None and "out" not in self.written:
+            yield from written_over(out, self.makes, self.inputs())
 
     def over_an_input(self, name: str, target: Path) -> str:
-        """A sentence if writing to ``target``, the value of setting ``name``, would replace an input."""
+        """Return a sentence if writing a file would replace an input; empty if not.
+
+        Args:
+            name: The setting that names the file.
+            target: The file.
+        """
         for source, path in self.inputs().items():
             if _same(target, path):
                 return f"--{flag(name)} {target} is read itself ({source}); choose another place."
@@ -90,8 +129,24 @@ class Settings:
         return ""
 
 
+def written_over(out: Path, makes: Iterable[str], inputs: Mapping[str, Path]) -> Iterator[str]:
+    """Yield a sentence for every input that lies where a command writes.
+
+    Args:
+        out: Folder of the run.
+        makes: What the command makes in it.
+        inputs: Every path that is read, under its flag.
+    """
+    for name, path in inputs.items():
+        if any(within(path, out / made) for made in makes):
+            yield f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it."
+    foreign = [name for name in makes if (out / name).exists()]
+    if foreign and not layout.is_run(out):
+        yield f"--out {out} is no run, but holds {foreign[0]}; choose another folder."
+
+
 def _beyond_limit(name: str, value: Any, hint: Any) -> Iterator[str]:
-    """A sentence about numbers outside the limit."""
+    """Yield a sentence about numbers outside the limit."""
     given = next((part for part in _metadata(hint) if isinstance(part, Limit)), None)
     limit, numbers = given or Limit(), value if isinstance(value, tuple) else (value,)
     if not all(isinstance(number, int | float) for number in numbers):  # a text, a path, nothing
@@ -111,7 +166,7 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> Iterator[str]:
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
-    """The metadata of an annotated type, also inside ``… | None``."""
+    """Return the metadata of an annotated type, also inside ``… | None``."""
     inner = next((part for part in typing.get_args(hint) if hasattr(part, "__metadata__")), None)
     return getattr(hint, "__metadata__", ()) or getattr(inner, "__metadata__", ())
 
@@ -136,8 +191,8 @@ class DataSettings(Settings):
     images: Path | None = None
     """folder, coco: the folder of images."""
     tags: Path | None = None
-    """folder: a table of files and tags, a file or folder of another tool (docs/exchange.md), or "embedded" for the
-    keywords in the photos; without it, one sub-folder per tag."""
+    """folder: a table of files and tags, another tool's file, or "embedded" keywords; default: one
+    sub-folder per tag."""
     masks: Path | None = None
     """folder: masks (palette PNG) named like the images, for scoring only."""
     root: Path | None = None
@@ -152,7 +207,7 @@ class DataSettings(Settings):
     """scenes: another seed draws other pictures."""
 
     def data_settings(self) -> dict[str, Any]:
-        """The data settings alone, for any stage."""
+        """Return the data settings by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(DataSettings)}
 
     def _mistakes(self) -> Iterator[str]:
@@ -160,7 +215,7 @@ class DataSettings(Settings):
         yield from self.data_mistakes()
 
     def data_mistakes(self) -> Iterator[str]:
-        """One sentence for everything that is wrong with the data."""
+        """Yield a sentence for everything that is wrong with the data."""
         given: dict[str, Path] = {
             name: path for name in _BELONGS if (path := getattr(self, name)) is not None
         }
@@ -168,7 +223,8 @@ class DataSettings(Settings):
             if name not in given:
                 yield f"--{name} is missing; --data {self.data} needs it."
         for name, path in given.items():
-            if not path.exists() and (name, path) != ("tags", Path("embedded")):
+            is_embedded = name == "tags" and str(path) in ("embedded", "embedded-paths")
+            if not path.exists() and not is_embedded:
                 yield f"--{name} {path} does not exist; check the path."
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])
@@ -275,14 +331,18 @@ class ShardSettings(Settings):
 
 def check(settings: Settings) -> None:
     """Raise one error that lists every mistake of ``settings``."""
-    mistakes = settings.mistakes()
+    refuse(settings.mistakes())
+
+
+def refuse(mistakes: Sequence[str]) -> None:
+    """Raise one error that lists these mistakes, if there are any."""
     if mistakes:
         heading = [f"{len(mistakes)} settings cannot be used:"] if len(mistakes) > 1 else []
         raise TagmaskError("\n".join([*heading, *mistakes]))
 
 
 def parse_shard(text: str) -> tuple[int, int] | None:
-    """``i/n`` as two numbers; None if the text has another form."""
+    """Return ``i/n`` as two numbers; None if the text has another form."""
     part, slash, whole = text.partition("/")
     if not (slash and part.isdecimal() and whole.isdecimal() and int(part) < int(whole)):
         return None
@@ -290,18 +350,19 @@ def parse_shard(text: str) -> tuple[int, int] | None:
 
 
 def flag(name: str) -> str:
+    """Return the flag of a setting, without its dashes."""
     return name.replace("_", "-")
 
 
 def within(path: Path | None, folder: Path) -> bool:
-    """Whether a path is a folder, or lies in it."""
+    """Return True if a path is a folder, or lies in it."""
     return path is not None and Path(os.path.realpath(path)).is_relative_to(
         os.path.realpath(folder)
     )
 
 
 def _same(path: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file or folder, by whatever name."""
+    """Return True if two paths lead to the same file or folder, by whatever name."""
     try:
         return os.path.realpath(path) == os.path.realpath(other) or os.path.samefile(path, other)
     except (OSError, ValueError):  # one of them does not exist, or is a link to itself

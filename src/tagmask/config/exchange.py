@@ -7,12 +7,24 @@ from typing import Annotated, Literal, get_args
 
 from tagmask import layout
 from tagmask.config.base import DataSettings
-from tagmask.config.limits import Limit, Seed, Share
+from tagmask.config.limits import Limit, Positive, Seed, Share
 from tagmask.config.segment import MaskSettings, check_photos
 
-File = Literal["coco", "voc-test", "label-studio", "cvat"]
+File = Literal["coco", "voc-test", "label-studio", "cvat", "table"]
 Folder = Literal[
-    "voc", "overlays", "index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling"
+    "voc",
+    "overlays",
+    "index",
+    "ultralytics",
+    "yolo-seg",
+    "fiftyone",
+    "huggingface",
+    "xanylabeling",
+    "labelme",
+    "geotiff",
+    "datumaro",
+    "qupath",
+    "napari",
 ]
 FILES: tuple[str, ...] = get_args(File)
 SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
@@ -22,12 +34,13 @@ SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
 class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
-    basic = "format to labels photos polygons pieces val_fraction onnx"
+    basic = "format to labels photos polygons pieces val_fraction mm_per_pixel about by onnx"
     written = ("to", "onnx")
     out: Path
     """Folder of the run."""
     format: Literal[File, Folder] = "coco"
-    """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; the others: a folder."""
+    """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; table: a .csv, .tsv or .parquet file;
+    the others: a folder."""
     to: Path | None = None
     """The file or folder to write."""
     labels: Path | None = None
@@ -38,12 +51,18 @@ class ExportSettings(DataSettings):
     """coco: outlines as polygons instead of run lengths; both cover the same pixels."""
     pieces: bool = False
     """coco, label-studio, cvat: each connected piece is an object of its own, instead of each class of an image."""
-    image_url: str = "/data/local-files/?d={file}"
-    """label-studio: where it finds an image; {file} stands for the path with folders."""
+    image_url: str = "/data/local-files/?d={folder}/{file}"
+    """label-studio: where it finds an image; {folder} is the name of the photos' folder, {file} the path in it."""
     val_fraction: Share | None = None
     """ultralytics, yolo-seg, huggingface: share of each tag's images for validation; default: 0.2."""
     split_seed: Seed = 0
     """ultralytics, yolo-seg, huggingface: another seed divides the images otherwise."""
+    mm_per_pixel: Positive | None = None
+    """table: the size of a pixel, for areas; a column mm_per_pixel of --about comes first."""
+    about: Path | None = None
+    """table: a CSV file with further columns about each photo; the first column is the photo."""
+    by: tuple[str, ...] = ()
+    """table: columns of --about by which the summary is grouped."""
     onnx: Path | None = None
     """Write the segmentation network to this .onnx file (needs the extra `onnx`)."""
     model: Path | None = None
@@ -70,10 +89,19 @@ class ExportSettings(DataSettings):
             yield f"--to {self.to} is a file; --format {self.format} writes a folder: name another."
         if self.format == "label-studio" and self.to.suffix.lower() == ".xml":
             yield f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
+        if self.format == "table" and self.to.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+            yield f"--to {self.to}: a table is a .csv, .tsv or .parquet file; name one."
+        of_table = self.mm_per_pixel is not None or self.about is not None or self.by
+        if self.format != "table" and of_table:
+            yield "--mm-per-pixel, --about and --by belong to --format table; leave them out."
+        if self.about is not None and not self.about.is_file():
+            yield f"--about {self.about} does not exist; check the path."
+        if self.by and self.about is None:
+            yield "--by names columns of --about; give --about FILE."
         if self.polygons and self.format != "coco":
             yield f"--polygons belongs to --format coco; leave it out with {self.format}."
         if self.pieces and self.format not in ("coco", "label-studio", "cvat"):
-            always = self.format in ("yolo-seg", "xanylabeling")
+            always = self.format in ("yolo-seg", "xanylabeling", "labelme", "qupath")
             why = "always writes pieces" if always else "knows classes only, no objects"
             yield f"--pieces: --format {self.format} {why}; leave it out."
         if self.format not in SPLIT and (self.val_fraction is not None or self.split_seed):
@@ -116,3 +144,33 @@ class CorrectionSettings(DataSettings):
     """Folder of the run; the corrections go into its corrections folder."""
     source: Path
     """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip), or COCO's instances (.json)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSettings(DataSettings):
+    """Send the masks of a run to a Label Studio project as predictions."""
+
+    basic = "out label_studio token project labels pieces"
+    out: Path
+    """Folder of the run."""
+    label_studio: str = ""
+    """Address of Label Studio, such as http://localhost:8080."""
+    token: Path = Path()
+    """File with your access token, alone on one line."""
+    project: Annotated[int, Limit(least=0)] = 0
+    """Number of the project, as in its address."""
+    labels: Path | None = None
+    """Folder of the masks; default: 6_predictions of the run."""
+    pieces: bool = False
+    """Each connected piece is a region of its own, instead of each class of an image."""
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if not self.label_studio.startswith(("http://", "https://")):
+            yield "--label-studio is missing or no address; give one such as http://localhost:8080."
+        if self.token == Path():
+            yield "--token is missing; name a file with your access token."
+        elif not self.token.is_file():
+            yield f"--token {self.token} does not exist; check the path."
+        if not self.project:
+            yield "--project is missing; give the number in the project's address."

@@ -1,4 +1,4 @@
-"""Settings of the explorer."""
+"""Settings of the studio, and of the same page on a run or a photo."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,3 +46,39 @@ class ExploreSettings(Settings):
                 yield f"--{name} {folder} does not exist; check the path."
             elif folder is not None and not (folder / layout.CONFIG).is_file():
                 yield f"--{name} {folder} is no run (it has no {layout.CONFIG}); check the path."
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudioSettings(Settings):
+    """From a folder of photos to checked masks, in the browser."""
+
+    basic = "folder out tags weights port browser"
+    folder: Path | None = None
+    """Folder of photos, or of a run; `--folder` may be left out if it comes first."""
+    out: Path | None = None
+    """Folder of the run, for tags and masks; default: FOLDER-tagmask beside the photos."""
+    tags: Path | None = None
+    """Tags that are there already, as `tagmask run` takes them; they are copied, not changed."""
+    preset: str = "own-photos"
+    """Recipe of the run."""
+    backbone: str | None = None
+    """Network that looks at the photos; default: that of the preset."""
+    weights: Path | None = None
+    """File with its weights, instead of fetching them once."""
+    flags: str = ""
+    """More flags for `tagmask run`, e.g. --flags="--predict.no-crf"."""
+    port: Annotated[int, Limit(least=0, most=65_535)] = 0
+    """Port on this machine; 0 takes a free one."""
+    browser: bool = True
+    """Open the page; with --no-browser only its address is printed."""
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if self.folder is None:
+            yield "name a folder of photos: tagmask studio photos"
+        elif not self.folder.is_dir():
+            yield f"{self.folder} is not a folder; check the path."
+        if self.weights is not None and not self.weights.is_file():
+            yield f"--weights {self.weights} does not exist; check the path."
+        if self.tags is not None and not self.tags.exists() and str(self.tags) != "embedded":
+            yield f"--tags {self.tags} does not exist; check the path."

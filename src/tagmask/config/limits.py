@@ -67,4 +67,5 @@ Share = Annotated[float, Limit(least=0, below=1)]
 Scales = Annotated[tuple[float, ...], Limit(above=0, most=4)]
 Blocks = Annotated[tuple[int, int], Limit(least=0, rising=True)]  # the first and the last
 Seed = Annotated[int, Limit(least=0, most=2**63 - 1)]
+Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
 Device = Literal["cpu", "gpu"]

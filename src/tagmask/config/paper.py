@@ -9,8 +9,11 @@ from typing import Any
 from tagmask import layout
 from tagmask.config.base import DataSettings, ShardSettings, flag
 from tagmask.config.limits import Count, Seed
-from tagmask.config.run import RunSettings, Sections, write_config
-from tagmask.config.toml import write_section
+from tagmask.config.pseudo import PseudoSettings
+from tagmask.config.run import RunSettings, Staged, write_config
+from tagmask.config.segment import SegmentSettings
+from tagmask.config.toml import to_plain, write_sections
+from tagmask.config.train import TrainSettings
 
 BELONGS = {  # setting of the images that are scored: the kinds of data that have it
     "score_split": ("voc",),
@@ -22,6 +25,8 @@ BELONGS = {  # setting of the images that are scored: the kinds of data that hav
     "score_scene_seed": ("scenes",),
 }
 SCENES_SCORED = 200
+PREDICTING = ("compare-coco", "compare-voc", "per-class", "segmentation", "examples")
+"""Tables and figures of predicted masks, which the paper makes of val: images that were not trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,9 @@ class PaperTop(ShardSettings, DataSettings):
     keep_maps: bool = False
     """Keep the maps of every image once they are scored; they may take gigabytes."""
     score_split: str | None = None
-    """voc: the list whose images are scored; default: --split; train, as in the paper, where that is train_aug.
-    Pseudo labels exist of images trained on only: this may name a part of them, and the next ones do not matter."""
+    """voc: the list whose images are scored; default: val for predicted masks, otherwise --split; train, as in the
+    paper, where that is train_aug. Pseudo labels exist of images trained on only: this may name a part of them, and
+    the next ones do not matter."""
     score_images: Path | None = None
     """folder, coco: the images that are scored; default: those trained on. So for the next three."""
     score_tags: Path | None = None
@@ -62,9 +68,11 @@ class PaperTop(ShardSettings, DataSettings):
     """scenes: seed of the pictures that are scored; default: one more than --scene-seed, so none was trained on."""
 
     def score_data(self) -> dict[str, Any]:
-        """The data settings of the images that are scored."""
+        """Return the data settings of the images that are scored."""
         values = self.data_settings()
-        if self.data == "voc" and self.split == "train_aug":
+        if self.data == "voc" and self.table in PREDICTING:
+            values["split"] = "val"
+        elif self.data == "voc" and self.split == "train_aug":
             values["split"] = "train"
         elif self.data == "scenes":
             values |= {"count": SCENES_SCORED, "scene_seed": self.scene_seed + 1}
@@ -77,7 +85,7 @@ class PaperTop(ShardSettings, DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperSettings(Sections, PaperTop):
+class PaperSettings(Staged, PaperTop):
     """One table or figure of the paper, ours beside theirs; stages write into folders of the cache."""
 
     def _mistakes(self) -> Iterator[str]:
@@ -97,25 +105,32 @@ class PaperSettings(Sections, PaperTop):
     def run(
         self, out: Path, place: int = 0, changes: Mapping[str, Any] | None = None
     ) -> RunSettings:
-        """The settings of the run in ``out``: the ``place``-th random seed, the training changed by ``changes``."""
-        train = dataclasses.replace(
-            self.train, **{"seed": self.train.seed + place, **(changes or {})}
-        )
-        affinity = dataclasses.replace(self.pseudo.affinity, seed=self.pseudo.affinity.seed + place)
-        return RunSettings(
+        """Return the settings of one run of the table.
+
+        Args:
+            out: Its folder.
+            place: Which random seed, counted from 0.
+            changes: Settings of the training that are changed; default: none.
+        """
+        train = self.of(TrainSettings)
+        pseudo = self.of(PseudoSettings)
+        segment = self.of(SegmentSettings)
+        affinity = dataclasses.replace(pseudo.affinity, seed=pseudo.affinity.seed + place)
+        run = RunSettings(
             out=out,
             tokens=self.out / layout.TOKENS,
-            train=train,
-            seeds=self.seeds,
-            pseudo=dataclasses.replace(self.pseudo, affinity=affinity),
-            segment=dataclasses.replace(self.segment, seed=self.segment.seed + place),
-            predict=self.predict,
+            stages=self.stages,
             **self.data_settings(),
+        )
+        return run.with_stages(
+            dataclasses.replace(train, **{"seed": train.seed + place, **(changes or {})}),
+            dataclasses.replace(pseudo, affinity=affinity),
+            dataclasses.replace(segment, seed=segment.seed + place),
         )
 
 
 def write_paper_config(path: Path, settings: PaperSettings) -> None:
-    """Every setting of a table, as `tagmask paper --config` reads them."""
+    """Write every setting of a table, as `tagmask paper --config` reads them."""
     top = {field.name: getattr(settings, field.name) for field in dataclasses.fields(PaperTop)}
-    write_section(path, "paper", PaperTop(**top))
+    write_sections(path, {"paper": to_plain(PaperTop(**top))})
     write_config(dataclasses.replace(settings.run(settings.out), tokens=None), path)

@@ -2,9 +2,10 @@
 
 The presets `*-paper` do what the ACR paper says and nothing else; where its text is silent, what its authors' scripts
 do; where both are, what PSA and DeepLab do. `voc`, `voc-deit-s`, `voc-mct` and `coco` are our advice.
-docs/paper-settings.md compares them setting by setting, and a test compares that page with this file.
+docs/reference/paper-settings.md compares them setting by setting, and a test compares that page with this file.
 """
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ Preset = Mapping[str, Section]
 
 
 def _with(base: Preset, **changes: Section) -> Preset:
-    """A recipe with values of its sections changed."""
+    """Return a recipe with values of its sections changed."""
     return {**base, **{name: {**base.get(name, {}), **values} for name, values in changes.items()}}
 
 
@@ -56,7 +57,7 @@ _OWN_PHOTOS: Preset = {  # a minute or two on two cores: every photo is seen onc
         "optimizer": "adamw", "lr": 5e-5, "head_lr": 2.0, "weight_decay": 0.02, "warmup": 10, "batch": 8,
         "epochs": 2.0, "val_every": 0.5,
     },
-    # for maps without objects: better than ACR's on photos, docs/own-photos.md
+    # for maps without objects: better than ACR's on photos, docs/tutorials/own-photos.md
     "seeds": {"method": "weighted", "affinity_steps": 2, "affinity_blocks": (6, 11)},
     "pseudo": {"method": "crf", "rule": "otsu", "crf": False},
     "segment": {"net": "head", "size": 392, "lr": 1e-3, "weight_decay": 0.01, "steps": 300, "cells": 2048},
@@ -71,7 +72,8 @@ _VOC_PAPER: Preset = {
     },
     "seeds": {"layers": 2, "transpose": True, "size": 384, "shape": "square", "scales": (1.0,), "flip": True},
     "pseudo": {
-        "method": "walk", "maps": "refined", "alpha_low": 1.0, "alpha_high": 12.0, "steps": 64, "beta": 36.0,
+        # α, β and the background: run_psa.sh in the history of the authors' repository, commit 3accf1c
+        "method": "walk", "maps": "refined", "alpha_low": 4.0, "alpha_high": 32.0, "steps": 64, "beta": 36.0,
         "background": 0.55, "stretch": False, "crf": False,
         "affinity": {
             "backbone": "resnet50",  # theirs is a ResNet-38, of which there are no published weights in timm
@@ -90,6 +92,9 @@ MCT_RECIPE: Section = {  # MCTformer's own training
     "warmup": 827,  # five epochs of VOC
     "epochs": 60.0, "batch": 64, "crop_scale": 0.08, "drop_path": 0.1, "augment": "rand",
 }
+# what a strict preset of ACR sets and MCTformer does not: None and False are the program's own
+MCT_INSTEAD: Section = {"long_side": None, "mct_read": "before_norm"}
+MCT_MAPS: Section = {"layers": 3, "transpose": False, "shape": "own", "size": None}
 PRESETS: Mapping[str, Preset] = {
     "scenes": _SCENES,
     "voc": _VOC,
@@ -105,14 +110,23 @@ PRESETS: Mapping[str, Preset] = {
         train={"backbone": "deit_small_patch16_224", "size": 224, "long_side": (201, 256)},
         seeds={"size": 224},
     ),
-    "coco-paper": _with(_VOC_PAPER, run={"data": "coco"}, train={"epochs": 5.0}, segment={"steps": 100_000}),
+    "coco-paper": _with(_VOC_PAPER, run={"data": "coco"}, segment={"steps": 100_000}),
+    "voc-paper-psa": {  # the pseudo labels as PSA published them, whose background walks along
+        **_VOC_PAPER,
+        "pseudo": {
+            "method": "walk", "maps": "refined", "alpha_low": 4.0, "alpha_high": 32.0, "steps": 256, "beta": 8.0,
+            "background_power": 16.0, "crf": False,
+            "affinity": {**_VOC_PAPER["pseudo"]["affinity"], "lr": 0.1, "epochs": 8.0},
+        },
+    },
     "voc-mct-paper": {
         **_VOC_PAPER,
         "train": {
             "kind": "mct", "backbone": "deit_small_patch16_224", "pretrained": True, "size": 224,
+            "mct_read": "before_norm",
             "alpha": 0.0, "beta": 0.0, "alpha_absolute": True, "val_fraction": 0.0, **MCT_RECIPE,
         },
-        "seeds": {"layers": 3, "size": 224, "scales": (1.0,), "flip": True},
+        "seeds": {"layers": 3, "shape": "own", "scales": (1.0,), "flip": True},
     },
     "own-photos": _OWN_PHOTOS,
     "own-photos-large": _with(
@@ -125,11 +139,15 @@ PRESETS: Mapping[str, Preset] = {
 def find_preset(name: str) -> Preset:
     """The sections of a preset."""
     if name not in PRESETS:
-        raise TagmaskError(f"there is no preset {name!r}; choose from {', '.join(PRESETS)}.")
+        near = difflib.get_close_matches(name, PRESETS, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(PRESETS)}."
+        raise TagmaskError(
+            f"there is no preset {name!r}; {remedy} `tagmask presets` explains them."
+        )
     return PRESETS[name]
 
 
 def preset_of(name: str, section: str) -> dict[str, Any]:
-    """What a stage starts from: its section of a preset, and the data settings."""
+    """Return what a stage starts from: its section of a preset, and the data settings."""
     preset = find_preset(name)
     return {**preset["run"], **preset.get(section, {})}

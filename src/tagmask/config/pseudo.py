@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask import layout
-from tagmask.config.base import DataSettings, LoopSettings, ShardSettings
+from tagmask.config.base import LoopSettings, ShardSettings
 from tagmask.config.limits import (
     Blocks,
     Device,
@@ -46,18 +46,19 @@ class AffinitySettings(LoopSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PseudoSettings(ShardSettings, DataSettings):
+class PseudoSettings(ShardSettings):
     """Turn seeds into pixel labels, ready to train a segmentation network on."""
 
     section = "pseudo"
     makes = (layout.CONFIG, layout.AFFINITY, layout.PSEUDO)
     basic = "method maps background crf unsure processes shard restart"
-    out: Path
-    """Folder of the run; the labels go into its 4_pseudo."""
     method: Literal["walk", "crf", "attention"] = "walk"
     """walk: AffinityNet and random walk, as in the paper; crf: only the dense CRF; attention: walk on the attention."""
     maps: Literal["refined", "plain"] | None = None
     """The seeds that are labelled: with affinity or without; default: without for attention, which adds its own."""
+    regions: Literal["refined"] | None = None
+    """walk: refined: train AffinityNet on confident regions of the maps with affinity; default: without affinity, as
+    the paper advises, because PSA is easily misled by over-activation."""
     background: Annotated[float, Limit(least=0, most=1)] | None = None
     """Score of the background, 0 to 1; the ACR authors' is 0.55; default: chosen by --rule, without masks."""
     background_power: Positive | None = None
@@ -98,6 +99,8 @@ class PseudoSettings(ShardSettings, DataSettings):
 
     def _mistakes(self) -> Iterator[str]:
         yield from super()._mistakes()
+        if self.regions is not None and self.method != "walk":
+            yield f"--regions is about AffinityNet; leave it out with --method {self.method}."
         if self.method == "walk":
             yield from (f"affinity: {mistake}" for mistake in self.affinity.mistakes())
         if self.background is not None and self.background_power is not None:
@@ -110,13 +113,13 @@ class PseudoSettings(ShardSettings, DataSettings):
             yield "--unsure compares with labels of plain maps, as --method crf --maps plain makes; leave it out."
 
     def stretches(self) -> bool:
-        """Whether maps are stretched after the walk."""
+        """Return True if maps are stretched after the walk."""
         return self.background_power is None if self.stretch is None else self.stretch
 
     def source(self) -> str:
-        """The kind of maps that are labelled."""
+        """Return the kind of maps that are labelled."""
         return self.maps or ("plain" if self.method == "attention" else "refined")
 
     def map_settings(self) -> MapSettings:
-        """How the classifier sees an image, for its own affinity."""
+        """Return how the classifier sees an image, for its own affinity."""
         return MapSettings(affinity_blocks=self.affinity_blocks, size=self.size, flip=False)

@@ -1,41 +1,65 @@
-"""Settings of a whole run: the data once, and a section for each stage."""
+"""Settings of a whole run: folder and data once, and a section for each stage.
+
+A config.toml has a table ``[data]``, a table ``[run]`` with what else is set once, and a table for
+each stage with the stage's own values. A stage that was run alone on other images than the rest
+has those in a table of its own, e.g. ``[predict.data]``.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from tagmask import layout
-from tagmask.config.base import DataSettings, SharedTokenSettings, flag
-from tagmask.config.presets import Preset, Section, find_preset
-from tagmask.config.pseudo import PseudoSettings
-from tagmask.config.seeds import Rows, SeedSettings
-from tagmask.config.segment import PredictSettings, SegmentSettings
-from tagmask.config.toml import read_toml, read_values, write_section
-from tagmask.config.train import TrainSettings
+from tagmask.config.base import (
+    DataSettings,
+    Settings,
+    SharedTokenSettings,
+    flag,
+    refuse,
+    written_over,
+)
+from tagmask.config.former import in_todays_form
+from tagmask.config.limits import Rows
+from tagmask.config.toml import read_toml, to_plain, write_sections
 from tagmask.errors import TagmaskError
 
 DATA = tuple(field.name for field in dataclasses.fields(DataSettings))
-KEPT = ("tokens", "tokens_limit")  # settings of kept tokens, of the whole run
-SECTIONS: Mapping[str, type[Any]] = {
-    kind.section: kind
-    for kind in (TrainSettings, SeedSettings, PseudoSettings, SegmentSettings, PredictSettings)
-}
+KEPT = ("tokens", "tokens_limit")  # settings of the feature cache, of the whole run
 NOT_IN_A_RUN = {  # setting of a stage: what to do instead
     "restart": "use --restart for the whole run, or delete the folder of the stage",
     "shard": "run the stages one by one to share them out",
     "model": "a run uses its own networks",
     "pseudo": "a run uses its own pseudo labels",
     "photos": "predict other photos with `tagmask predict` after the run",
-    **{name: f"give --{flag(name)} once, for the whole run" for name in ("out", *KEPT, *DATA)},
 }
-_NOWHERE = Path()  # stages write into the folder of the run
+ONCE = {name: f"give --{flag(name)} once, for the whole run" for name in ("out", *KEPT, *DATA)}
+_WRITTEN = ("out", *KEPT, "rows")  # what the table [run] holds
+
+Kind = TypeVar("Kind", bound=Settings)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTop(SharedTokenSettings, DataSettings):
-    """What is set once for a whole run; the [run] table of config.toml."""
+class Located(DataSettings):
+    """The folder of a run, and its data."""
+
+    out: Path
+    """Folder of the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(SharedTokenSettings, Located):
+    """What every stage of a run needs besides its own settings."""
+
+    def data_part(self) -> DataSettings:
+        """Return the data settings alone."""
+        return DataSettings(**self.data_settings())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTop(Place):
+    """What is set once for a whole run."""
 
     section = "run"
     makes = (
@@ -47,8 +71,6 @@ class RunTop(SharedTokenSettings, DataSettings):
         layout.REPORT,
     )
     basic = "restart estimate rows masks count"
-    out: Path
-    """Folder of the run."""
     restart: bool = False
     """Discard what earlier runs made and do every stage."""
     estimate: bool = True
@@ -58,97 +80,190 @@ class RunTop(SharedTokenSettings, DataSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sections:
-    """The settings of each stage."""
+class Staged:
+    """Settings of several stages, by the names of their sections."""
 
-    train: TrainSettings = field(default_factory=lambda: TrainSettings(out=_NOWHERE))
-    seeds: SeedSettings = field(default_factory=lambda: SeedSettings(out=_NOWHERE))
-    pseudo: PseudoSettings = field(default_factory=lambda: PseudoSettings(out=_NOWHERE))
-    segment: SegmentSettings = field(default_factory=lambda: SegmentSettings(out=_NOWHERE))
-    predict: PredictSettings = field(default_factory=lambda: PredictSettings(out=_NOWHERE))
+    stages: Mapping[str, Settings] = field(default_factory=dict)
+
+    def of(self, kind: type[Kind]) -> Kind:
+        """Return the settings of the stage whose settings are of this class.
+
+        Args:
+            kind: A settings class with a section.
+
+        Returns:
+            Those of its section; the defaults if it was not given.
+        """
+        settings = self.stages.get(kind.section)
+        if settings is None:
+            default = kind.kind_for({})
+            return default() if issubclass(default, kind) else kind()
+        if not isinstance(settings, kind):
+            raise TagmaskError(
+                f"[{kind.section}] is set for another network, {type(settings).__name__}; "
+                f"this needs {kind.__name__}."
+            )
+        return settings
+
+    def with_stages(self, *stages: Settings) -> Self:
+        """Return a copy in which the sections of these settings are replaced."""
+        changed = {settings.section: settings for settings in stages}
+        return dataclasses.replace(self, stages={**self.stages, **changed})
+
+    def with_changes(self, **sections: Mapping[str, Any]) -> Self:
+        """Return a copy with values of sections changed.
+
+        Args:
+            **sections: Values by name, under the name of a section that was given.
+        """
+        changed = []
+        for name, values in sections.items():
+            changed.append(dataclasses.replace(self.stages[name], **values))
+        return self.with_stages(*changed)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSettings(Sections, RunTop):
+class RunSettings(Staged, RunTop):
     """From images and tags to masks."""
 
     def _mistakes(self) -> Iterator[str]:
         of_the_run = list(super()._mistakes())
         yield from of_the_run
-        for name in SECTIONS:
-            yield from self._misplaced(name)
-            its_own = (
-                mistake for mistake in self.for_stage(name).mistakes() if mistake not in of_the_run
-            )
-            yield from (f"{name}: {mistake}" for mistake in its_own)
-        if self.train.kind == "mct" and (self.seeds.method != "acr" or self.seeds.centre):
-            yield "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
+        for name, section in self.stages.items():
+            yield from _misplaced(name, section)
+            for mistake in _section_mistakes(self, section):
+                if mistake not in of_the_run:
+                    yield f"{name}: {mistake}"
+        yield from self._disagreements()
 
-    def for_stage(self, name: str) -> Any:
-        """The section of a stage, with the run's data and folder."""
-        section = getattr(self, name)
-        kept = {key: getattr(self, key) for key in KEPT if hasattr(section, key)}
-        return dataclasses.replace(section, out=self.out, **kept, **self.data_settings())
+    def _disagreements(self) -> Iterator[str]:
+        """Yield a sentence for every setting of a stage that does not fit those of another."""
+        for section in self.stages.values():
+            yield from section.disagreements(self.stages)
 
-    def _misplaced(self, name: str) -> Iterator[str]:
-        """Settings of a stage that belong to the run."""
-        section, default = getattr(self, name), SECTIONS[name](out=_NOWHERE)
-        for key, remedy in NOT_IN_A_RUN.items():
-            if getattr(section, key, None) != getattr(default, key, None):
-                yield f"--{name}.{flag(key)} has no place in a run; {remedy}."
+    def with_data(self, data: Mapping[str, Any]) -> Self:
+        """Return a copy with other data.
+
+        Args:
+            data: Values by the names of ``DataSettings``.
+        """
+        return dataclasses.replace(self, **data)
 
 
-def run_values(preset: str | None, config: Path | None) -> dict[str, Any]:
-    """Arguments of ``RunSettings`` from a preset, and from a run's config.toml on top; all mistakes at once."""
-    sources: dict[str, Preset] = {}
-    if preset is not None:
-        sources[f"preset {preset}"] = find_preset(preset)
-    if config is not None:
-        sources[str(config)] = _sections_of(config)
-    mistakes: list[str] = []
-    top: dict[str, Any] = {}
-    stages = {name: kind(out=_NOWHERE) for name, kind in SECTIONS.items()}
-    for source, sections in sources.items():
-        for name, kind in (("run", RunTop), *SECTIONS.items()):
-            try:
-                values = read_values(kind, sections.get(name, {}), f"{source}: {name}")
-            except TagmaskError as error:
-                mistakes.append(str(error))
-                continue
-            if name == "run":
-                top |= values
-            else:
-                stages[name] = dataclasses.replace(stages[name], **values)
-    if mistakes:
-        raise TagmaskError("\n".join(mistakes))
-    return {**top, **stages}
+def _section_mistakes(place: Place, settings: Settings) -> Iterator[str]:
+    """Yield a sentence for everything that is wrong with the own settings of a stage in a run."""
+    yield from settings.mistakes()
+    yield from written_over(place.out, settings.makes, settings.inputs())
+    yield from settings.mistakes_in(place)
 
 
-def _sections_of(config: Path) -> Preset:
-    """The tables of a run's config.toml, with the data settings in that of the run."""
-    tables = read_toml(config)
-    stages = {name: tables[name] for name in SECTIONS if name in tables}
-    if not stages and "run" not in tables:
-        raise TagmaskError(f"{config} has no section of a stage; give the config.toml of a run.")
-    once = {*DATA, *KEPT, "out"}
-    first: Section = next(
-        iter(stages.values()), {}
-    )  # without [run], the stages were run one by one
-    run = tables.get("run", {key: value for key, value in first.items() if key in once})
-    return {"run": run} | {
-        name: {key: value for key, value in values.items() if key not in {*once, "restart"}}
-        for name, values in stages.items()
-    }
+def check_stage(run: Place, settings: Settings) -> None:
+    """Raise one error that lists every mistake of a stage in a run.
+
+    Args:
+        run: Folder and data of the run.
+        settings: The stage's own settings.
+
+    Raises:
+        TagmaskError: Something cannot be used.
+    """
+    mistakes = list(_section_mistakes(run, settings))
+    if settings.needs_data():
+        place = Place(**{name: getattr(run, name) for name in ("out", *KEPT, *DATA)})
+        mistakes += place.mistakes()
+        mistakes += written_over(place.out, settings.makes, place.inputs())
+    refuse(list(dict.fromkeys(mistakes)))
+
+
+def _misplaced(name: str, section: Settings) -> Iterator[str]:
+    """Yield a sentence for settings of a stage that have no place in a run."""
+    default = type(section)()
+    for key, remedy in NOT_IN_A_RUN.items():
+        if getattr(section, key, None) != getattr(default, key, None):
+            yield f"--{name}.{flag(key)} has no place in a run; {remedy}."
+
+
+Tables = dict[str, dict[str, Any]]
+
+
+def read_config(path: Path) -> Tables:
+    """Return the tables of a run's config.toml, also of one in the former form.
+
+    Raises:
+        TagmaskError: It cannot be read.
+    """
+    return in_todays_form(read_toml(path), DATA, ("out", *KEPT))
+
+
+def data_of(tables: Mapping[str, Mapping[str, Any]], section: str | None = None) -> dict[str, Any]:
+    """Return the data of a run, or of one of its stages, as plain values.
+
+    Args:
+        tables: As ``read_config`` returns them.
+        section: A stage; default: the whole run.
+    """
+    own = tables.get(section, {}).get("data") if section else None
+    return dict(own if own is not None else tables.get("data", {}))
+
+
+def own_values(tables: Mapping[str, Mapping[str, Any]], section: str) -> dict[str, Any]:
+    """Return the values of a stage's own settings in a config.toml.
+
+    Args:
+        tables: As ``read_config`` returns them.
+        section: The stage.
+    """
+    values = tables.get(section, {})
+    return {name: value for name, value in values.items() if name not in ("data", "restart")}
 
 
 def write_config(settings: RunSettings, path: Path | None = None) -> None:
-    """Put every setting of the run into its config.toml, or another file."""
-    path = path or settings.out / layout.CONFIG
-    kept = {key: getattr(settings, key) for key in KEPT}
-    write_section(
-        path,
-        "run",
-        RunTop(out=settings.out, rows=settings.rows, **kept, **settings.data_settings()),
-    )
-    for name in SECTIONS:
-        write_section(path, name, settings.for_stage(name))
+    """Put every setting of a run into its config.toml, if that is not what it holds.
+
+    Args:
+        settings: Those of the run.
+        path: Another file to write; default: the one in the run's folder.
+    """
+    sections: dict[str, Any] = dict(_tables_of_place(settings))
+    for name, stage in settings.stages.items():
+        sections[name] = to_plain(stage)
+    write_sections(path or settings.out / layout.CONFIG, sections)
+
+
+def write_stage_config(settings: RunSettings, stage: Settings) -> None:
+    """Put the settings of a stage that is run alone into the run's config.toml.
+
+    The run's data stay as they are if other stages were run on them: then the stage has its own.
+
+    Args:
+        settings: Those of the run, with the data that the stage is run on.
+        stage: Settings of the stage.
+    """
+    path = settings.out / layout.CONFIG
+    tables = read_config(path) if path.exists() else {}
+    sections: dict[str, Any] = dict(_tables_of_place(settings))
+    section = to_plain(stage)
+    others = tables.keys() - {"data", "run", stage.section}
+    known = {**to_plain(DataSettings()), **tables.get("data", {})}
+    if others and "data" in tables and known != sections["data"]:
+        section["data"] = sections.pop("data")
+    sections[stage.section] = section
+    write_sections(path, {**tables, **sections})
+
+
+def _tables_of_place(settings: RunSettings) -> Tables:
+    """Return the tables [data] and [run] of a config.toml."""
+    top = to_plain(settings)
+    data = {name: top[name] for name in DATA if name in top}
+    run = {name: top[name] for name in _WRITTEN if name in top}
+    return {"data": data, "run": run}
+
+
+def check_is_config(tables: Mapping[str, Any], sections: Mapping[str, Any], path: Path) -> None:
+    """Refuse a TOML file that has no section of a run.
+
+    Raises:
+        TagmaskError: It is no run's.
+    """
+    if not tables.keys() & {"run", "data", *sections}:
+        raise TagmaskError(f"{path} has no section of a stage; give the config.toml of a run.")

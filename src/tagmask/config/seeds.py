@@ -1,15 +1,13 @@
 """Settings of localisation maps, and of the scores and the report of a run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask import layout
-from tagmask.config.base import DataSettings, Settings, ShardSettings, SharedTokenSettings
-from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Scales, Share, Side
-
-Rows = Annotated[int, Limit(least=0, most=24)]  # of the report's gallery
+from tagmask.config.base import Settings, ShardSettings, SharedTokenSettings
+from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Rows, Scales, Share, Side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +18,8 @@ class MapSettings(Settings):
     method: Literal[
         "acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"
     ] = "acr"
-    """acr: class gradients of the attention; weighted: these times the attention itself; the others are what the paper
-    compares with, on the same classifier."""
+    """acr: class gradients of the attention; weighted: these times the attention itself; generic, grad_cam, cam and
+    ts_cam are what the paper compares with, on the same classifier; legrad and rollout are not in the paper."""
     objects: bool | None = None
     """Make maps of objects: where they are in photos like those of the run, and which of the photo's tags each has;
     default: yes, if the classifier has learned that (train --objects). No: maps by --method."""
@@ -41,8 +39,9 @@ class MapSettings(Settings):
     """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
     size: Side | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
-    shape: Literal["square"] | None = None
-    """square: squeeze images to a square of --size pixels, as the authors' code does; default: keep proportions."""
+    shape: Literal["square", "own"] | None = None
+    """square: squeeze images to a square of --size pixels, as the authors' code does; own: see them at their own size,
+    as MCTformer's code does; default: keep proportions, long side of --size pixels."""
     scales: Scales = (1.0,)
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
@@ -60,19 +59,20 @@ class MapSettings(Settings):
             yield f"--centre {about}; {leave_out}"
         if self.layers and self.method not in ("acr", "weighted"):
             yield f"--layers {about} and weighted; {leave_out}"
+        if self.shape == "own" and self.size is not None:
+            yield f"--shape own sees photos at their own size; leave out --size {self.size}."
         if self.affinity_steps > 1 and self.propagation:
             yield f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedSettings(MapSettings, ShardSettings, SharedTokenSettings, DataSettings):
+class SeedSettings(MapSettings, ShardSettings):
     """Make localisation maps for every image of a catalog."""
 
     section = "seeds"
     makes = (layout.CONFIG, layout.SEEDS)
+    cache = SharedTokenSettings
     basic = "model processes shard restart"
-    out: Path
-    """Folder of the run; the maps go into its 2_seeds."""
     model: Path | None = None
     """Folder of a trained classifier; default: 1_classifier of the run."""
     dtype: Literal["uint8", "float16"] = "uint8"
@@ -81,6 +81,12 @@ class SeedSettings(MapSettings, ShardSettings, SharedTokenSettings, DataSettings
     """Make maps with this many processes, one thread each; default: one for each core, or one on a GPU."""
     restart: bool = False
     """Discard earlier maps and make all of them."""
+
+    def disagreements(self, stages: Mapping[str, Settings]) -> Iterator[str]:
+        """Yield a sentence if the classifier has maps of its own."""
+        is_mct = getattr(stages.get("train"), "kind", "") == "mct"
+        if is_mct and (self.method != "acr" or self.centre):
+            yield "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,34 +110,27 @@ class PhotoSettings(MapSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreSettings(DataSettings):
+class ScoreSettings(Settings):
     """Compare maps, labels and predictions with true masks."""
 
     basic = "masks processes"
     makes = (layout.SCORES, layout.CURVE)
-    out: Path
-    """Folder of the run."""
     processes: Processes | None = None
     """Read and count with this many processes; default: one for each core."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckSettings(DataSettings):
+class CheckSettings(Settings):
     """Say, without masks, whether the masks of each tag can be believed."""
 
-    basic = ""
     makes = (layout.CHECK,)
-    out: Path
-    """Folder of the run; the verdicts go into its check.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportSettings(DataSettings):
+class ReportSettings(Settings):
     """Write one HTML page about a run: scores, curves, pictures, and how everything was made."""
 
     basic = "rows"
     makes = (layout.REPORT,)
-    out: Path
-    """Folder of the run; the page is its report.html."""
     rows: Rows = 12
     """Images in the gallery: best, median and worst in equal parts."""

@@ -1,13 +1,12 @@
 """Settings of the segmentation network and its predictions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tagmask import layout
 from tagmask.config.base import (
-    DataSettings,
     LoopSettings,
     Settings,
     ShardSettings,
@@ -23,6 +22,7 @@ from tagmask.config.limits import (
     Positive,
     Processes,
     Scales,
+    Seed,
     Share,
     Side,
 )
@@ -32,37 +32,87 @@ TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger str
 
 
 @dataclass(frozen=True, kw_only=True)
-class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
-    """Train a segmentation network on pseudo labels. The defaults are the community's DeepLabV2 recipe."""
+class SegmentSettings(Settings):
+    """Train a segmentation network on pseudo labels: DeepLabV2, or a head on the classifier."""
 
     section = "segment"
     makes = (layout.CONFIG, layout.SEGMENTER)
-    basic = "net pseudo backbone freeze_norm size rounds"
-    out: Path
-    """Folder of the run; the segmenter goes into its 5_segmenter."""
-    pseudo: Path | None = None
-    """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
+    cache = TokenSettings
+    basic = "net pseudo size lr steps"
     net: Literal["deeplab", "head"] = "deeplab"
     """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
-    seconds. Of the training's settings a head has --lr (e.g. 1e-3), --weight-decay (0.01), --steps (600) and --seed."""
+    seconds. Each has settings of its own: --net head --help shows those of a head."""
+    pseudo: Path | None = None
+    """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
+    size: Annotated[int, Limit(least=9, most=16_384)] = 321
+    """Side of the square training crops in pixels, best one more than a multiple of 8; head: long side."""
+    steps: Count | None = 20_000
+    """Number of steps."""
+    lr: Positive = 2.5e-4
+    """Learning rate."""
+    weight_decay: NonNegative = 5e-4
+    seed: Seed = 0
+    log_every: Count = 20
+
+    @classmethod
+    def kinds(cls) -> Mapping[str, Mapping[str, type[Settings]]]:
+        """Return the settings of each network, by the value of --net."""
+        return {"net": NETS}
+
+    @classmethod
+    def kind_for(cls, values: Mapping[str, Any]) -> type[Settings]:
+        """Return the settings of the network that the values name."""
+        return NETS.get(values.get("net", "deeplab"), cls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSettings(SegmentSettings):
+    """Train a head on the tokens of the classifier."""
+
+    basic = "model head_blocks rounds cells restart"
+    net: Literal["deeplab", "head"] = "head"
+    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
+    seconds."""
     model: Path | None = None
-    """head: folder of the classifier; default: 1_classifier of the run."""
+    """Folder of the classifier; default: 1_classifier of the run."""
     head_blocks: Annotated[tuple[int, ...], Limit(least=0)] = (8, 11)
-    """head: the blocks, counted from 0, whose tokens are read."""
+    """The blocks, counted from 0, whose tokens are read."""
     rounds: Annotated[int, Limit(least=0, most=100)] = 1
-    """head: how often it learns again from its own answers, told the tags."""
+    """How often it learns again from its own answers, with the tags given."""
     cells: Annotated[int, Limit(least=1, most=10_000_000)] = 4096
-    """head: cells per step."""
+    """Cells per step."""
+    size: Annotated[int, Limit(least=9, most=16_384)] = 392
+    """Long side in pixels at which photos are seen."""
+    steps: Count | None = 600
+    """Number of steps."""
+    lr: Positive = 1e-3
+    """Learning rate."""
+    weight_decay: NonNegative = 0.01
+    restart: bool = False
+    """A head is trained in seconds, always from the beginning."""
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if self.steps is None:
+            yield "--net head counts steps, not epochs; give --steps, e.g. 600."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepLabSettings(LoopSettings, SegmentSettings):
+    """Train DeepLabV2. The defaults are the community's recipe."""
+
+    basic = "backbone freeze_norm"
+    net: Literal["deeplab", "head"] = "deeplab"
+    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
+    seconds. Each has settings of its own: --net head --help shows those of a head."""
     backbone: str = "resnet101"
-    """deeplab: any convolutional timm encoder."""
+    """Any convolutional timm encoder."""
     caffe: bool = False
     """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
     multi_scale: bool = False
     """Also see each crop at ¾ and ½ of its size and take the largest logit."""
     freeze_norm: bool = False
     """Do not train the encoder's batch norms; advisable for batches below about 8 per device."""
-    size: Annotated[int, Limit(least=9, most=16_384)] = 321
-    """Side of the square training crops in pixels, best one more than a multiple of 8; head: long side."""
     scales: Annotated[tuple[float, float], Limit(above=0, most=16, rising=True)] = (0.5, 1.5)
     """Smallest and largest random scale of an image before it is cropped."""
     val_fraction: Share = 0.05
@@ -72,10 +122,9 @@ class SegmentSettings(LoopSettings, TokenSettings, DataSettings):
     head_lr: NonNegative = 10.0
     steps: Count | None = 20_000
 
-    def _mistakes(self) -> Iterator[str]:
-        yield from super()._mistakes()
-        if self.net == "head" and self.steps is None:
-            yield "--net head counts steps, not epochs; give --steps, e.g. 600."
+
+NETS: dict[str, type[SegmentSettings]] = {"deeplab": DeepLabSettings, "head": HeadSettings}
+"""Settings of each segmentation network, by the value of --net."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,14 +153,13 @@ class MaskSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
+class PredictSettings(MaskSettings, ShardSettings):
     """Predict the mask of every image of a catalog, or of every photo of a folder."""
 
     section = "predict"
     makes = (layout.CONFIG, layout.PREDICTIONS)
+    cache = TokenSettings
     basic = "model photos use_tags probabilities shard restart"
-    out: Path
-    """Folder of the run; the masks go into its 6_predictions."""
     model: Path | None = None
     """Folder of a trained segmenter; default: 5_segmenter of the run."""
     photos: Path | None = None
@@ -125,11 +173,18 @@ class PredictSettings(MaskSettings, ShardSettings, TokenSettings, DataSettings):
     restart: bool = False
     """Discard earlier masks and make all of them."""
 
-    def data_mistakes(self) -> Iterator[str]:
-        yield from super().data_mistakes() if self.photos is None else check_photos(self.photos)
-        if self.photos is not None and self.photos.is_dir() and within(self.out, self.photos):
-            yield f"--out {self.out} is inside --photos {self.photos}, and would be read as photos; put it elsewhere."
-        if self.photos is not None and self.use_tags:
+    def needs_data(self) -> bool:
+        """Return True if it is not other photos whose masks are predicted."""
+        return self.photos is None
+
+    def mistakes_in(self, place: Any) -> Iterator[str]:
+        """Yield a sentence for everything that is wrong with --photos."""
+        if self.photos is None:
+            return
+        yield from check_photos(self.photos)
+        if self.photos.is_dir() and within(place.out, self.photos):
+            yield f"--out {place.out} is inside --photos {self.photos}, and would be read as photos; put it elsewhere."
+        if self.use_tags:
             yield "--photos have no tags; leave out --use-tags."
 
 
@@ -152,6 +207,6 @@ class PredictPhotoSettings(MaskSettings):
 
 
 def check_photos(photos: Path) -> Iterator[str]:
-    """A sentence if ``photos`` is not a folder."""
+    """Yield a sentence if ``photos`` is not a folder."""
     if not photos.is_dir():
         yield f"--photos {photos} is not a folder; check the path."

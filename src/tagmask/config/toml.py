@@ -15,7 +15,7 @@ from tagmask.files import read_text, write_text
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-SECTION_NAMES = {"run", "train", "seeds", "pseudo", "segment", "predict", "paper"}
+SECTION_NAMES = {"data", "run", "train", "seeds", "pseudo", "segment", "predict", "paper"}
 # TOML has no null; this is written only for a setting whose default is a value
 UNSET = "none"
 
@@ -88,13 +88,12 @@ def read_values(
     return arguments
 
 
-def write_section(path: Path, section: str, settings: "DataclassInstance") -> None:
-    """Put settings into a section of a run's config.toml; the other sections stay.
+def write_sections(path: Path, sections: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put sections into a run's config.toml, if that is not what it holds; the others stay.
 
     Args:
         path: The config.toml; it is made if it is not there.
-        section: Name of the section, without brackets.
-        settings: Settings of a stage.
+        sections: Values of each section, as ``to_plain`` returns them.
 
     Raises:
         TagmaskError: If the file is there and is not a run's.
@@ -106,8 +105,12 @@ def write_section(path: Path, section: str, settings: "DataclassInstance") -> No
         raise TagmaskError(
             f"{path} is not a run's: it has none of its sections; choose another --out."
         )
-    whole[section] = to_plain(settings)
-    write_text(path, tomli_w.dumps(whole))
+    changed = {**whole, **sections}
+    # what concerns every stage comes first
+    first: dict[str, Any] = {name: changed[name] for name in ("data", "run") if name in changed}
+    changed = {**first, **changed}
+    if changed != whole:
+        write_text(path, tomli_w.dumps(changed))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tagmask import layout
-from tagmask.config.base import DataSettings, LoopSettings, SharedTokenSettings
+from tagmask.config.base import LoopSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Limit, NonNegative, Share, Side
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
-    """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper to the letter."""
+class TrainSettings(LoopSettings):
+    """Train a tag classifier with all-pairs consistency. The presets `*-paper` follow the paper's text."""
 
     section = "train"
     makes = (layout.CONFIG, layout.CLASSIFIER)
+    cache = SharedTokenSettings
     basic = "kind backbone freeze fixed_views size alpha beta"
-    out: Path
-    """Folder of the run; the classifier goes into its 1_classifier."""
     kind: Literal["acr", "mct"] = "acr"
     """acr: one class token, as in the paper; mct: a class token for each class and a patch branch (MCTformer)."""
+    mct_read: Literal["before_norm"] | None = None
+    """mct: before_norm: read class and patch tokens before the final norm, as MCTformer's code does; default: after."""
     backbone: str = "deit_small_patch16_224"
     """Any timm ViT with a class token; the paper's are vit_base_r50_s16_384 and deit_small_patch16_224."""
     freeze: Annotated[int, Limit(least=0, most=1000)] = 0
@@ -86,6 +86,8 @@ class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
             self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path
         ):
             yield "--fixed-views needs --freeze 1 or more, --view hflip, --kind acr and no --drop-path."
+        if self.mct_read is not None and self.kind != "mct":
+            yield "--mct-read belongs to --kind mct; leave it out."
         if self.head_first and not self.fixed_views:
             yield "--head-first fits the head to kept tokens; add --fixed-views and --freeze."
         if self.objects and self.kind != "acr":
@@ -94,5 +96,8 @@ class TrainSettings(LoopSettings, SharedTokenSettings, DataSettings):
             yield "--stuff belongs to --objects; add it, or leave out --stuff."
         if (self.earn or self.train_from) and not self.head_first:
             yield "--earn and --train-from go back to the fitted head; add --head-first."
-        if self.val_split is not None and self.data != "voc":
-            yield f"--val-split belongs to --data voc; with --data {self.data} use --val-fraction."
+
+    def mistakes_in(self, place: Any) -> Iterator[str]:
+        """Yield a sentence if the data have no lists to validate on."""
+        if self.val_split is not None and place.data != "voc":
+            yield f"--val-split belongs to --data voc; with --data {place.data} use --val-fraction."

@@ -19,13 +19,12 @@ import numpy.typing as npt
 from tagmask import layout
 from tagmask.data import corrections
 from tagmask.data.images import Picture, check_same_size, read_image, read_mask
-from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import file_size
+from tagmask.errors import CONTROLS, ImageError, TagmaskError
+from tagmask.files import file_size, takes_for_same
 from tagmask.labels import MAX_CLASSES, Mask
 
 _NOTES = (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)
 _OUTPUTS = (".png", ".npz", ".safetensors")
-_UNWRITABLE = ("Cc", "Cs", "Zl", "Zp")  # kinds of characters that lists of classes cannot hold
 Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
@@ -197,7 +196,7 @@ class Catalog:
         image = self.load_image(i)
         mask = self.load_mask(i)
         if mask is not None:
-            check_same_size(image, mask, self.name(i))
+            check_same_size(image.shape, mask, self.name(i))
         return image, mask
 
     def load_correction(self, i: int) -> Mask | None:
@@ -342,9 +341,30 @@ def _check_classes(classes: tuple[str, ...]) -> None:
             raise TagmaskError(
                 f"a class is called {name!r}, but label 0 is the background; give it another name."
             )
-        if any(unicodedata.category(mark) in _UNWRITABLE for mark in name):
+        if any(unicodedata.category(mark) in CONTROLS for mark in name):
             raise TagmaskError(
                 f"the class {name!r} contains a line break or control character; rename it."
+            )
+
+
+def refuse_clashes(names: Sequence[str], folder: Path) -> None:
+    """Refuse names that the disk of a folder takes for the same, as Windows and macOS do.
+
+    Args:
+        names: the names of images, under which outputs are stored.
+        folder: where they are stored; it may be missing.
+
+    Raises:
+        TagmaskError: if one image's output would replace another's.
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        key = unicodedata.normalize("NFC", name).casefold()
+        other = first.setdefault(key, name)
+        if other != name and takes_for_same(folder):
+            raise TagmaskError(
+                f'"{other}" and "{name}" are the same name for the disk of {folder}; rename one of '
+                "the images, or choose an --out on another disk."
             )
 
 

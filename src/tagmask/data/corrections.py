@@ -12,7 +12,6 @@ not learned from. The mask that a stage writes carries the digest of the correct
 with, so that a later change is noticed.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from PIL import Image
 
 from tagmask.data.images import read_mask, write_mask
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import read_object, write_json
+from tagmask.files import content_digest, file_size, read_object, write_json
 from tagmask.labels import UNSURE, Mask
 from tagmask.layout import CORRECTED_TAGS, label_file
 
@@ -190,11 +189,7 @@ def digest(folder: Path | None, name: str) -> str:
     if folder is None:
         return ""
     file = label_file(folder, name)
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return ""
-    return hashlib.blake2b(content, digest_size=8).hexdigest() if content else ""
+    return content_digest(file) if file_size(file) > 0 else ""
 
 
 def digest_in(mask: Path) -> str:

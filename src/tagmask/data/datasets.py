@@ -377,8 +377,25 @@ def read_pair(catalog: Catalog, index: int, folder: Path) -> tuple[Picture, Mask
         ImageError: if one is unreadable, or their sizes differ.
         TagmaskError: if the label was made for other classes.
     """
-    name = catalog.name(index)
-    file = label_file(folder, name)
+    label = read_label(catalog, index, folder)
+    image = catalog.load_image(index)
+    check_same_size(image.shape, label, catalog.name(index))
+    return image, label
+
+
+def read_label(catalog: Catalog, index: int, folder: Path) -> Mask:
+    """Read the label (H, W) of an image, not the image.
+
+    Args:
+        catalog: the images.
+        index: the item.
+        folder: where the labels are.
+
+    Raises:
+        ImageError: if it is unreadable.
+        TagmaskError: if it was made for other classes.
+    """
+    file = label_file(folder, catalog.name(index))
     label = read_mask(file, MAX_CLASSES)  # (H, W)
     highest = int(label[label != UNSURE].max(initial=0))
     classes = len(catalog.classes)
@@ -387,6 +404,4 @@ def read_pair(catalog: Catalog, index: int, folder: Path) -> tuple[Picture, Mask
             f"{file} holds the label {highest}, but there are only {classes} classes; "
             "it was made for other classes: make the labels again with `tagmask pseudo`."
         )
-    image = catalog.load_image(index)
-    check_same_size(image, label, name)
-    return image, label
+    return label

@@ -15,11 +15,13 @@ from pathlib import Path
 from posixpath import basename
 
 from tagmask.config.base import within
+from tagmask.data.camtrap import camtrap_entries, is_camtrap
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import list_files, strip_suffix, walk
-from tagmask.data.keywords import EMBEDDED, embedded_table
+from tagmask.data.images import UNREAD, list_files, strip_suffix, walk
+from tagmask.data.keywords import EMBEDDED, EMBEDDED_PATHS, embedded_table
 from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
+from tagmask.data.tiff import HIGH, LOW, is_deep
 from tagmask.errors import TagmaskError, first_of
 
 # Label Studio puts this before the names of uploads
@@ -36,7 +38,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
         images: the folder.
         tags: a table (see ``tagmask.data.table``) with paths relative to ``images``, with or
             without suffix; a file or folder of another tool (see ``tagmask.data.tools``);
-            ``embedded`` for the keywords in the photos; or None if ``images`` has one sub-folder
+            ``embedded`` or ``embedded-paths`` for the keywords in the photos; or None if ``images`` has one sub-folder
             per tag.
         masks: a folder with a PNG for each image, at the same relative path; None if there are
             no masks.
@@ -59,6 +61,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
         *left_out_notes(missing, odd, len(photos) - len(tagged)),
         *mask_notes,
         *_unused_note(classes, tagged),
+        *_deep_note([images / photo.file for photo in tagged]),
         *_alike_note(classes),
     ]
     numbers = {name: number for number, name in enumerate(classes)}
@@ -82,7 +85,8 @@ def _check_any(
 ) -> None:
     """Refuse data without a tag, without an image, or without an image that has a tag."""
     if not classes:
-        source = images if tags in (None, EMBEDDED) else tags
+        _refuse_unread(images)
+        source = images if tags in (None, EMBEDDED, EMBEDDED_PATHS) else tags
         raise TagmaskError(f"{source} contains no tags; {_LAYOUTS}.")
     if tagged:
         return
@@ -94,12 +98,28 @@ def _check_any(
     raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
 
 
+def _refuse_unread(images: Path) -> None:
+    """Refuse a folder that holds nothing but photos of formats that cannot be read."""
+    suffixes = [file.suffix.lower() for file in images.rglob("*") if file.suffix]
+    unread = [suffix for suffix in suffixes if suffix in UNREAD]
+    if unread:
+        kinds = ", ".join(sorted(set(unread)))
+        raise TagmaskError(
+            f"{images} holds {len(unread):,} photos that cannot be read ({kinds}); "
+            "export them as JPEG first (phones and photo programs can), and use that folder."
+        )
+
+
 def _read_tags(tags: Path | None, images: Path, files: list[str], mistakes: Mistakes) -> Table:
     """Read the tags, wherever they are."""
     if tags is None:
         return _table_of_folders(files)
-    if tags == EMBEDDED:
-        return embedded_table(images, files)
+    if tags in (EMBEDDED, EMBEDDED_PATHS):
+        return embedded_table(images, files, whole_paths=tags == EMBEDDED_PATHS)
+    folder = tags.parent if tags.name == "datapackage.json" else tags
+    if is_camtrap(folder):
+        entries = camtrap_entries(folder)
+        return Table([Row(place, file, tuple(names)) for place, file, names in entries], (), True)
     if tags.is_dir():
         return _table_of_tool(tags, images)
     table = read_table(tags, mistakes)
@@ -182,7 +202,8 @@ def _locate(
         find = Tails(files).find
         remedy = "rename one"
     else:
-        find = partial(_matches, stems=_grouped(files, strip_suffix))
+        stems = _grouped(files, lambda file: _composed(strip_suffix(file)))
+        find = partial(_matches, stems=stems)
         remedy = "write the suffix"
     for row in table.rows:
         paths = find(normal_path(row.file, images))
@@ -236,20 +257,34 @@ def _matches(path: str, stems: dict[str, list[str]]) -> list[str]:
     A path without suffix means all files of that stem.
     """
     stem = strip_suffix(path)
-    candidates = stems.get(stem, [])
+    candidates = stems.get(_composed(stem), [])
+    same_stem = [file for file in candidates if strip_suffix(file) == stem]
+    candidates = same_stem or candidates
     if stem == path:
         return candidates
     exact = [file for file in candidates if file == path]
     if exact:
         return exact
-    return [file for file in candidates if file.lower() == path.lower()]
+    wanted = _composed(path).lower()
+    return [file for file in candidates if _composed(file).lower() == wanted]
+
+
+def _composed(name: str) -> str:
+    """Return a name with accents as tables write them; macOS keeps letters and accents apart."""
+    return unicodedata.normalize("NFC", name)
 
 
 class Tails:
-    """Finds files that a tool knows by a longer path, from its own root, or by a shorter one."""
+    """Finds files that a tool knows by a longer path, from its own root, or by a shorter one.
+
+    Label Studio renames uploads: "Żółw kot.jpg" becomes "320d2528-Żółw_kot.jpg". Such a name
+    means every file that would have been renamed so.
+    """
 
     def __init__(self, files: Iterable[str]) -> None:
-        self._same_name = _grouped(files, basename)
+        known = list(files)
+        self._same_name = _grouped(known, basename)
+        self._same_upload = _grouped(known, lambda file: _uploaded_name(basename(file)))
 
     def find(self, path: str) -> list[str]:
         """Return the files that a path may mean.
@@ -257,7 +292,8 @@ class Tails:
         That is the exact file, else the longest path that ``path`` ends with, else all that end
         with ``path``.
         """
-        for known in (path, _UPLOAD.sub("", path)):
+        original = _UPLOAD.sub("", path)
+        for known in (path, original):
             files = self._same_name.get(basename(known), [])
             shorter = [file for file in files if f"/{known}".endswith(f"/{file}")]
             if shorter:
@@ -265,7 +301,18 @@ class Tails:
             longer = [file for file in files if file.endswith(f"/{known}")]
             if longer:
                 return longer
-        return []
+        if original == path:
+            return []
+        return self._same_upload.get(_uploaded_name(basename(original)), [])
+
+
+def _uploaded_name(name: str) -> str:
+    """Return the name of a file after an upload, without what is put before it.
+
+    As Django does it: blanks become underscores, and only letters, digits, "-", "_" and "." stay.
+    """
+    composed = unicodedata.normalize("NFC", name.strip())
+    return re.sub(r"[^-\w.]", "", composed.replace(" ", "_"))
 
 
 def _find_masks(names: list[str], masks: Path | None) -> tuple[list[Path | None], list[str]]:
@@ -298,6 +345,17 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
     if not shown:
         return []
     return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."]
+
+
+def _deep_note(paths: Iterable[Path]) -> list[str]:
+    """Return a note on photos whose values are stretched to be seen, if there are any."""
+    count = sum(is_deep(path) for path in paths)
+    if not count:
+        return []
+    return [
+        f"{count:,} TIFF photos have more than 8 bits or other bands; three bands of each are used, "
+        f"stretched from their {LOW}nd to their {HIGH}th percentile (docs/how-to/exchange.md)."
+    ]
 
 
 def _unused_note(classes: Sequence[str], tagged: list[Row]) -> list[str]:

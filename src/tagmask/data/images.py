@@ -2,22 +2,29 @@
 
 - EXIF orientation is applied, so the picture is upright;
 - animations and multi-page files give their first frame;
-- 16-bit grey is divided by 257, so that its full range stays visible;
+- 16-bit grey is divided by 257, so that its full range stays visible; if it fills less than half of
+  its range, as that of cameras with 12 bits does, it is stretched as ``tiff`` says;
+- TIFF with several bands of more than 8 bits, or of floating point, is read by ``tiff``;
+- HEIC, the photos of phones, is read if pi-heif is installed;
 - transparency is laid over white, as in a browser;
 - CMYK, 1-bit, palette and YCbCr become RGB; colour profiles are not applied.
 """
 
+import hashlib
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
+from tagmask.data.tiff import has_bands, read_deep, stretch
 from tagmask.errors import ImageError, TagmaskError, first_of
 from tagmask.files import is_regular, replacing
 from tagmask.labels import UNSURE, Mask, voc_palette
@@ -26,7 +33,10 @@ Picture = npt.NDArray[np.uint8]  # (H, W, 3) RGB
 
 # Only formats that Pillow decodes itself: EPS, for example, would start another program on the
 # user's file.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF", "HEIF")
+_HEIC = (".heic", ".heif", ".hif")
+# photos that people have, but that cannot be read here
+UNREAD = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
 _SUFFIXES = frozenset(
     (
         ".jpg",
@@ -42,6 +52,7 @@ _SUFFIXES = frozenset(
         ".jp2",
         ".ppm",
         ".pgm",
+        *_HEIC,
     )
 )
 
@@ -114,6 +125,8 @@ def list_files(root: Path, odd: list[str]) -> list[str]:
 
 def read_image(path: Path) -> Picture:
     """Read a picture as RGB, shape (H, W, 3), 0 … 255, upright."""
+    if has_bands(path):
+        return read_deep(path)
     image = _decode(path, _FORMATS, "JPEG or PNG")
     # a garbled EXIF block says nothing about the orientation; the pixels are sound
     with suppress(Exception):
@@ -125,9 +138,13 @@ def read_image(path: Path) -> Picture:
             f"{path} has {image.width}×{image.height} pixels, too many for the memory; "
             "make it smaller."
         ) from None
-    except ValueError:
+    except ImageError:
+        raise
+    # ValueError for a kind of pixels, others for example for a palette that is missing
+    except Exception as error:
         raise ImageError(
-            f"{path} has pixels of kind {image.mode}; save it as an 8-bit RGB JPEG or PNG."
+            f"{path} has pixels of kind {image.mode} that cannot be converted ({error}); "
+            "save it as an 8-bit RGB JPEG or PNG."
         ) from None
 
 
@@ -141,8 +158,33 @@ def opened(path: Path) -> Iterator[Image.Image]:
         raise ImageError(f"{path} cannot be read ({error}); copy it again, or remove it.") from None
 
 
+def is_plain(path: Path) -> bool:
+    """Return True if every tool reads the same pixels from a picture as ``read_image`` does.
+
+    That is so for 8-bit colour or grey, upright, without transparency and further frames.
+    """
+    try:
+        with opened(path) as image:
+            if has_bands(path):
+                return False
+            if image.mode not in ("RGB", "L") or getattr(image, "n_frames", 1) > 1:
+                return False
+            return "transparency" not in image.info and orientation(image) == 1
+    except ImageError:
+        return False
+
+
+def orientation(image: Image.Image) -> int:
+    """Return how EXIF says a picture is turned, 1 … 8; 1 is upright."""
+    # a garbled EXIF block says nothing about the orientation
+    with suppress(Exception):
+        value = image.getexif().get(ExifTags.Base.Orientation, 1)
+        return value if value in range(1, 9) else 1
+    return 1
+
+
 def read_mask(path: Path, num_classes: int) -> Mask:
-    """Read the labels of a palette or greyscale PNG, shape (H, W).
+    """Read the labels of a palette or greyscale PNG or TIFF, shape (H, W).
 
     Args:
         path: the file.
@@ -151,7 +193,7 @@ def read_mask(path: Path, num_classes: int) -> Mask:
     Raises:
         ImageError: if the file cannot be used.
     """
-    image = _decode(path, ("PNG",), "a palette or greyscale PNG")
+    image = _decode(path, ("PNG", "TIFF"), "a palette or greyscale PNG")
     if image.mode not in ("P", "L", "1", "I", "I;16"):
         raise ImageError(
             f"{path} stores its labels as colours ({image.mode}); save the label numbers "
@@ -191,6 +233,37 @@ def write_mask(path: Path, mask: Mask, **notes: str) -> None:
         palette_image(mask).save(partial, format="PNG", pnginfo=texts)
 
 
+def write_kept_mask(path: Path, mask: Mask) -> None:
+    """Write labels that a later start is to find again, with a hash of them in the file.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        mask: (H, W) uint8.
+    """
+    write_mask(path, mask, content=_digest(mask))
+
+
+def is_whole_mask(path: Path) -> bool:
+    """Return True if a file holds the labels that ``write_kept_mask`` gave it.
+
+    A file without a hash is believed if it can be read.
+    """
+    try:
+        labels = read_mask(path, UNSURE)
+        with Image.open(path, formats=("PNG",)) as image:
+            noted = str(image.info.get("content", ""))
+    except (ImageError, OSError, ValueError, SyntaxError):
+        return False
+    return noted in ("", _digest(labels))
+
+
+def _digest(mask: Mask) -> str:
+    """Return a short hash of labels (H, W)."""
+    height, width = mask.shape
+    content = f"{height} {width} ".encode() + mask.tobytes()
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
 def write_png(path: Path, values: Mask | Picture) -> None:
     """Write a grey PNG without a palette, or one in colour.
 
@@ -209,18 +282,18 @@ def palette_image(mask: Mask) -> Image.Image:
     return image
 
 
-def check_same_size(image: Picture, mask: Mask, name: str) -> None:
+def check_same_size(shape: tuple[int, ...], mask: Mask, name: str) -> None:
     """Refuse a mask whose size is not that of its image.
 
     Args:
-        image: (H, W, 3).
+        shape: that of the image; it begins with (H, W).
         mask: (H, W).
         name: what an error calls the image.
 
     Raises:
         ImageError: if the sizes differ.
     """
-    height, width = image.shape[:2]
+    height, width = shape[:2]
     mask_height, mask_width = mask.shape[:2]
     if (mask_height, mask_width) != (height, width):
         raise ImageError(
@@ -244,6 +317,11 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
             f"{path} does not exist; check the path or remove it from the list."
         ) from None
     except UnidentifiedImageError:
+        if path.suffix.lower() in _HEIC and "HEIF" not in _usable(formats):
+            raise ImageError(
+                f"{path} is a photo in HEIC; to read it, install pi-heif: "
+                "pip install 'tagmask[heic]', or save it as JPEG."
+            ) from None
         fault = "is empty" if path.stat().st_size == 0 else "is not a picture that can be read"
         raise ImageError(f"{path} {fault}; save it as {wanted}, or remove it.") from None
     except (Image.DecompressionBombError, MemoryError):
@@ -264,8 +342,12 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
 
 @cache
 def _usable(formats: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats that this build of Pillow supports; AVIF may be missing."""
+    """Return the formats that this build of Pillow supports; AVIF and HEIF may be missing."""
     Image.init()
+    if "HEIF" in formats:
+        with suppress(ImportError):
+            heif: Any = importlib.import_module("pi_heif")
+            heif.register_heif_opener()
     return tuple(name for name in formats if name in Image.OPEN)
 
 
@@ -279,6 +361,9 @@ def _to_rgb(image: Image.Image, path: Path) -> Image.Image:
             raise ImageError(
                 f"{path} holds {low} to {high}, more than 16 bits; save it with 8 or 16 bits."
             )
+        if 255 < high < 1 << 15:
+            stretched = stretch(grey, np.ones(grey.shape, bool))  # (H, W)
+            return Image.fromarray(stretched).convert("RGB")
         rounded = (grey + 128) // 257  # 65535 = 255 · 257
         return Image.fromarray(rounded.astype(np.uint8)).convert("RGB")
     if image.mode == "F":

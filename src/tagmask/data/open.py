@@ -8,10 +8,14 @@ from tagmask.data.catalog import Catalog
 from tagmask.errors import TagmaskError
 
 
-def open_catalog(settings: DataSettings) -> Catalog:
-    """Open the catalog that the settings describe, with the corrections in its run's folder."""
+def open_catalog(settings: DataSettings, out: Path | None = None) -> Catalog:
+    """Open the catalog that the settings describe.
+
+    Args:
+        settings: Where images and tags come from.
+        out: Folder of a run, whose corrections are taken over; default: none are.
+    """
     catalog = read_catalog(settings)
-    out: Path | None = getattr(settings, "out", None)
     if out is None:
         return catalog
     corrections = out / layout.CORRECTIONS

@@ -123,17 +123,26 @@ def _exclude_each_other(catalog: Catalog) -> bool:
 def _copies(catalog: Catalog) -> list[list[str]]:
     """Return the names of photos whose files are the same, byte by byte."""
     names = {item.image: item.name for item in catalog if item.image is not None}
-    groups = [list(names)]
+    named = []
+    for group in copies_of(names):
+        named.append([names[path] for path in group])
+    return sorted(named)
+
+
+def copies_of(paths: Iterable[Path]) -> list[list[Path]]:
+    """Return groups of two or more files that are the same, byte by byte.
+
+    Args:
+        paths: the files.
+    """
+    groups = [list(paths)]
     # the cheapest question first: the next one is only asked within a group
     for key in (file_size, _hash_of_tail, _hash):
         finer = []
         for group in groups:
             finer += _alike(group, key)
         groups = finer
-    named = []
-    for group in groups:
-        named.append([names[path] for path in group])
-    return sorted(named)
+    return groups
 
 
 def _alike(items: Iterable[_T], key: Callable[[_T], Any]) -> list[list[_T]]:

@@ -32,7 +32,21 @@ from tagmask.data.tools import (
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text
 
-_FILE_HEADERS = ("file", "filename", "image", "file_name")
+_FILE_HEADERS = (
+    "file",
+    "filename",
+    "file_name",
+    "filepath",
+    "file_path",
+    "image",
+    "image_path",
+    "img",
+    "name",
+    "path",
+    "photo",
+)
+# what a column of tags may be called, if it is the only one beside the files
+_TAG_HEADERS = ("tag", "class", "category", "keyword", *TAG_COLUMNS)
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
 
 
@@ -98,10 +112,15 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     first_line = text.lstrip().split("\n", 1)[0]
     delimiter = next((mark for mark in (",", "\t", ";") if mark in first_line), ",")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    numbered = _numbered(path, reader)
-    place, cells = next(numbered, ("line 1", []))
+    lines = _numbered(path, reader)
+    place, cells = next(lines, ("line 1", []))
     header = [name.strip() for name in cells]
     metadata = _metadata_columns(header)
+    numbered = list(lines)
+    names_tags = len(header) == 2 and header[1].lower() in _TAG_HEADERS
+    # a class may be called "label", too: then its column holds 0 and 1
+    if names_tags and not all(row[-1].strip() in _BITS for _, row in numbered):
+        header[1] = "tags"
     classes = () if metadata else _class_columns(header, place, mistakes)
     file_column, tags_column = metadata or (0, 1)
     rows = []
@@ -165,7 +184,11 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
     """
     wanted = 'the header must be "file,tags", or "file" and one column per class'
     if len(header) < 2 or header[0].lower() not in _FILE_HEADERS:
-        mistakes.add("header", place, f'{wanted}, not "{",".join(header)}"')
+        first = ",".join(header)
+        hint = ""
+        if header and Path(header[0]).suffix:
+            hint = '; this line looks like a photo: add the line "file,tags" above it'
+        mistakes.add("header", place, f'{wanted}, not "{first}"{hint}')
     elif header[1].lower() == "tags":
         for name in header[2:]:
             mistakes.add("header", place, f'unknown column "{name}" beside "tags"; {wanted}')

@@ -13,6 +13,7 @@ CVAT           annotations.xml ("CVAT for images 1.1", also zipped)
 """
 
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard, TypeVar
@@ -27,13 +28,14 @@ Entry = tuple[str, Any, Any]  # place, file and tags, as they were read
 # the first of these that a table has is its column of tags
 TAG_COLUMNS = ("tags", "labels", "label", "categories", "classes", "keywords")
 _GROUND_TRUTH = "ground_truth"  # FiftyOne's own name for a field of tags
-_ZIP_FAULTS = (
+ZIP_FAULTS = (
     OSError,
     ValueError,
     EOFError,
     RuntimeError,
     NotImplementedError,
     zipfile.BadZipFile,
+    zlib.error,
     MemoryError,
 )
 _T = TypeVar("_T")
@@ -159,7 +161,7 @@ def _text_in_zip(source: Path) -> str:
         raise TagmaskError(
             f'{source} holds no annotations.xml; export "CVAT for images 1.1" from CVAT.'
         ) from None
-    except _ZIP_FAULTS as error:
+    except ZIP_FAULTS as error:
         raise TagmaskError(
             f"{source} cannot be read ({error}); export it from CVAT again."
         ) from None

@@ -4,10 +4,12 @@ To add a format, write its writer and add a row to ``FORMATS``.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,26 +17,43 @@ from tagmask import layout
 from tagmask.config import ExportSettings, check
 from tagmask.config.base import within
 from tagmask.config.exchange import FILES, SPLIT
+from tagmask.data.about import read_about
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
+from tagmask.data.tools import is_list_of_texts
 from tagmask.errors import TagmaskError
 from tagmask.exchange.coco import write_coco
 from tagmask.exchange.cvat import write_cvat
+from tagmask.exchange.datumaro import write_datumaro
 from tagmask.exchange.fiftyone import write_fiftyone
+from tagmask.exchange.geotiff import write_geotiff
 from tagmask.exchange.huggingface import write_huggingface
 from tagmask.exchange.index import write_indices
-from tagmask.exchange.items import Exported, from_folder, unlistable_name
+from tagmask.exchange.items import Exported, Probabilities, from_folder, unlistable_name
 from tagmask.exchange.label_studio import is_interface, write_label_studio
+from tagmask.exchange.labelme import write_labelme
+from tagmask.exchange.napari import write_napari
+from tagmask.exchange.numbers import is_summary, summary_file, write_table
 from tagmask.exchange.overlays import write_overlays
+from tagmask.exchange.qupath import write_qupath
 from tagmask.exchange.split import split_by_tag, tell_split
 from tagmask.exchange.voc import voc_files, write_voc, write_voc_submission
 from tagmask.exchange.xanylabeling import write_xanylabeling
-from tagmask.exchange.yolo import unusable_name, write_ultralytics, write_yolo_seg
-from tagmask.files import read_object, write_json
+from tagmask.exchange.yolo import write_ultralytics, write_yolo_seg
+from tagmask.files import (
+    collecting,
+    is_regular,
+    is_temporary,
+    read_object,
+    reading,
+    remove_temporaries,
+    remove_temporaries_of,
+    write_json,
+)
 from tagmask.labels import Mask
 from tagmask.runs.images import list_skipped
 from tagmask.runs.record import check_classes, classes_of
-from tagmask.stages.predict import open_photos
+from tagmask.stages.predict import open_photos, read_probabilities
 from tagmask.stages.seeds import as_float, read_seeds
 
 
@@ -56,11 +75,17 @@ FORMATS = {  # value of --format: its writer
     "cvat": Format(write_cvat, ("pieces",), unlistable_name),
     "overlays": Format(write_overlays, beside=True),
     "index": Format(write_indices),
-    "ultralytics": Format(write_ultralytics, unusable=unusable_name),
-    "yolo-seg": Format(write_yolo_seg, unusable=unusable_name),
+    "ultralytics": Format(write_ultralytics),
+    "yolo-seg": Format(write_yolo_seg),
     "fiftyone": Format(write_fiftyone),
     "huggingface": Format(write_huggingface),
     "xanylabeling": Format(write_xanylabeling),
+    "labelme": Format(write_labelme),
+    "datumaro": Format(write_datumaro),
+    "qupath": Format(write_qupath),
+    "napari": Format(write_napari),
+    "geotiff": Format(write_geotiff),
+    "table": Format(write_table, ("mm_per_pixel", "about", "by")),
 }
 
 
@@ -68,10 +93,12 @@ def export_run(settings: ExportSettings) -> str:
     """Export masks, the network, or both; returns a summary for the user."""
     check(settings)
     lines = []
-    if settings.to is not None:
-        lines.append(export_masks(settings, settings.to).summary())
-    if settings.onnx is not None:
-        lines.append(export_network(settings, settings.onnx))
+    with reading(settings.out):
+        if settings.to is not None:
+            lines.append(export_masks(settings, settings.to).summary())
+        if settings.onnx is not None:
+            remove_temporaries_of(settings.onnx)
+            lines.append(export_network(settings, settings.onnx))
     return "\n".join(lines)
 
 
@@ -112,8 +139,17 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
             replace(item, maps=partial(_maps, settings.out / layout.SEEDS, item.name))
             for item in items
         )
+    elif settings.format == "table":
+        items = (replace(item, probabilities=partial(_kept, folder, item.name)) for item in items)
     options = {name: getattr(settings, name) for name in row.options}
-    done = row.write(items, catalog.classes, to, **options)
+    if settings.about is not None:
+        photos = settings.photos or settings.images or Path()
+        options["about"] = read_about(settings.about, [item.name for item in catalog], photos)
+    noted = nullcontext() if settings.format in FILES else _noted(to, settings.format)
+    remove_temporaries_of(to)
+    remove_temporaries_of(to / layout.MADE_BY)
+    with noted:
+        done = row.write(items, catalog.classes, to, **options)
     done.notes[:0] = [*list_skipped(damaged), *notes]
     spaced = sum(" " in name for name in tags) if row.unusable is unlistable_name else 0
     if spaced:
@@ -140,10 +176,20 @@ def _maps(folder: Path, name: str) -> dict[int, Mask]:
     }
 
 
+def _kept(folder: Path, name: str) -> Probabilities | None:
+    """Return the probabilities of an image (K, H, W); None if the run has not kept them."""
+    file = layout.seed_file(folder, name)
+    return read_probabilities(file) if file.is_file() else None
+
+
 def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> None:
     """Refuse to replace inputs, and files that no earlier export has written, before anything is written."""
     is_folder, beside = settings.format not in FILES, FORMATS[settings.format].beside
-    if is_folder and not beside and to.is_dir() and any(to.iterdir()):
+    note = _note_of(to) if is_folder else {}
+    is_ours = note.get("export") == settings.format
+    # a power cut while the note was written leaves half of it
+    holds_files = to.is_dir() and not all(map(is_temporary, to.iterdir()))
+    if is_folder and not beside and not is_ours and holds_files:
         raise TagmaskError(
             f"--to {to} is not empty; name a new folder, so that nothing is mixed up."
         )
@@ -151,19 +197,54 @@ def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> 
     for file in existing:
         if sentence := settings.over_an_input("to", file):
             raise TagmaskError(sentence)
-    note = to / layout.MADE_BY
-    if is_folder:
-        is_ours = note.is_file() and read_object(note).get("export") == settings.format
-    else:
-        is_ours = all(is_interface(file) for file in existing)
+    if not is_folder:
+        is_ours = all(is_interface(file) or is_summary(file) for file in existing)
     if existing and not is_ours:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise TagmaskError(
             f"--to {to} would replace {existing[0]}{more}, which tagmask did not write; choose another place, or move "
             "what is there."
         )
-    if beside and labelled:
-        write_json(note, {"export": settings.format})
+
+
+def _note_of(folder: Path) -> dict[str, Any]:
+    """Return the note of an earlier export into a folder; empty if there is none."""
+    file = folder / layout.MADE_BY
+    return read_object(file) if file.is_file() else {}
+
+
+@contextmanager
+def _noted(to: Path, name: str) -> Iterator[None]:
+    """Note which files of a folder an export writes, and whether it has come to its end.
+
+    An export that was stopped can be repeated. Of an earlier one those files are removed that are
+    not written again, unless exports of several parts share the folder.
+
+    Args:
+        to: the folder.
+        name: the format.
+    """
+    file = to / layout.MADE_BY
+    noted = _note_of(to).get("files")
+    before = noted if is_list_of_texts(noted) else []
+    write_json(file, {"export": name, "complete": False, "files": before})
+    remove_temporaries(to)
+    with collecting() as written:
+        yield
+    made = {path.relative_to(to).as_posix() for path in written}
+    if FORMATS[name].beside:
+        made.update(before)
+    for old in sorted({*before} - made):
+        _remove_listed(to, old)
+    write_json(file, {"export": name, "complete": True, "files": sorted(made)})
+
+
+def _remove_listed(folder: Path, name: str) -> None:
+    """Remove a file that the note of a folder lists, if it is an ordinary file in it."""
+    file = folder / name
+    is_inside = within(file.parent, folder) and file.name not in ("", ".", "..")
+    if is_inside and is_regular(file) and not file.is_symlink():
+        file.unlink(missing_ok=True)
 
 
 def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
@@ -172,6 +253,8 @@ def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
         return voc_files(to, names, settings.split)
     if settings.format == "overlays":
         return [layout.label_file(to, name) for name in names]
+    if settings.format == "table":
+        return [summary_file(to)]
     return [to.with_suffix(".xml")] if settings.format == "label-studio" else []
 
 
@@ -188,7 +271,7 @@ def export_network(settings: ExportSettings, to: Path) -> str:
 def _open(settings: ExportSettings, folder: Path) -> Catalog:
     """The images whose masks are in ``folder``, which must have been made for the same classes."""
     if settings.photos is None:
-        catalog = open_catalog(settings)
+        catalog = open_catalog(settings, settings.out)
         check_classes(folder, catalog.classes, "masks")
         return catalog
     classes = classes_of(folder)

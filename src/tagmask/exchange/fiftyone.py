@@ -20,7 +20,7 @@ def write_fiftyone(
     classes: Sequence[str],
     out: Path,
 ) -> Exported:
-    """Write images, masks and heat maps; docs/exchange.md shows how FiftyOne loads them.
+    """Write images, masks and heat maps; docs/how-to/exchange.md shows how FiftyOne loads them.
 
     Args:
         items: images with their masks, uint8 (H, W), and perhaps maps.

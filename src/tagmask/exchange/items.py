@@ -13,12 +13,13 @@ from PIL import Image
 from scipy import ndimage
 
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import Picture, read_image, read_mask, write_png
+from tagmask.data.images import Picture, is_plain, read_image, read_mask, write_png
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.files import replacing
+from tagmask.files import replacing, write_json
 from tagmask.labels import UNSURE, Mask
 
 _COPIED = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
+Probabilities = npt.NDArray[np.float16]
 Region = npt.NDArray[np.bool_]  # (H, W)
 
 
@@ -33,6 +34,8 @@ class Labelled:
     tags: tuple[str, ...] = ()
     part: str = "train"  # or val, for formats with a split
     maps: Callable[[], dict[int, Mask]] | None = None  # seeds as 0 … 255, by label
+    probabilities: Callable[[], Probabilities | None] | None = None  # (K, H, W), background first
+    corrected: bool = False  # by a person
 
     @property
     def file(self) -> str:
@@ -146,6 +149,7 @@ def from_folder(
             image=item.image,
             picture=partial(catalog.load_image, item.index),
             tags=tuple(catalog.classes[tag] for tag in item.tags),
+            corrected=bool(catalog.correction_digest(item.index)),
         )
     if not count:
         raise TagmaskError(
@@ -154,7 +158,10 @@ def from_folder(
 
 
 def put_image(item: Labelled, place: Path) -> Path:
-    """Copy an image; one that has no file, or that few tools can read, becomes a PNG.
+    """Copy an image; one that has no file, or that few tools can read as it is, becomes a PNG.
+
+    A photo that is turned by its EXIF entry becomes one too, upright as its mask is, since not
+    every tool heeds the entry.
 
     Args:
         item: the image.
@@ -163,7 +170,7 @@ def put_image(item: Labelled, place: Path) -> Path:
     Returns:
         The path of the copy, with its suffix.
     """
-    if item.image is not None and item.image.suffix.lower() in _COPIED:
+    if item.image is not None and item.image.suffix.lower() in _COPIED and is_plain(item.image):
         path = place.with_name(place.name + item.image.suffix)
         with replacing(path) as temporary:
             shutil.copyfile(item.image, temporary)
@@ -171,6 +178,44 @@ def put_image(item: Labelled, place: Path) -> Path:
     path = place.with_name(f"{place.name}.png")
     write_png(path, picture_of(item))
     return path
+
+
+class FlatNames:
+    """Gives images names without folders, for tools that list a single folder.
+
+    "day 1/a" becomes "day 1_a". Names that differ in case alone, or that others have already, get a
+    number, because some disks would take them for the same.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self.changed: dict[str, str] = {}  # new name: name of the image
+
+    def __call__(self, name: str) -> str:
+        """Return the new name of an image."""
+        wanted = name.replace("/", "_")
+        flat = wanted
+        number = 1
+        while flat.casefold() in self._taken:
+            number += 1
+            flat = f"{wanted}_{number}"
+        self._taken.add(flat.casefold())
+        if flat != name:
+            self.changed[flat] = name
+        return flat
+
+    def write(self, file: Path, done: Exported) -> None:
+        """Write the names that were changed, if there are any, and note it.
+
+        Args:
+            file: the JSON file.
+            done: gets the note.
+        """
+        if self.changed:
+            write_json(file, self.changed)
+            done.notes.append(
+                f"{len(self.changed)} images have new names, without folders; {file.name} has the old."
+            )
 
 
 def picture_of(item: Labelled) -> Picture:

@@ -13,7 +13,7 @@ https://labelstud.io/tags/brushlabels). All numbers are written bit by bit, high
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
@@ -23,8 +23,11 @@ import numpy.typing as npt
 
 from tagmask.exchange.items import Exported, Labelled, Region, regions
 from tagmask.files import replacing, write_text
-from tagmask.labels import voc_palette
+from tagmask.labels import Mask, voc_palette
 
+MODEL_VERSION = "tagmask"  # under which Label Studio lists the predictions
+# Label Studio's local files: its document root is the folder that holds the folder of the photos
+IMAGE_URL = "/data/local-files/?d={folder}/{file}"
 _SIZES = np.array([3, 4, 8, 16])  # bits of a run's length
 _LONGEST = 1 << 16
 
@@ -41,7 +44,7 @@ def write_label_studio(
     classes: Sequence[str],
     path: Path,
     *,
-    image_url: str = "/data/local-files/?d={file}",
+    image_url: str = IMAGE_URL,
     pieces: bool = False,
 ) -> Exported:
     """Write tasks to import, and next to them (``.xml``) the labelling interface that fits them.
@@ -52,8 +55,7 @@ def write_label_studio(
         items: images with their masks, uint8 (H, W).
         classes: names of the labels 1, 2, …
         path: the JSON file with the tasks.
-        image_url: where Label Studio finds an image; {file} stands for its path with folders,
-            quoted as in URLs. By default its own local files.
+        image_url: where Label Studio finds an image: see ``image_address``.
         pieces: make each connected part of a class a brush region. By default each class of an
             image is one region.
 
@@ -67,17 +69,7 @@ def write_label_studio(
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for item in done.checked(items, classes):
             file.write("[\n" if done.images == 1 else ",\n")
-            url = image_url.replace("{file}", quote(item.file))
-            task = {
-                "data": {_TO_NAME: url},
-                "predictions": [
-                    {
-                        "model_version": "tagmask",
-                        "result": _brushes(item, classes, pieces),
-                    }
-                ],
-            }
-            json.dump(task, file, ensure_ascii=False)
+            json.dump(task_of(item, classes, image_url, pieces), file, ensure_ascii=False)
         file.write("\n]\n" if done.images else "[]\n")
     interface = path.with_suffix(".xml")
     write_text(interface, labelling_interface(classes))
@@ -85,14 +77,55 @@ def write_label_studio(
     return done
 
 
-def _brushes(
+def task_of(
     item: Labelled,
     classes: Sequence[str],
+    image_url: str,
     pieces: bool,
-) -> list[dict[str, Any]]:
-    """Return a result for each class or piece of a mask, numbered from 1."""
+) -> dict[str, Any]:
+    """Return the task of an image, with its mask as a prediction.
+
+    Args:
+        item: the image with its mask. Its tags go with the task, so that ``tagmask serve`` is told
+            them too.
+        classes: names of the labels 1, 2, …
+        image_url: where Label Studio finds an image: see ``image_address``.
+        pieces: make each connected part of a class a brush region.
+    """
+    prediction = {
+        "model_version": MODEL_VERSION,
+        "score": 1.0,
+        "result": brushes(item.mask, classes, pieces),
+    }
+    data = {_TO_NAME: image_address(item, image_url), "tags": list(item.tags)}
+    return {"data": data, "predictions": [prediction]}
+
+
+def image_address(item: Labelled, image_url: str) -> str:
+    """Return where Label Studio finds an image.
+
+    Args:
+        item: the image.
+        image_url: an address. {file} stands for the image's path in its folder of photos, {folder}
+            for the name of that folder; both are quoted as in URLs.
+    """
+    folder = "photos"
+    if item.image is not None:
+        above = item.image.absolute().as_posix().removesuffix(item.file)
+        folder = PurePosixPath(above).name
+    return image_url.replace("{folder}", quote(folder)).replace("{file}", quote(item.file))
+
+
+def brushes(mask: Mask, classes: Sequence[str], pieces: bool) -> list[dict[str, Any]]:
+    """Return a result for each class or piece of a mask, numbered from 1.
+
+    Args:
+        mask: uint8 labels (H, W).
+        classes: names of the labels 1, 2, …
+        pieces: make each connected part of a class a brush region.
+    """
     results = []
-    for number, (label, region) in enumerate(regions(item.mask, pieces), start=1):
+    for number, (label, region) in enumerate(regions(mask, pieces), start=1):
         name = classes[label - 1]
         results.append(brush(region, name, str(number)))
     return results

@@ -7,11 +7,15 @@ POST /predict   masks of tasks, as brushes
 Photos are read from --images and found by the ends of their paths; nothing is fetched. Requests
 must be JSON, which a page of another site cannot send unasked, and carry the user name and password
 of --secret, if there is one.
+
+A task whose photo cannot be found or read gets an answer without a result, which Label Studio leaves
+out and asks for again; the other tasks of the request get their masks, and the fault is printed.
 """
 
 import base64
 import hmac
 import json
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,9 +29,9 @@ from tagmask.config import MaskSettings, ServeSettings, check
 from tagmask.data.folder import Tails, normal_path
 from tagmask.data.images import list_files, read_image
 from tagmask.data.tools import image_of, objects, pick, task_choices
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, is_out_of_memory, message_of
 from tagmask.exchange.items import regions
-from tagmask.exchange.label_studio import brush
+from tagmask.exchange.label_studio import MODEL_VERSION, brush
 from tagmask.files import parse_xml, read_text
 from tagmask.labels import Mask
 from tagmask.models.device import on_device
@@ -35,7 +39,6 @@ from tagmask.models.kinds import load_segmenter
 from tagmask.stages.predict import predict
 
 MOST_BYTES = 64 << 20  # of a request
-_VERSION = "tagmask"
 Reply = tuple[int, dict[str, Any]]  # status and content
 _UNKNOWN: Reply = (404, {"error": "unknown"})
 
@@ -53,8 +56,13 @@ class Controls:
 class Backend:
     """Answers requests, one prediction at a time."""
 
-    def __init__(self, settings: ServeSettings) -> None:
-        """Load the network and list the photos."""
+    def __init__(self, settings: ServeSettings, log: Callable[[str], None] | None = None) -> None:
+        """Load the network and list the photos.
+
+        Args:
+            settings: those of the command.
+            log: gets a sentence for each task that cannot be answered; printed by default.
+        """
         assert settings.images is not None
         folder = settings.model or settings.out / layout.SEGMENTER
         self._model = on_device(load_segmenter(folder))
@@ -64,6 +72,7 @@ class Backend:
             field.name: getattr(settings, field.name) for field in fields(MaskSettings)
         }
         self._lock = threading.Lock()
+        self._log = log or _print_fault
 
     def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return the answer to a request; None if there is no such address.
@@ -73,19 +82,32 @@ class Backend:
             request: the JSON object that Label Studio sent.
 
         Raises:
-            TagmaskError: the labelling interface has no brush, or a photo cannot be found or read.
+            TagmaskError: the labelling interface has no brush.
         """
         if path == "/setup":
             schema = pick(request, str, "schema")
             if schema:
                 # refuses an interface without brushes
                 controls_of(schema)
-            return {"model_version": _VERSION}
+            return {"model_version": MODEL_VERSION}
         if path == "/predict":
             controls = controls_of(pick(request, str, "label_config"))
             tasks = objects(request.get("tasks"))
-            return {"results": [self._predict_task(task, controls) for task in tasks]}
+            return {"results": [self._answer_task(task, controls) for task in tasks]}
         return None
+
+    def _answer_task(self, task: dict[str, Any], controls: Controls) -> dict[str, Any]:
+        """Return the prediction for one task, or what is wrong with the task."""
+        try:
+            return self._predict_task(task, controls)
+        except TagmaskError as error:
+            fault = str(error)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            fault = "there is not enough memory for its photo; serve smaller photos."
+        self._log(f"task {task.get('id')!r}: {fault}")
+        return {"error": fault}
 
     def _predict_task(self, task: dict[str, Any], controls: Controls) -> dict[str, Any]:
         """Return Label Studio's prediction for one task."""
@@ -95,7 +117,7 @@ class Backend:
         with self._lock:
             mask = predict(self._model, image, tags or None, **self._options)
         return {
-            "model_version": _VERSION,
+            "model_version": MODEL_VERSION,
             "score": 1.0,
             "result": self._brushes(mask, controls),
         }
@@ -155,6 +177,17 @@ class _Server(ThreadingHTTPServer):
         self.authorization = authorization
         super().__init__((settings.host, settings.port), _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell what went wrong in a sentence; a connection that was closed is no news.
+
+        Args:
+            request: Ignored.
+            client_address: Ignored.
+        """
+        error = sys.exception()
+        if error is not None and not isinstance(error, ConnectionError | TimeoutError):
+            print(f"a request was not answered: {message_of(error)}", file=sys.stderr, flush=True)
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers one request."""
@@ -171,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _health(self) -> Reply:
         if self.path not in ("/", "/health"):
             return _UNKNOWN
-        return 200, {"status": "UP", "model_class": _VERSION}
+        return 200, {"status": "UP", "model_class": MODEL_VERSION}
 
     def _posted(self) -> Reply:
         length = self.headers.get("Content-Length", "")
@@ -217,6 +250,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *values: Any) -> None:
         """Stay quiet: paths may be private."""
+
+
+def _print_fault(sentence: str) -> None:
+    """Tell the person who started the server."""
+    shown = "".join(mark if mark.isprintable() else "?" for mark in sentence)
+    print(shown, file=sys.stderr, flush=True)
 
 
 def build_server(settings: ServeSettings) -> ThreadingHTTPServer:

@@ -1,21 +1,27 @@
 """PASCAL VOC: palette PNGs with lists, and the archive for its test server.
 
 out/SegmentationClass/ID.png
+    JPEGImages/ID.jpg                   the photos; a file that is there already is left as it is
     ImageSets/Segmentation/SPLIT.txt
     labels.txt                          background and the classes, one per line, ordered by label
+
+In a folder called VOCdevkit/VOC2012, torchvision's VOCSegmentation reads it.
 
 results.tgz: results/VOC2012/Segmentation/comp6_test_cls/ID.png
 """
 
 import io
+import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tagmask.data.images import palette_image, write_mask
+from PIL import Image
+
+from tagmask.data.images import is_plain, palette_image, write_mask
 from tagmask.data.voc import CLASSES
 from tagmask.errors import TagmaskError
-from tagmask.exchange.items import Exported, Labelled, png
+from tagmask.exchange.items import Exported, Labelled, picture_of, png
 from tagmask.files import replacing, write_text
 from tagmask.labels import UNSURE
 
@@ -29,7 +35,10 @@ def write_voc(
     *,
     split: str = "train",
 ) -> Exported:
-    """Write masks and their list; unsure pixels are 255, as in VOC.
+    """Write photos, masks and their list; unsure pixels are 255, as in VOC.
+
+    A photo that is no upright JPEG is written as one, at quality 95; images without a file and
+    without a picture are left out, as with a list of masks alone.
 
     Args:
         items: images with their masks, uint8 (H, W).
@@ -45,9 +54,15 @@ def write_voc(
     """
     done = Exported(out, holds_unsure=True)
     names = []
+    converted = 0
     for item in done.checked(items, classes):
         write_mask(_mask_file(out, item.name), item.mask)
+        converted += _put_jpeg(item, out / "JPEGImages" / f"{item.name}.jpg")
         names.append(item.name)
+    if converted:
+        done.notes.append(
+            f"{converted} photos were no upright JPEGs, as VOC has them, and were saved as such."
+        )
     labels, listed = voc_files(out, (), split)
     write_text(labels, _one_per_line(("background", *classes)))
     write_text(listed, _one_per_line(names))
@@ -68,6 +83,22 @@ def voc_files(out: Path, names: Iterable[str], split: str) -> list[Path]:
     listed = out / "ImageSets" / "Segmentation" / f"{Path(split).stem}.txt"
     masks = [_mask_file(out, name) for name in names]
     return [out / "labels.txt", listed, *masks]
+
+
+def _put_jpeg(item: Labelled, path: Path) -> bool:
+    """Put the photo of an image where VOC has it; return True if it had to be converted."""
+    has_none = item.image is None and item.picture is None
+    if has_none or path.exists():
+        return False
+    file = item.image
+    if file is not None and file.suffix.lower() in (".jpg", ".jpeg") and is_plain(file):
+        with replacing(path) as partial:
+            shutil.copyfile(file, partial)
+        return False
+    picture = Image.fromarray(picture_of(item))
+    with replacing(path) as partial:
+        picture.save(partial, format="JPEG", quality=95, subsampling=0)
+    return True
 
 
 def _mask_file(out: Path, name: str) -> Path:

@@ -1,17 +1,18 @@
 """X-AnyLabeling: NAME.json for each image, with a polygon per connected piece and the image's tags.
 
-Put the files beside the images, or open their folder as the output directory. Polygons run through
-the centres of the outermost pixels, because X-AnyLabeling fills them with their edge; a hole is
-joined to the outline by a slit.
+Put the files beside the images, or open their folder as the output directory. The form is that of
+LabelMe with more fields: see ``labelme``.
 """
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tagmask.exchange.contours import centre_outlines
-from tagmask.exchange.items import Exported, Labelled, regions
+from tagmask.exchange.items import Exported, Labelled
+from tagmask.exchange.labelme import polygons
 from tagmask.files import write_json
+
+_MORE: dict[str, Any] = {"score": None, "difficult": False, "attributes": {}, "kie_linking": []}
 
 
 def write_xanylabeling(
@@ -34,10 +35,7 @@ def write_xanylabeling(
     """
     done = Exported(out)
     for item in done.checked(items, classes):
-        shapes = []
-        for label, region in regions(item.mask, pieces=False):
-            for corners in centre_outlines(region):
-                shapes.append(_shape(classes[label - 1], corners))
+        shapes = [shape | _MORE for shape in polygons(item.mask, classes)]
         height, width = item.mask.shape
         document = {
             "version": "4.2.1",
@@ -52,18 +50,3 @@ def write_xanylabeling(
         }
         write_json(out / f"{item.name}.json", document)
     return done
-
-
-def _shape(label: str, corners: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    return {
-        "label": label,
-        "score": None,
-        "points": [list(point) for point in corners],
-        "group_id": None,
-        "description": "",
-        "difficult": False,
-        "shape_type": "polygon",
-        "flags": {},
-        "attributes": {},
-        "kie_linking": [],
-    }

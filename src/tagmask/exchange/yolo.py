@@ -5,8 +5,10 @@ out/data.yaml                   folders and names of the classes
     masks/train/NAME.png        ultralytics: class numbers, 0 for background, 255 ignored
     labels/train/NAME.txt       yolo-seg: class and polygon of one connected piece per line, 0 to 1
 
-A polygon runs through the centres of its outermost pixels, because Ultralytics fills it with its
-edge.
+    names.json                  {new name: name} of images whose names were changed
+
+Images lie in one folder, since some readers list no others. A polygon runs through the centres of its
+outermost pixels, because Ultralytics fills it with its edge.
 """
 
 import json
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from tagmask.data.images import write_png
 from tagmask.exchange.contours import centre_outlines
-from tagmask.exchange.items import Exported, Labelled, put_image, regions
+from tagmask.exchange.items import Exported, FlatNames, Labelled, put_image, regions
 from tagmask.files import write_text
 from tagmask.labels import Mask
 
@@ -39,9 +41,12 @@ def write_ultralytics(
         ImageError: a mask is no uint8 (H, W) or has a label without a class.
     """
     done = Exported(out, holds_unsure=True)
+    names = FlatNames()
     for item in done.checked(items, classes):
-        put_image(item, out / "images" / item.part / item.name)
-        write_png(out / "masks" / item.part / f"{item.name}.png", item.mask)
+        name = names(item.name)
+        put_image(item, out / "images" / item.part / name)
+        write_png(out / "masks" / item.part / f"{name}.png", item.mask)
+    names.write(out / "names.json", done)
     _write_yaml(out, ("background", *classes), "masks_dir: masks\n")
     return done
 
@@ -65,10 +70,13 @@ def write_yolo_seg(
         ImageError: a mask is no uint8 (H, W) or has a label without a class.
     """
     done = Exported(out)
+    names = FlatNames()
     for item in done.checked(items, classes):
-        put_image(item, out / "images" / item.part / item.name)
-        label_file = out / "labels" / item.part / f"{item.name}.txt"
+        name = names(item.name)
+        put_image(item, out / "images" / item.part / name)
+        label_file = out / "labels" / item.part / f"{name}.txt"
         write_text(label_file, polygon_lines(item.mask))
+    names.write(out / "names.json", done)
     _write_yaml(out, classes)
     return done
 
@@ -88,17 +96,6 @@ def polygon_lines(mask: Mask) -> str:
                 numbers.append(f"{y / height:.6f}")
             lines.append(" ".join(numbers) + "\n")
     return "".join(lines)
-
-
-def unusable_name(name: str) -> str:
-    """Say why Ultralytics would not find the labels of an image of this name; empty if it does."""
-    folders = name.split("/")[:-1]
-    if "images" in folders:
-        return (
-            'Ultralytics looks for labels beside the last folder called "images"; '
-            "rename that folder."
-        )
-    return ""
 
 
 def _write_yaml(out: Path, names: Sequence[str], more: str = "") -> None:

@@ -12,7 +12,6 @@ compared, and its content only where these have changed.
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,7 +30,17 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.features.photo import Tokens, photo_features, photo_tokens
-from tagmask.files import is_a, read_object, replacing, write_json
+from tagmask.files import (
+    content_digest,
+    file_size,
+    is_a,
+    is_regular,
+    read_object,
+    refuse_links,
+    replacing,
+    stamp_of,
+    write_json,
+)
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import check_cut, frozen_digest
 
@@ -98,9 +107,10 @@ class TokenStore:
     def __post_init__(self) -> None:
         self.is_current = self._is_noted()
         self.used = 0
+        refuse_links(self.folder)
         if self.is_current:
             for file in self.folder.glob("**/*.safetensors"):
-                self.used += file.stat().st_size
+                self.used += max(0, file_size(file))
 
     @classmethod
     def of(
@@ -162,7 +172,7 @@ class TokenStore:
 
     def _is_noted(self) -> bool:
         note = self.folder / layout.MADE_BY
-        if not note.is_file():
+        if not is_regular(note):
             return False
         try:
             return read_object(note) == self.maker
@@ -174,7 +184,7 @@ class TokenStore:
 
     def _read(self, name: str, photo: "_Photo") -> Tokens | None:
         """Return what is kept of a photo; None if nothing is, or something else."""
-        if not self.is_current:
+        if not self.is_current or not is_regular(self._file(name)):
             return None
         with suppress(*_DAMAGE), safe_open(self._file(name), framework="pt") as file:
             about = json.loads((file.metadata() or {})["about"])
@@ -213,7 +223,7 @@ class TokenStore:
                 raise OSError(errno.ENOSPC, "less than a gigabyte is free")
             with replacing(self._file(name)) as temporary:
                 save_file(tensors, temporary, metadata={"about": json.dumps(about)})
-        except OSError as error:
+        except (OSError, TagmaskError) as error:
             self.notes.append(
                 f"{self.folder}: no more tokens are kept ({error}); "
                 "the others are computed when needed."
@@ -229,7 +239,7 @@ class _Photo:
         self._catalog = catalog
         self._index = i
         self._path = catalog.item(i).image
-        self.stamp = _stamp(self._path)
+        self.stamp = stamp_of(self._path)
         self._content: str | None = None
 
     @property
@@ -240,13 +250,9 @@ class _Photo:
         return self._content
 
     def _hash(self) -> str:
-        try:
-            if self._path is None:
-                content = self._catalog.load_image(self._index).tobytes()
-            else:
-                content = self._path.read_bytes()
-        except OSError:
-            content = b""  # reading the image says what is wrong
+        if self._path is not None:
+            return content_digest(self._path)  # empty: reading the image says what is wrong
+        content = self._catalog.load_image(self._index).tobytes()
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
     def is_that_of(self, about: dict[str, Any]) -> bool:
@@ -254,18 +260,6 @@ class _Photo:
         if self.stamp is not None and about.get("stamp") == self.stamp:
             return True
         return bool(about["photo"] == self.content)
-
-
-def _stamp(path: Path | None) -> list[int] | None:
-    """Return what changes when a file is written: size, times, inode; None without a file."""
-    if path is None:
-        return None
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    # nobody can set st_ctime, unlike the time of the last change
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _digest_of(tensors: dict[str, Tensor]) -> str:

@@ -31,7 +31,7 @@ SIZE_PER_CROP = 1.25  # training crops cover 60–100 % of an image's area, so i
 
 @dataclass(frozen=True)
 class TestView:
-    """An image as the network sees it."""
+    """Hold an image as the network sees it."""
 
     images: Tensor  # (B, 3, H', W'), normalised, padded to whole patches
     inner: tuple[int, int]  # size of the part that is image
@@ -39,8 +39,8 @@ class TestView:
 
 
 @dataclass
-class Maps:
-    """Maps of one image at its own size, each class stretched to [0, 1]."""
+class PhotoMaps:
+    """Hold the maps of one image at its own size, each class stretched to [0, 1]."""
 
     classes: tuple[int, ...]
     plain: np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W), without affinity (ACR*)
@@ -52,31 +52,50 @@ def make_maps(
     images: Sequence[Picture],
     classes: Sequence[Sequence[int]],
     settings: MapSettings,
-) -> list[Maps]:
-    """Maps of images of equal shape, added up over the test-time views, then min–max normalised per class."""
+) -> list[PhotoMaps]:
+    """Return the maps of images of equal shape.
+
+    They are added up over the test-time views, then min–max normalised per class.
+
+    Args:
+        model: The classifier.
+        images: uint8 (H, W, 3) each, all of one shape.
+        classes: For each image the classes to localise.
+        settings: How maps are made.
+
+    Returns:
+        For each image its maps.
+    """
     height, width = images[0].shape[:2]
     pictures = torch.stack([to_tensor(image) for image in images]).float() / 255  # (B, 3, H, W)
     pictures = pictures.to(model.mean.device)
-    options = {
-        **_options(model, settings),
-        "affinity_blocks": block_range(settings.affinity_blocks),
-    }
-    sums = [[torch.zeros(len(numbers), height, width) for numbers in classes] for _ in range(2)]
+    options = _options(model, settings)
+    options["affinity_blocks"] = block_range(settings.affinity_blocks)
+    plain = [torch.zeros(len(numbers), height, width) for numbers in classes]
+    refined = [torch.zeros(len(numbers), height, width) for numbers in classes]
     for view in views(model, pictures, settings):
-        for totals, kind in zip(
-            sums, localize_both(model, view.images, classes, **options), strict=True
-        ):
+        both = localize_both(model, view.images, classes, **options)
+        for totals, kind in zip((plain, refined), both, strict=True):
             for total, maps in zip(totals, kind, strict=True):
                 if len(total):
                     total += _to_pixels(maps, view, (height, width)).cpu()
-    plain, refined = ([stretch(total).numpy() for total in totals] for totals in sums)
-    return [Maps(tuple(c), p, r) for c, p, r in zip(classes, plain, refined, strict=True)]
+    result = []
+    for numbers, without, affine in zip(classes, plain, refined, strict=True):
+        result.append(PhotoMaps(tuple(numbers), stretch(without).numpy(), stretch(affine).numpy()))
+    return result
 
 
 def photo_maps(
     model: Classifier, image: Picture, classes: Sequence[int], settings: MapSettings
-) -> Maps:
-    """Maps of one image, as the stage makes them."""
+) -> PhotoMaps:
+    """Return the maps of one image, as the stage makes them.
+
+    Args:
+        model: The classifier.
+        image: uint8 (H, W, 3).
+        classes: The classes to localise.
+        settings: How maps are made.
+    """
     if shows_objects(model, settings):
         assert model.finder is not None
         tokens = photo_features(model, model.finder.blocks, model.finder.size, image)
@@ -105,7 +124,7 @@ def shows_objects(model: Classifier, settings: MapSettings) -> bool:
     return model.finder is not None and settings.objects is not False
 
 
-def object_maps(model: Classifier, tokens: Tokens, classes: Sequence[int]) -> Maps:
+def object_maps(model: Classifier, tokens: Tokens, classes: Sequence[int]) -> PhotoMaps:
     """Return the maps of objects of one photo: values in [0, 1] at every pixel.
 
     Without affinity stands for the evidence of the tag alone, with affinity for that of an object.
@@ -130,87 +149,118 @@ def object_maps(model: Classifier, tokens: Tokens, classes: Sequence[int]) -> Ma
         grid = values.unflatten(-1, tokens.grid)[None]  # (1, k, h, w)
         pixels = F.interpolate(grid, tokens.shape, mode="bilinear", align_corners=False)[0]
         kinds.append(pixels.cpu().numpy())
-    return Maps(tuple(classes), *kinds)
+    return PhotoMaps(tuple(classes), *kinds)
 
 
 def takes_tokens(model: Classifier, settings: MapSettings) -> bool:
-    """Whether maps can be made from kept tokens: of a classifier that was trained on them, seen in the same way."""
+    """Return True if maps can be made from cached features.
+
+    That is so for a classifier that was trained on them, if photos are to be seen in the same way.
+
+    Args:
+        model: The classifier.
+        settings: How maps are made.
+    """
     if model.fixed_views is None or settings.scales != (1.0,) or settings.shape is not None:
         return False
     size, first = model.fixed_views
-    return settings.size in (None, size) and (
-        settings.affinity_blocks is None or settings.affinity_blocks[0] >= first
-    )
+    if settings.size not in (None, size):
+        return False
+    return settings.affinity_blocks is None or settings.affinity_blocks[0] >= first
 
 
 def token_maps(
     model: Classifier, tokens: Tokens, classes: Sequence[int], settings: MapSettings
-) -> Maps:
-    """Maps of one photo from its kept tokens; by default the affinity is that of the trained blocks."""
+) -> PhotoMaps:
+    """Return the maps of one photo from its cached features.
+
+    Args:
+        model: A classifier that was trained on cached features.
+        tokens: Output of the frozen blocks for the photo and its mirror image.
+        classes: The classes to localise.
+        settings: How maps are made; without ``affinity_blocks`` the affinity is that of the trained
+            blocks.
+    """
     assert model.fixed_views is not None
-    first, depth = model.fixed_views[1], len(model.blocks)
-    blocks = block_range(settings.affinity_blocks) or range(first, depth)
-    options = {
-        **_options(model, settings),
-        "affinity_blocks": range(blocks.start - first, blocks.stop - first),
-    }
-    rest, count = tail(model, first, tokens.grid), 2 if settings.flip else 1
+    first = model.fixed_views[1]
+    blocks = block_range(settings.affinity_blocks) or range(first, len(model.blocks))
+    options = _options(model, settings)
+    options["affinity_blocks"] = range(blocks.start - first, blocks.stop - first)
+    rest = tail(model, first, tokens.grid)
+    count = 2 if settings.flip else 1
     kinds = []
     for maps in localize_both(rest, tokens.values[:count], [classes] * count, **options):
         total = maps[0] + maps[1].flip(-1) if settings.flip else maps[0]  # (k, h, w)
         if not len(classes):
             kinds.append(np.zeros((0, *tokens.shape), np.float32))
             continue
-        pixels = F.interpolate(total[None], tokens.shape, mode="bilinear", align_corners=False)[
-            0
-        ]  # (k, H, W)
-        kinds.append(stretch(pixels).cpu().numpy())
-    return Maps(tuple(classes), *kinds)
+        # (1, k, H, W)
+        pixels = F.interpolate(total[None], tokens.shape, mode="bilinear", align_corners=False)
+        kinds.append(stretch(pixels[0]).cpu().numpy())
+    return PhotoMaps(tuple(classes), *kinds)
 
 
 def _options(model: Classifier, settings: MapSettings) -> dict[str, Any]:
-    """What ``localize_both`` is asked for, apart from the blocks of the affinity."""
-    names = ("transpose", "affinity_steps", "compete", "propagation")
-    options: dict[str, Any] = {"method": method_for(model, settings.method).maps}
-    options |= {name: getattr(settings, name) for name in names}
-    return options | {
-        name: getattr(settings, name) for name in ("layers", "centre") if getattr(settings, name)
+    """Return what ``localize_both`` is asked for, apart from the blocks of the affinity."""
+    options: dict[str, Any] = {
+        "method": method_for(model, settings.method).maps,
+        "transpose": settings.transpose,
+        "affinity_steps": settings.affinity_steps,
+        "compete": settings.compete,
+        "propagation": settings.propagation,
     }
+    # only some methods have these options, so they are handed on where they were set
+    if settings.layers:
+        options["layers"] = settings.layers
+    if settings.centre:
+        options["centre"] = settings.centre
+    return options
 
 
 def block_range(blocks: tuple[int, int] | None) -> range | None:
-    """First and last block, as settings name them, to a range."""
+    """Return first and last block, as settings name them, as a range; None if nothing is named."""
     return range(blocks[0], blocks[1] + 1) if blocks else None
 
 
 def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterator[TestView]:
-    """The test-time views of pictures (B, 3, H, W) in [0, 1], starting with the unmirrored view at the first scale."""
+    """Yield the test-time views of pictures, starting with the unmirrored view at the first scale.
+
+    Args:
+        model: The classifier, which knows its patch size and normalisation.
+        pictures: (B, 3, H, W) in [0, 1].
+        settings: Size, shape, scales and mirroring.
+
+    Yields:
+        Each view, padded to whole patches.
+    """
     patch = model.patch_size
-    whole = (
-        model.fixed_views[0]
-        if model.fixed_views
-        else round(SIZE_PER_CROP * model.crop_size / patch) * patch
-    )
-    long_side = settings.size or whole
-    factor = long_side / max(pictures.shape[-2:])
+    if model.fixed_views:
+        usual = model.fixed_views[0]
+    else:
+        usual = round(SIZE_PER_CROP * model.crop_size / patch) * patch
+    height, width = pictures.shape[-2:]
+    long_side = settings.size or usual
+    if settings.shape == "own":
+        long_side = max(height, width)
+    if settings.shape == "square":
+        height = width = max(height, width)
+    factor = long_side / max(height, width)
     for scale in settings.scales:
-        sides = (long_side / factor,) * 2 if settings.shape == "square" else pictures.shape[-2:]
-        inner = tuple(max(1, round(side * factor * scale)) for side in sides)
+        inner = (max(1, round(height * factor * scale)), max(1, round(width * factor * scale)))
         small = pictures
         if inner != tuple(pictures.shape[-2:]):
             small = F.interpolate(
                 pictures, inner, mode="bilinear", align_corners=False, antialias=True
             )
-        for mirrored in (False, True) if settings.flip else (False,):
-            view = model.normalize(small.flip(-1) if mirrored else small)
-            padding = [-side % patch for side in inner]
-            yield TestView(
-                F.pad(view, (0, padding[1], 0, padding[0])), (inner[0], inner[1]), mirrored
-            )
+        padding = (0, -inner[1] % patch, 0, -inner[0] % patch)  # right and bottom
+        yield TestView(F.pad(model.normalize(small), padding), inner, mirrored=False)
+        if settings.flip:
+            mirror_image = model.normalize(small.flip(-1))
+            yield TestView(F.pad(mirror_image, padding), inner, mirrored=True)
 
 
 def _to_pixels(maps: Tensor, view: TestView, size: tuple[int, int]) -> Tensor:
-    """Maps (k, h, w) on the token grid of a view to (k, H, W) on the image."""
+    """Bring maps (k, h, w) on the token grid of a view to the image, (k, H, W)."""
     pixels = F.interpolate(maps[None], view.images.shape[-2:], mode="bilinear", align_corners=False)
     pixels = pixels[..., : view.inner[0], : view.inner[1]]  # without the padding
     if view.mirrored:
@@ -221,8 +271,9 @@ def _to_pixels(maps: Tensor, view: TestView, size: tuple[int, int]) -> Tensor:
 
 
 def stretch(maps: Tensor) -> Tensor:
-    """Min–max normalisation of each map (k, H, W); a constant map becomes zero."""
-    low, high = maps.amin((-2, -1), keepdim=True), maps.amax((-2, -1), keepdim=True)
+    """Stretch each map (k, H, W) from 0 to 1; a constant map becomes zero."""
+    low = maps.amin((-2, -1), keepdim=True)
+    high = maps.amax((-2, -1), keepdim=True)
     return (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
 
 
@@ -230,7 +281,17 @@ def stretch(maps: Tensor) -> Tensor:
 def predicted_classes(
     model: Classifier, image: Picture, settings: MapSettings, above: float = 0.5
 ) -> list[int]:
-    """The classes that the model itself sees in an image: all above a probability, or the likeliest."""
+    """Return the classes that the model itself sees in an image.
+
+    Args:
+        model: The classifier.
+        image: uint8 (H, W, 3).
+        settings: How the image is seen.
+        above: Classes above this probability are returned.
+
+    Returns:
+        Class numbers; the likeliest one if none is above the probability.
+    """
     if model.finder is not None:  # the head was fitted to photos seen in this way
         seen = whole_patches(model, model.finder.size, image)[0]
     elif model.fixed_views is not None and settings.size is None:
@@ -239,4 +300,5 @@ def predicted_classes(
         picture = to_tensor(image).float()[None].to(model.mean.device) / 255
         seen = next(views(model, picture, settings)).images
     probabilities = torch.sigmoid(model(seen))[0]  # (C,)
-    return torch.nonzero(probabilities > above).flatten().tolist() or [int(probabilities.argmax())]
+    likely: list[int] = torch.nonzero(probabilities > above).flatten().tolist()
+    return likely or [int(probabilities.argmax())]

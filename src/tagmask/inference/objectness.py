@@ -9,7 +9,7 @@ sphere), and a kind that is seen in the centre more often than at the border cou
 
 Methods have one signature, ``(cells, grids) -> Where``, and one registry, ``METHODS``:
 
-    border      centre against border, as above: the best on photos (docs/few-photos.md)
+    border      centre against border, as above: the best on photos (docs/research/few-photos.md)
     component   the first principal component, with the sign that is lower at the border
 
 Caution: tags such as "grass" or "sky" are no objects. They are named to ``evidence``, and found in

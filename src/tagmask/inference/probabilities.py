@@ -1,7 +1,8 @@
 """Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,17 +15,65 @@ from tagmask.data.datasets import to_tensor
 from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.features.photo import Tokens, photo_features
+from tagmask.labels import Mask
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import chosen_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter
 
 Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
+Labels = np.ndarray[Any, np.dtype[np.int64]]
+# a label that is less likely than this in every cell is not worth full size
+NOTICED = 1e-4
 POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at every pixel
 
 
+@dataclass(frozen=True)
+class LabelProbabilities:
+    """Probabilities of the labels that may occur in a photo; all others have none.
+
+    Memory grows with these labels, not with the classes that the network knows.
+    """
+
+    labels: Labels  # (m,) ascending, the background first
+    values: Probabilities  # (m, H, W), adding up to 1 at each pixel
+
+    def mask(self) -> Mask:
+        """Return the most probable label of each pixel, (H, W) uint8."""
+        places = self.values.argmax(0)  # (H, W)
+        mask: Mask = self.labels.astype(np.uint8)[places]
+        return mask
+
+    def dense(self, count: int) -> Probabilities:
+        """Return the probabilities of all labels.
+
+        Args:
+            count: Number K of labels, with the background.
+
+        Returns:
+            (K, H, W), zero for labels that do not occur.
+        """
+        whole = np.zeros((count, *self.values.shape[1:]), np.float32)
+        whole[self.labels] = self.values
+        return whole
+
+
+def predict_probabilities(model: Segmenter, image: Picture, **seen: Any) -> Probabilities:
+    """Return the probabilities of every label, shape (K, H, W), background first.
+
+    Args:
+        model: The segmenter.
+        image: uint8 (H, W, 3).
+        **seen: As in ``predict_labels``, which leaves out what is improbable.
+
+    Returns:
+        Probabilities that add up to 1 at each pixel; zero for classes that are ruled out.
+    """
+    return predict_labels(model, image, least=0, **seen).dense(model.num_classes)
+
+
 @torch.inference_mode()
-def predict_probabilities(
+def predict_labels(
     model: Segmenter,
     image: Picture,
     *,
@@ -34,38 +83,81 @@ def predict_probabilities(
     tile: int | None = None,
     halo: int = HALO,
     tokens: Tokens | None = None,
-) -> Probabilities:
-    """Softmax averaged over the test-time views, shape (K, H, W): background first, adding up to 1 at each pixel.
+    least: float = NOTICED,
+) -> LabelProbabilities:
+    """Return the softmax, averaged over the test-time views, of the labels that may occur.
 
     Args:
+        model: The segmenter.
         image: uint8 (H, W, 3).
         scales: the image is seen at each of these scales of its size.
         flip: also see it mirrored.
         tags: the model's classes (from 0) that may occur, the others are ruled out; default: all.
-        tile: side of the squares in pixels that are computed one after the other; default: the image at once.
-        halo: pixels seen around each tile. Tiles give the result of the whole image where the halo covers what a
-            pixel's logits depend on. DeepLabV2 sees farther than any affordable halo (192 pixels by its last layer
-            alone), but pixels that far away have little weight. Encoders that pool over the whole image
-            (squeeze-and-excitation) and ``multi_scale`` models depend on the tile.
+        tile: side of the squares in pixels that are computed one after the other; default: the
+            image at once.
+        halo: pixels seen around each tile. Tiles give the result of the whole image where the halo
+            covers what a pixel's logits depend on. DeepLabV2 sees farther than any affordable halo
+            (192 pixels by its last layer alone), but pixels that far away have little weight.
+            Encoders that pool over the whole image (squeeze-and-excitation) and ``multi_scale``
+            models depend on the tile.
         tokens: of a head those of the image, where they are kept.
+        least: labels that are less likely than this in every cell of every view are left out, so
+            that they take no memory at full size; 0 keeps all.
+
+    Returns:
+        The labels that may occur, and their probabilities.
+
+    Raises:
+        TagmaskError: If image, scales, tags or tiles are out of range.
     """
     _check(image, scales, tile, halo, model.stride)
     if isinstance(model, HeadSegmenter):
-        logits = _head_logits(model, image, scales, flip, tokens)
+        views = _head_views(model, image, scales, flip, tokens)
     else:
-        picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
-        views = _views(picture, scales, flip)
-        logits = (
-            (_tiled_logits(model, model.normalize(view), tile, halo), mirrored)
-            for view, mirrored in views
-        )
-    return _mean_softmax(logits, _allowed(model, tags), image.shape[:2])
+        views = _network_views(model, image, scales, flip, tile, halo)
+    labels = torch.nonzero(_allowed(model, tags)).flatten()  # (m,)
+    if least > 0:
+        seen = list(views)
+        labels = _noticed(seen, labels, least)
+        views = iter(seen)
+    values = _mean_softmax(views, labels, image.shape[:2])
+    return LabelProbabilities(labels.numpy(), values)
 
 
-def _head_logits(
+@dataclass(frozen=True)
+class _View:
+    """The logits of the cells of one view, in one part or, of tiles, in several."""
+
+    parts: list[Tensor]  # (K, h, w) each
+    enlarge: Callable[[list[Tensor]], Tensor]  # logits of cells (m, h, w) to pixels (m, H', W')
+    mirrored: bool
+
+    def pixels(self, labels: Tensor) -> Tensor:
+        """Return the logits (m, H', W') of the pixels for some labels (m,)."""
+        chosen = [part[labels.to(part.device)] for part in self.parts]
+        return self.enlarge(chosen)
+
+
+def _noticed(views: Sequence[_View], labels: Tensor, least: float) -> Tensor:
+    """Return those of the labels (m,) that reach a probability in some cell, and the background."""
+    is_noticed = labels == 0
+    for view in views:
+        for part in view.parts:
+            logits = part[labels.to(part.device)].float()  # (m, h, w)
+            most = logits.softmax(0).amax((1, 2)).cpu()  # (m,)
+            is_noticed |= most >= least
+    return labels[is_noticed]
+
+
+def _head_views(
     model: HeadSegmenter, image: Picture, scales: Sequence[float], flip: bool, tokens: Tokens | None
-) -> Iterator[tuple[Tensor, bool]]:
-    """Logits (K, H, W) of each view, and whether it is mirrored."""
+) -> Iterator[_View]:
+    """Yield the views of a photo by a head."""
+
+    def enlarge(parts: list[Tensor]) -> Tensor:
+        shape = image.shape[:2]
+        return F.interpolate(parts[0][None], shape, mode="bilinear", align_corners=False)[0]
+
     for scale in scales:
         for mirrored in (False, True) if flip else (False,):
             kept = tokens if scale == 1 and not mirrored else None
@@ -76,66 +168,143 @@ def _head_logits(
                 image[:, ::-1] if mirrored else image,
             )
             cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
-            yield (
-                F.interpolate(cells[None], image.shape[:2], mode="bilinear", align_corners=False)[
-                    0
-                ],
-                mirrored,
-            )
+            yield _View([cells], enlarge, mirrored)
 
 
-def _mean_softmax(
-    logits: Iterable[tuple[Tensor, bool]], allowed: Tensor, size: Sequence[int]
-) -> Probabilities:
-    """Probabilities (K, H, W) averaged over views; of each the logits (K, h, w), and whether it is mirrored."""
-    total, count = torch.zeros(len(allowed), *size), 0
-    for values, mirrored in logits:
-        chances = (
-            values if allowed.all() else values.masked_fill(~allowed[:, None, None], -torch.inf)
-        ).softmax(0)
-        chances = chances.flip(-1) if mirrored else chances
+def _network_views(
+    model: DeepLabV2,
+    image: Picture,
+    scales: Sequence[float],
+    flip: bool,
+    tile: int | None,
+    halo: int,
+) -> Iterator[_View]:
+    """Yield the views of a photo by a network that sees pixels."""
+    picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
+    for view, mirrored in _views(picture, scales, flip):
+        windows = list(_windows(view, tile, halo))
+        pixels = model.normalize(view)
+        parts = [model(pixels[..., window.rows, window.columns])[0] for window in windows]
+        height, width = view.shape[-2:]
+        enlarge = partial(_put_together, model, windows, (height, width))
+        yield _View(parts, enlarge, mirrored)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A tile of a view, and what is seen around it."""
+
+    rows: slice  # what is seen, in pixels of the view
+    columns: slice
+    top: int  # the tile itself, in pixels of the view
+    left: int
+    height: int
+    width: int
+
+
+def _windows(view: Tensor, tile: int | None, halo: int) -> Iterator[_Window]:
+    """Yield the tiles of a view (1, 3, H, W); the whole if it is not larger than one."""
+    height, width = view.shape[-2:]
+    if tile is None or max(height, width) <= tile:
+        yield _Window(slice(0, height), slice(0, width), 0, 0, height, width)
+        return
+    for top in range(0, height, tile):
+        for left in range(0, width, tile):
+            bottom = min(top + tile, height)
+            right = min(left + tile, width)
+            # multiples of the stride: the cells lie as in the whole
+            rows = slice(max(0, top - halo), min(height, bottom + halo))
+            columns = slice(max(0, left - halo), min(width, right + halo))
+            yield _Window(rows, columns, top, left, bottom - top, right - left)
+
+
+def _put_together(
+    model: DeepLabV2, windows: Sequence[_Window], size: tuple[int, int], parts: list[Tensor]
+) -> Tensor:
+    """Return the logits (m, H, W) of the pixels of a view from those of the cells of its tiles."""
+    whole = torch.empty(len(parts[0]), *size)
+    for window, part in zip(windows, parts, strict=True):
+        shape = (window.rows.stop - window.rows.start, window.columns.stop - window.columns.start)
+        logits = model.upsample(part[None], shape)[0].float().cpu()  # (m, h, w)
+        y = window.top - window.rows.start
+        x = window.left - window.columns.start
+        inner = logits[:, y : y + window.height, x : x + window.width]
+        bottom = window.top + window.height
+        right = window.left + window.width
+        whole[:, window.top : bottom, window.left : right] = inner
+    return whole
+
+
+def _mean_softmax(views: Iterable[_View], labels: Tensor, size: Sequence[int]) -> Probabilities:
+    """Return the probabilities (m, H, W) of the labels (m,), averaged over views."""
+    total = torch.zeros(len(labels), *size)
+    count = 0
+    for view in views:
+        chances = view.pixels(labels).softmax(0)
+        if view.mirrored:
+            chances = chances.flip(-1)
         if chances.shape[1:] != torch.Size(size):
             chances = F.interpolate(chances[None], size, mode="bilinear", align_corners=False)[0]
         total += chances
         count += 1
-    return (total / count).numpy()
+    return total.div_(count).numpy()
 
 
 def sharpen(
     image: Picture,
-    chances: Probabilities,
+    probabilities: Probabilities,
     *,
     crf: bool = True,
     crf_size: int | None = None,
     pamr: bool = False,
     device: Literal["cpu", "gpu"] | None = None,
 ) -> Probabilities:
-    """Probabilities that follow the edges of the image, refined over the classes that are possible in it."""
+    """Let probabilities follow the edges of the image, over the classes that are possible in it.
+
+    Args:
+        image: uint8 (H, W, 3).
+        probabilities: (K, H, W), adding up to 1 at each pixel.
+        crf: Use the dense CRF.
+        crf_size: Long side in pixels at which the CRF works; None means that of the image.
+        pamr: Use PAMR, before the CRF if both are used.
+        device: Where to compute; None means scipy on the CPU.
+
+    Returns:
+        (K, H, W); a class that is not possible has 0.
+    """
     from tagmask.masks.crf import SEGMENTATION, dense_crf
     from tagmask.masks.pamr import pamr as refine
 
-    labels = np.flatnonzero(chances.max(axis=(1, 2)) >= POSSIBLE)
-    possible, where = chances[labels], chosen_device(device)
+    labels = np.flatnonzero(probabilities.max(axis=(1, 2)) >= POSSIBLE)
+    possible = probabilities[labels]
+    where = chosen_device(device)
     if pamr:
         possible = refine(image, possible, device=where)
     if crf:
-        small, shape = resized(image, possible, crf_size), image.shape[:2]
-        scaled = SEGMENTATION.at_scale(max(small[0].shape) / max(shape))
-        possible = dense_crf(*small, replace(scaled, device=where))
+        shape = image.shape[:2]
+        small, fewer = resized(image, possible, crf_size)
+        settings = SEGMENTATION.at_scale(max(small.shape) / max(shape))
+        possible = dense_crf(small, fewer, replace(settings, device=where))
         if possible.shape[1:] != shape:
-            possible = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")[
-                0
-            ].numpy()
-    sharpened = np.zeros_like(chances)
+            enlarged = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")
+            possible = enlarged[0].numpy()
+    sharpened = np.zeros_like(probabilities)
     sharpened[labels] = possible
     return sharpened
 
 
 def resized(image: Picture, maps: Probabilities, size: int | None) -> tuple[Picture, Probabilities]:
-    """An image (H, W, 3) and maps (K, H, W) with a long side of at most ``size`` pixels."""
-    factor = min(1.0, (size or max(image.shape[:2])) / max(image.shape[:2]))
-    if factor == 1:
+    """Return an image and its maps with a long side of at most ``size`` pixels.
+
+    Args:
+        image: uint8 (H, W, 3).
+        maps: (K, H, W).
+        size: Pixels; None leaves both as they are.
+    """
+    long_side = max(image.shape[:2])
+    if size is None or size >= long_side:
         return image, maps
+    factor = size / long_side
     shape = [max(1, round(side * factor)) for side in image.shape[:2]]
     small = F.interpolate(to_tensor(image).float()[None], shape, mode="bilinear", antialias=True)[0]
     fewer = F.interpolate(torch.from_numpy(maps)[None], shape, mode="bilinear", antialias=True)[0]
@@ -159,7 +328,7 @@ def _check(
 
 
 def _allowed(model: Segmenter, tags: Sequence[int] | None) -> Tensor:
-    """Which labels may occur, shape (K,); the background always may."""
+    """Return which labels may occur, shape (K,); the background always may."""
     tags = range(len(model.classes)) if tags is None else tags
     wrong = [tag for tag in tags if not 0 <= tag < len(model.classes)]
     if wrong:
@@ -172,7 +341,7 @@ def _allowed(model: Segmenter, tags: Sequence[int] | None) -> Tensor:
 
 
 def _views(picture: Tensor, scales: Sequence[float], flip: bool) -> Iterator[tuple[Tensor, bool]]:
-    """The picture at each scale, and whether it is mirrored."""
+    """Yield the picture at each scale, and True if it is mirrored."""
     for scale in scales:
         size = tuple(max(1, round(side * scale)) for side in picture.shape[-2:])
         view = picture
@@ -183,27 +352,3 @@ def _views(picture: Tensor, scales: Sequence[float], flip: bool) -> Iterator[tup
         yield view, False
         if flip:
             yield view.flip(-1), True
-
-
-def _tiled_logits(model: DeepLabV2, view: Tensor, tile: int | None, halo: int) -> Tensor:
-    """Logits (K, h, w) of every pixel of a normalised view (1, 3, h, w)."""
-    height, width = view.shape[-2:]
-    if tile is None or max(height, width) <= tile:
-        return _pixel_logits(model, view)
-    whole = torch.empty(model.num_classes, height, width)
-    for top in range(0, height, tile):
-        for left in range(0, width, tile):
-            bottom, right = min(top + tile, height), min(left + tile, width)
-            y, x = (
-                max(0, top - halo),
-                max(0, left - halo),
-            )  # multiples of the stride: the cells lie as in the whole
-            window = view[..., y : bottom + halo, x : right + halo]
-            part = _pixel_logits(model, window)
-            whole[:, top:bottom, left:right] = part[:, top - y : bottom - y, left - x : right - x]
-    return whole
-
-
-def _pixel_logits(model: DeepLabV2, view: Tensor) -> Tensor:
-    size = (int(view.shape[-2]), int(view.shape[-1]))
-    return model.upsample(model(view), size)[0].float().cpu()

@@ -32,7 +32,7 @@ class TagFinding:
 
     @property
     def learned(self) -> float:
-        """How far the tag was learned: 0 = no better than chance, 1 = without a mistake."""
+        """Return how far the tag was learned: 0 = no better than chance, 1 = without a mistake."""
         if not self.by_chance < 1:
             return 0.0
         return max(0.0, (self.average_precision - self.by_chance) / (1 - self.by_chance))

@@ -14,7 +14,17 @@ from tagmask.masks.lattice import Floats, Kernel
 
 
 def mean_field(clipped: Floats, kernels: list[Kernel], iterations: int, device: str) -> Floats:
-    """As ``tagmask.masks.crf`` does it, (K, N) to (K, N)."""
+    """Run the CRF's mean field, as ``tagmask.masks.crf`` does, on a device.
+
+    Args:
+        clipped: Probabilities (K, N), none of them 0.
+        kernels: Kernels between the N pixels.
+        iterations: Number of iterations.
+        device: Device of torch, e.g. "cuda".
+
+    Returns:
+        Probabilities (K, N).
+    """
     evidence = torch.from_numpy(clipped).to(device).log()  # (K, N)
     total = torch.from_numpy(np.sum([kernel.total for kernel in kernels], axis=0)).to(
         device
@@ -36,7 +46,17 @@ def mean_field(clipped: Floats, kernels: list[Kernel], iterations: int, device: 
 
 
 def take_steps(transition: Any, state: Any, steps: int, device: str) -> Any:
-    """``state`` (n, K) after ``steps`` products with a sparse matrix (n, n)."""
+    """Multiply a state by a sparse matrix, again and again.
+
+    Args:
+        transition: Sparse matrix (n, n) of scipy.
+        state: (n, K).
+        steps: Number of products.
+        device: Device of torch, e.g. "cuda".
+
+    Returns:
+        The state (n, K) after the steps, as an array.
+    """
     matrix, moved = _matrix(transition, device), torch.from_numpy(state).to(device)
     for _ in range(steps):
         moved = matrix @ moved
@@ -44,7 +64,7 @@ def take_steps(transition: Any, state: Any, steps: int, device: str) -> Any:
 
 
 def _matrix(matrix: Any, device: str) -> Any:
-    """A sparse matrix of scipy as one of torch, stored by rows."""
+    """Return a sparse matrix of scipy as one of torch, stored by rows."""
     rows = matrix.tocsr()
     starts, columns, values = (
         torch.from_numpy(part) for part in (rows.indptr, rows.indices, rows.data)

@@ -33,7 +33,7 @@ class CrfSettings:
     device: str | None = None  # of torch, for the iterations, e.g. "cuda"; None: scipy on the CPU
 
     def at_scale(self, factor: float) -> "CrfSettings":
-        """The same reach on an image that is resized by ``factor``."""
+        """Return settings of the same reach on an image that is resized by ``factor``."""
         return replace(
             self, gaussian_sxy=self.gaussian_sxy * factor, bilateral_sxy=self.bilateral_sxy * factor
         )
@@ -70,10 +70,21 @@ def dense_crf(
     probabilities: npt.NDArray[np.floating],
     settings: CrfSettings = SEEDS,
 ) -> Floats:
-    """Probabilities (K, H, W) of K labels, sharpened along the edges of the image (H, W, 3), or (H, W) if grey.
+    """Sharpen probabilities along the edges of the image.
 
-    They need not sum to 1 beforehand; afterwards they do. Time and memory grow with K: give only labels that may
-    occur in the image.
+    They need not sum to 1 beforehand; afterwards they do. Time and memory grow with K: give only
+    labels that may occur in the image.
+
+    Args:
+        image: uint8 (H, W, 3), or (H, W) if grey.
+        probabilities: (K, H, W) of K labels, in [0, 1].
+        settings: How far and how strongly pixels influence each other.
+
+    Returns:
+        Probabilities (K, H, W), summing to 1 at each pixel.
+
+    Raises:
+        TagmaskError: If shapes, types or ranges are others.
     """
     _check(image, probabilities)
     clipped = (
@@ -118,7 +129,7 @@ def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]
 
 
 def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel]:
-    """The kernels whose weight is not 0."""
+    """Return the kernels whose weight is not 0."""
     height, width = image.shape[:2]
     kernels = []
     if settings.gaussian_weight:
@@ -137,20 +148,21 @@ def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel
 
 @lru_cache(maxsize=4)  # photos of a data set share a few sizes; 10 MB each at 375×500
 def _smoothness(height: int, width: int, sxy: float, weight: float) -> Kernel:
-    """The kernel that depends on the image's size only."""
+    """Return the kernel that depends on the image's size only."""
     return gaussian_kernel(_places(height, width, sxy), weight)
 
 
 def _places(height: int, width: int, sxy: float) -> Floats:
-    """(2, N) column and row of each pixel in deviations."""
+    """Return column and row of each pixel in deviations, (2, N)."""
     rows, columns = np.indices((height, width), np.float32).reshape(2, -1)
     return np.stack([columns, rows]) / np.float32(sxy)
 
 
 def _mean_field(clipped: Floats, kernels: list[Kernel], iterations: int) -> Floats:
-    """(K, N) to (K, N).
+    """Iterate the mean field on probabilities (K, N).
 
-    The messages of all labels add up to the kernels applied to ones, so the last label's message is a difference.
+    The messages of all labels add up to the kernels applied to ones, so the last label's message is
+    a difference.
     """
     evidence = np.log(clipped)  # (K, N)
     labels: Floats = clipped / clipped.sum(axis=0)  # (K, N)
@@ -167,7 +179,7 @@ def _mean_field(clipped: Floats, kernels: list[Kernel], iterations: int) -> Floa
 
 
 def _softmax(scores: Floats) -> None:
-    """Over the labels, in place."""
+    """Take the softmax over the labels, in place."""
     scores -= scores.max(axis=0)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=0)

@@ -9,17 +9,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Maps = npt.NDArray[np.floating[Any]]
+MapArray = npt.NDArray[np.floating[Any]]
 
 
-def to_cells(maps: Maps, stride: int, centred: bool = False) -> Maps:
-    """Maps (k, H, W) to (k, ⌈H/stride⌉, ⌈W/stride⌉): the mean of the pixels nearest to each cell."""
+def to_cells(maps: MapArray, stride: int, centred: bool = False) -> MapArray:
+    """Average the pixels nearest to each cell.
+
+    Args:
+        maps: (k, H, W).
+        stride: Pixels per cell.
+        centred: Cells lie in the middle of their pixels, as patches do, not on pixel stride·i.
+
+    Returns:
+        (k, ⌈H/stride⌉, ⌈W/stride⌉).
+    """
     rows, columns = (_means(size, stride, centred) for size in maps.shape[1:])
     return rows @ maps @ columns.T
 
 
-def to_pixels(maps: Maps, size: tuple[int, int], stride: int, centred: bool = False) -> Maps:
-    """Maps (k, h, w) on cells to (k, H, W) by linear interpolation, constant beyond the outermost cells."""
+def to_pixels(
+    maps: MapArray, size: tuple[int, int], stride: int, centred: bool = False
+) -> MapArray:
+    """Interpolate maps on cells linearly, constant beyond the outermost cells.
+
+    Args:
+        maps: (k, h, w) on cells.
+        size: Height and width in pixels.
+        stride: Pixels per cell.
+        centred: Cells lie in the middle of their pixels, as patches do, not on pixel stride·i.
+
+    Returns:
+        (k, H, W).
+    """
     rows, columns = (
         _lines(pixels, cells, stride, centred)
         for pixels, cells in zip(size, maps.shape[1:], strict=True)
@@ -27,15 +48,18 @@ def to_pixels(maps: Maps, size: tuple[int, int], stride: int, centred: bool = Fa
     return rows @ maps @ columns.T
 
 
-def stretch(maps: Maps) -> Maps:
-    """Each map (k, H, W) from 0 to 1; a constant map becomes zero."""
+def stretch(maps: MapArray) -> MapArray:
+    """Stretch each map (k, H, W) from 0 to 1; a constant map becomes zero."""
     low, high = maps.min((-2, -1), keepdims=True), maps.max((-2, -1), keepdims=True)
-    stretched: Maps = (maps - low) / np.maximum(high - low, np.finfo(maps.dtype).tiny)
+    stretched: MapArray = (maps - low) / np.maximum(high - low, np.finfo(maps.dtype).tiny)
     return stretched
 
 
 def _means(pixels: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
-    """(cells, pixels): averages each pixel into the nearest cell; a pixel between two goes to the later one."""
+    """Return (cells, pixels) that averages each pixel into the nearest cell.
+
+    A pixel between two goes to the later one.
+    """
     cells = -(-pixels // stride)
     offset = 0 if centred else stride // 2
     nearest = np.minimum((np.arange(pixels) + offset) // stride, cells - 1)  # (pixels,)
@@ -45,7 +69,7 @@ def _means(pixels: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
 
 
 def _lines(pixels: int, cells: int, stride: int, centred: bool) -> npt.NDArray[np.float32]:
-    """(pixels, cells): linear interpolation between the centres of the cells."""
+    """Return (pixels, cells), the linear interpolation between the centres of the cells."""
     centres = stride * np.arange(cells, dtype=np.float64) + (
         (stride - 1) / 2 if centred else 0
     )  # in pixels

@@ -1,6 +1,6 @@
-"""From maps to labels: confident regions, and the label of every pixel (docs/method.md §4).
+"""From maps to labels: confident regions, and the label of every pixel (docs/explanation/method.md §4).
 
-Maps are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) are their numbers from 0. Labels are uint8
+MapArray are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) are their numbers from 0. Labels are uint8
 (H, W): 0 = background, c + 1 = class c, 255 = unsure.
 """
 
@@ -16,24 +16,38 @@ from tagmask.masks.crf import SEEDS, CrfSettings, dense_crf
 ALPHA_LOW, ALPHA_HIGH = 4.0, 32.0
 TRUST = 0.7  # probability that a label is right, before the CRF sees the image
 
-Image = npt.NDArray[np.uint8]
+Picture = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.uint8]
-Maps = npt.NDArray[np.floating]
+MapArray = npt.NDArray[np.floating]
 
 
 def confident_regions(
-    image: Image,
+    image: Picture,
     classes: Sequence[int],
-    maps: Maps,
+    maps: MapArray,
     low: float = ALPHA_LOW,
     high: float = ALPHA_HIGH,
     crf: CrfSettings = SEEDS,
 ) -> Labels:
-    """Labels (H, W) of the pixels that are sure, 255 elsewhere.
+    """Return the labels of the pixels that are sure, 255 elsewhere.
 
-    The background's score is (1 − highest map)^α, sharpened by the CRF, once with ``low`` and once with ``high``: a
-    pixel that is a class against the stronger background is surely that class, and one that is background against the
-    weaker one is surely background.
+    The background's score is (1 − highest map)^α, sharpened by the CRF, once with ``low`` and once
+    with ``high``: a pixel that is a class against the stronger background is surely that class, and
+    one that is background against the weaker one is surely background.
+
+    Args:
+        image: uint8 (H, W, 3).
+        classes: Numbers (k,) of the tagged classes, from 0.
+        maps: (k, H, W) in [0, 1].
+        low: α of the stronger background, above 0.
+        high: α of the weaker background, above ``low``.
+        crf: How pixels influence each other.
+
+    Returns:
+        Labels (H, W).
+
+    Raises:
+        TagmaskError: If α, maps, classes and image do not go together.
     """
     if not 0 < low < high:
         raise TagmaskError(
@@ -48,17 +62,30 @@ def confident_regions(
 
 
 def label_pixels(
-    image: Image,
+    image: Picture,
     classes: Sequence[int],
-    maps: Maps,
-    background: float | Maps,
+    maps: MapArray,
+    background: float | MapArray,
     crf: CrfSettings | None = None,
 ) -> Labels:
-    """Labels (H, W): the class of the highest map where it exceeds ``background``, then corrected by the CRF if given.
+    """Label every pixel with the class of the highest map where it exceeds the background.
 
-    ``background`` is a number, or a map (H, W) of its own.
-    The CRF starts from the labels, each with the same probability: the values of maps are not probabilities, and a CRF
-    on them would assign small objects to their surroundings where maps are flat.
+    A CRF, if given, corrects the labels. It starts from the labels, each with the same probability:
+    the values of maps are not probabilities, and a CRF on them would assign small objects to their
+    surroundings where maps are flat.
+
+    Args:
+        image: uint8 (H, W, 3).
+        classes: Numbers (k,) of the tagged classes, from 0.
+        maps: (k, H, W) in [0, 1].
+        background: Score of the background in [0, 1], a number or a map (H, W) of its own.
+        crf: How pixels influence each other; None for no CRF.
+
+    Returns:
+        Labels (H, W).
+
+    Raises:
+        TagmaskError: If background, maps, classes and image do not go together.
     """
     if not 0 <= np.min(background) <= np.max(background) <= 1:
         raise TagmaskError(
@@ -74,7 +101,18 @@ def label_pixels(
 
 
 def agreement(first: Labels, second: Labels) -> Labels:
-    """Labels on which two routes agree, 255 elsewhere."""
+    """Return the labels on which two routes agree, 255 elsewhere.
+
+    Args:
+        first: Labels (H, W).
+        second: Labels (H, W) of the same image.
+
+    Returns:
+        Labels (H, W).
+
+    Raises:
+        TagmaskError: If the shapes differ.
+    """
     if first.shape != second.shape:
         raise TagmaskError(
             f"labels are {first.shape} and {second.shape}; only labels of one image can be compared."
@@ -82,8 +120,17 @@ def agreement(first: Labels, second: Labels) -> Labels:
     return np.where(first == second, first, np.uint8(UNSURE))
 
 
-def check_maps(image: Image, classes: Sequence[int], maps: Maps) -> None:
-    """Refuse maps that do not lie on the image or do not belong to the classes."""
+def check_maps(image: Picture, classes: Sequence[int], maps: MapArray) -> None:
+    """Refuse maps that do not lie on the image or do not belong to the classes.
+
+    Args:
+        image: (H, W, 3).
+        classes: Numbers (k,) of the tagged classes.
+        maps: Should be (k, H, W).
+
+    Raises:
+        TagmaskError: If they do not go together.
+    """
     if maps.ndim != 3 or maps.shape[1:] != image.shape[:2]:
         raise TagmaskError(
             f"the maps are {'×'.join(map(str, maps.shape[1:]))} and the image is {image.shape[0]}×{image.shape[1]} "
@@ -95,22 +142,23 @@ def check_maps(image: Image, classes: Sequence[int], maps: Maps) -> None:
         )
 
 
-def _with_background(maps: Maps, background: Maps) -> npt.NDArray[np.float32]:
-    """(k + 1, H, W), the background first."""
+def _with_background(maps: MapArray, background: MapArray) -> npt.NDArray[np.float32]:
+    """Put the background before the maps, (k + 1, H, W)."""
     return np.concatenate([background[None], maps]).astype(np.float32)
 
 
 def _trusted(winners: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.float32]:
-    """Places (H, W) of the winners among ``count`` labels to probabilities (count, H, W)."""
-    chances = np.full((count, *winners.shape), (1 - TRUST) / max(1, count - 1), np.float32)
-    np.put_along_axis(chances, winners[None], TRUST, axis=0)
-    return chances
+    """Turn the indices (H, W) of the winners into probabilities (count, H, W)."""
+    others = (1 - TRUST) / max(1, count - 1)
+    probabilities = np.full((count, *winners.shape), others, np.float32)
+    np.put_along_axis(probabilities, winners[None], TRUST, axis=0)
+    return probabilities
 
 
 def _winners(
-    image: Image, classes: Sequence[int], scores: npt.NDArray[np.float32], crf: CrfSettings | None
+    image: Picture, classes: Sequence[int], scores: npt.NDArray[np.float32], crf: CrfSettings | None
 ) -> Labels:
-    """The label with the highest score (k + 1, H, W) of each pixel, the background winning ties."""
+    """Return the label with the highest score (k + 1, H, W); the background wins ties."""
     if crf is not None:
         scores = dense_crf(image, scores, crf)
     labels: Labels = np.array([0, *(number + 1 for number in classes)], np.uint8)[

@@ -30,20 +30,31 @@ AT_ONCE = 10  # beyond, so many labels share a product: more gain little time an
 
 @dataclass(frozen=True)
 class Kernel:
-    """A Gaussian kernel, normalised symmetrically and weighted, as a product of sparse matrices."""
+    """Hold a Gaussian kernel, normalised and weighted, as a product of sparse matrices."""
 
     matrices: tuple[Any, ...]  # splat (M, N), the blurs (M, M), slice (N, M): in the order of use
     total: Floats  # (N,) the answer to ones
 
     def apply(self, values: Floats) -> Floats:
-        """(N,) or (N, k): for each point the sum over all points, itself included, of kernel · value."""
+        """Return for each point the sum over all points, itself included, of kernel · value.
+
+        ``values`` are (N,) or (N, k), and so is the result.
+        """
         for matrix in self.matrices:
             values = matrix @ values
         return values
 
 
 def filter_labels(kernels: list[Kernel], values: Floats) -> Floats:
-    """(k, N) to (k, N): the sum of all kernels' answers."""
+    """Return the sum of all kernels' answers.
+
+    Args:
+        kernels: One or more kernels between N points.
+        values: (k, N).
+
+    Returns:
+        (k, N).
+    """
     answers = np.empty_like(values)
     for start in range(0, len(values), AT_ONCE):
         part, answer = values[start : start + AT_ONCE], answers[start : start + AT_ONCE]
@@ -64,9 +75,20 @@ def _sum(kernels: list[Kernel], values: Floats) -> Floats:
 
 
 def gaussian_kernel(features: Floats, weight: float) -> Kernel:
-    """weight · exp(−½|f_i − f_j|²) for all pairs of N points, features (d, N), with symmetric normalisation.
+    """Return weight · exp(−½|f_i − f_j|²) for all pairs of points, normalised symmetrically.
 
-    Normalised: entry (i, j) is divided by the root of row sum i · row sum j, so that crowded points do not shout.
+    Normalised: entry (i, j) is divided by the root of row sum i · row sum j, so that crowded points
+    do not outweigh others.
+
+    Args:
+        features: (d, N), in deviations.
+        weight: Weight of the kernel.
+
+    Returns:
+        The kernel, as sparse matrices.
+
+    Raises:
+        TagmaskError: If the features span more cells than can be counted.
     """
     size, count = features.shape
     cells, rank, rest = _simplices(features)  # (d+1, N) each
@@ -88,10 +110,10 @@ def gaussian_kernel(features: Floats, weight: float) -> Kernel:
 
 
 def _simplices(features: Floats) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], Floats]:
-    """Where each point lies: cells, rank and rest, (d+1, N) each.
+    """Return where each point lies: cells, rank and rest, (d+1, N) each.
 
-    The corner of remainder 0 is at cells · (d+1), the point at cells · (d+1) + rest, and the largest rest
-    has rank 0. The ranks tell which of the simplices around the corner it is.
+    The corner of remainder 0 is at cells · (d+1), the point at cells · (d+1) + rest, and the
+    largest rest has rank 0. The ranks tell which of the simplices around the corner it is.
     """
     size = len(features)
     lifted = _lift(features)  # (d+1, N)
@@ -112,7 +134,10 @@ def _simplices(features: Floats) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
 
 
 def _lift(features: Floats) -> Floats:
-    """(d, N) to (d+1, N) on the plane Σx = 0, so scaled that the blur has the deviation 1 of the features."""
+    """Lift (d, N) to (d+1, N) on the plane Σx = 0.
+
+    The scale is such that the blur has the deviation 1 of the features.
+    """
     size, count = features.shape
     lifted = np.empty((size + 1, count), np.float32)
     total = np.zeros(count, np.float32)
@@ -127,10 +152,10 @@ def _lift(features: Floats) -> Floats:
 
 
 def _strides(cells: npt.NDArray[np.int32]) -> list[int]:
-    """What a cell along each of the d+1 axes adds to a key, then what a remainder adds.
+    """Return what a cell along each of the d+1 axes adds to a key, then what a remainder adds.
 
-    The last coordinate follows from the others and adds nothing. Each axis has one place more than is used, so
-    that a step over its end meets an empty place.
+    The last coordinate follows from the others and adds nothing. Each axis has one place more than
+    is used, so that a step over its end meets an empty place.
     """
     places = [
         int(place) for place in np.ptp(cells, axis=1)[:-1] + 3
@@ -148,7 +173,10 @@ def _strides(cells: npt.NDArray[np.int32]) -> list[int]:
 
 
 def _shares(rank: npt.NDArray[np.int8], rest: Floats) -> tuple[Floats, npt.NDArray[np.int8]]:
-    """The share (N, d+1) of each corner in its point, remainder 0 first, and the axis (d+1, N) of each rank."""
+    """Return the share (N, d+1) of each corner in its point, and the axis (d+1, N) of each rank.
+
+    The corner of remainder 0 comes first.
+    """
     size, count = len(rank) - 1, rank.shape[1]
     falling, axes = np.empty_like(rest), np.empty_like(rank)  # (d+1, N) each, by rank
     points = np.arange(count)
@@ -169,10 +197,10 @@ def _shares(rank: npt.NDArray[np.int8], rest: Floats) -> tuple[Floats, npt.NDArr
 def _keys(
     cells: npt.NDArray[np.int32], axes: npt.NDArray[np.int8], strides: list[int]
 ) -> Iterator[Whole]:
-    """For one remainder after the other the keys (N,) of that corner.
+    """Yield for one remainder after the other the keys (N,) of that corner.
 
-    From a remainder to the next, all coordinates rise by 1 but for the one of the last rank left, which drops by d:
-    to the next remainder one cell down.
+    From a remainder to the next, all coordinates rise by 1 but for the one of the last rank left,
+    which drops by d: to the next remainder one cell down.
     """
     size = len(cells) - 1
     key = np.zeros(cells.shape[1], np.int64)  # (N,)
@@ -186,7 +214,7 @@ def _keys(
 
 
 def _numbered(rows: Iterable[Whole], shape: tuple[int, ...]) -> tuple[npt.NDArray[np.int32], Whole]:
-    """The number of each key among the distinct ones, (N, d+1) as shape tells, and those, (M,), rising.
+    """Return the number of each key among the distinct ones, (N, d+1), and those, (M,), rising.
 
     No key occurs in two rows, and all of a row are less than those of the next.
     """
@@ -202,7 +230,7 @@ def _numbered(rows: Iterable[Whole], shape: tuple[int, ...]) -> tuple[npt.NDArra
 
 
 def _ranked(keys: Whole) -> tuple[npt.NDArray[np.integer], Whole]:
-    """np.unique with its inverse."""
+    """Return what np.unique returns with its inverse, several times faster."""
     lowest, bits = keys.min(), len(keys).bit_length()
     if int(keys.max() - lowest).bit_length() + bits > 63:
         distinct, number = np.unique(keys, return_inverse=True)
@@ -222,9 +250,10 @@ def _ranked(keys: Whole) -> tuple[npt.NDArray[np.integer], Whole]:
 
 
 def _blur(vertices: Whole, strides: list[int], axis: int) -> sparse.csr_array[np.float32]:
-    """(M, M) each vertex plus half of its two neighbours along one axis of the lattice; absent ones count 0.
+    """Return (M, M) that adds half of its two neighbours along one axis to each vertex.
 
-    The neighbour is d steps up along the axis and one down along all others: a cell and a remainder.
+    Absent neighbours count 0. The neighbour is d steps up along the axis and one down along all
+    others: a cell and a remainder.
     """
     *strides, period = strides
     size, count = len(strides) - 1, len(vertices)

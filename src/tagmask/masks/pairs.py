@@ -22,7 +22,7 @@ EPSILON = 1e-5  # PSA's; keeps the logarithms finite
 
 
 class Pairs(NamedTuple):
-    """Boolean (…, E, h, w): entry (e, y, x) is of (y, x) and (y, x) + half offset e."""
+    """Hold boolean (…, E, h, w): entry (e, y, x) is of (y, x) and (y, x) + half offset e."""
 
     background: Tensor  # both are background
     foreground: Tensor  # both are the same class
@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
 
 
 class PairLosses(NamedTuple):
-    """The three mean cross entropies; a group without pairs has 0."""
+    """Hold the three mean cross entropies; a group without pairs has 0."""
 
     background: Tensor
     foreground: Tensor
@@ -38,11 +38,23 @@ class PairLosses(NamedTuple):
 
     @property
     def total(self) -> Tensor:
+        """Return ¼ background + ¼ foreground + ½ negative pairs."""
         return self.background / 4 + self.foreground / 4 + self.negative / 2
 
 
 def pair_labels(labels: Tensor, radius: float = RADIUS) -> Pairs:
-    """Labels (…, h, w), 0 = background, 1.. = classes, 255 = unsure, to the pairs of each kind."""
+    """Return which pairs are of one kind, and of which.
+
+    Args:
+        labels: Whole numbers (…, h, w): 0 = background, 1.. = classes, 255 = unsure.
+        radius: Positions nearer than this are pairs.
+
+    Returns:
+        The pairs of each kind.
+
+    Raises:
+        TagmaskError: If the labels are not whole numbers on a grid.
+    """
     if labels.ndim < 2 or labels.is_floating_point():
         raise TagmaskError(
             f"labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers (…, h, w)."
@@ -64,7 +76,18 @@ def pair_labels(labels: Tensor, radius: float = RADIUS) -> Pairs:
 
 
 def pair_distances(features: Tensor, radius: float = RADIUS) -> Tensor:
-    """Features (B, C, h, w) to mean|f_i − f_j| (B, E, h, w), 0 where the partner lies outside."""
+    """Return mean|f_i − f_j| of all pairs, 0 where the partner lies outside.
+
+    Args:
+        features: (B, C, h, w).
+        radius: Positions nearer than this are pairs.
+
+    Returns:
+        (B, E, h, w).
+
+    Raises:
+        TagmaskError: If the features are of another shape.
+    """
     if features.ndim != 4:
         raise TagmaskError(
             f"features are of shape {tuple(features.shape)}; give (batch, channels, height, width)."
@@ -74,7 +97,19 @@ def pair_distances(features: Tensor, radius: float = RADIUS) -> Tensor:
 
 
 def affinity_losses(features: Tensor, labels: Tensor, radius: float = RADIUS) -> PairLosses:
-    """Features (B, C, h, w) and labels (B, h, w) to the three losses; affinity a = exp(−distance)."""
+    """Return the three cross entropies of the affinity a = exp(−distance).
+
+    Args:
+        features: (B, C, h, w).
+        labels: Whole numbers (B, h, w); see ``pair_labels``.
+        radius: Positions nearer than this are pairs.
+
+    Returns:
+        The mean cross entropy of background, foreground and negative pairs.
+
+    Raises:
+        TagmaskError: If the labels do not lie on the features.
+    """
     if features.shape[:1] + features.shape[2:] != labels.shape:
         raise TagmaskError(
             f"labels of shape {tuple(labels.shape)} do not lie on features of shape {tuple(features.shape)}; "
@@ -95,20 +130,33 @@ def affinity_losses(features: Tensor, labels: Tensor, radius: float = RADIUS) ->
 
 
 def affinity_loss(features: Tensor, labels: Tensor, radius: float = RADIUS) -> Tensor:
-    """¼ background + ¼ foreground + ½ negative pairs, for features (B, C, h, w) and labels (B, h, w)."""
+    """Return ¼ background + ¼ foreground + ½ negative pairs (PSA Eq. 5).
+
+    Args:
+        features: (B, C, h, w).
+        labels: Whole numbers (B, h, w); see ``pair_labels``.
+        radius: Positions nearer than this are pairs.
+    """
     return affinity_losses(features, labels, radius).total
 
 
 def _mean(values: Tensor, chosen: Tensor) -> Tensor:
-    """The mean of the chosen values, 0 where there is none."""
+    """Return the mean of the chosen values, 0 where there is none."""
     return (values * chosen).sum() / chosen.sum().clamp(min=1)
 
 
 class _Distances(torch.autograd.Function):
-    """Keeps the features only: the E differences of C channels would need gigabytes at a crop of 448."""
+    """Keep the features only: differences of all pairs would need gigabytes at a crop of 448."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, radius: float) -> Tensor:
+        """Return the distances (B, E, h, w).
+
+        Args:
+            ctx: Receives the features and the radius.
+            features: (B, C, h, w).
+            radius: Positions nearer than this are pairs.
+        """
         ctx.save_for_backward(features)
         ctx.radius = radius
         batch, _, height, width = features.shape
@@ -122,6 +170,12 @@ class _Distances(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of the features (B, C, h, w), from differences computed again.
+
+        Args:
+            ctx: What ``forward`` saved.
+            gradient: That of the distances, (B, E, h, w).
+        """
         (features,) = ctx.saved_tensors
         _, channels, height, width = features.shape
         result = torch.zeros_like(features)  # (B, C, h, w)

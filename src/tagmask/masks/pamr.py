@@ -20,12 +20,23 @@ Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
 
 def pamr(
     image: np.ndarray[Any, np.dtype[np.uint8]],
-    chances: Probabilities,
+    probabilities: Probabilities,
     rounds: int = ROUNDS,
     distances: tuple[int, ...] = DISTANCES,
     device: str | None = None,
 ) -> Probabilities:
-    """Refine probabilities (K, H, W) of an image (H, W, 3) uint8; they still add up to what they did."""
+    """Refine probabilities so that they follow the colours of the image.
+
+    Args:
+        image: uint8 (H, W, 3).
+        probabilities: (K, H, W); they still add up to what they did.
+        rounds: How often each pixel takes the average of its neighbours.
+        distances: Distances of the 8 neighbours in pixels.
+        device: Device of torch; None means the CPU.
+
+    Returns:
+        (K, H, W).
+    """
     picture = (
         torch.from_numpy(image.copy()).to(device=device).permute(2, 0, 1).float() / 255
     )  # (3, H, W)
@@ -33,7 +44,7 @@ def pamr(
     deviation = around.std(0, unbiased=False).clamp(min=1e-4)  # (3, H, W)
     distance = ((around - picture).abs() / (STEEPNESS * deviation)).mean(1)  # (48, H, W)
     weights = (-distance).softmax(0)
-    refined = torch.from_numpy(chances).to(device=device)  # (K, H, W)
+    refined = torch.from_numpy(probabilities).to(device=device)  # (K, H, W)
     for _ in range(rounds):
         refined = torch.stack(
             [(_neighbours(label[None], distances)[:, 0] * weights).sum(0) for label in refined]
@@ -42,7 +53,10 @@ def pamr(
 
 
 def _neighbours(values: Tensor, distances: tuple[int, ...]) -> Tensor:
-    """The 8 neighbours at each distance, (8·d, C, H, W) of (C, H, W); beyond the border its pixels are repeated."""
+    """Return the 8 neighbours at each distance, (8·d, C, H, W) of (C, H, W).
+
+    Beyond the border its pixels are repeated.
+    """
     reach, (height, width) = max(distances), values.shape[-2:]
     padded = F.pad(values[None], (reach, reach, reach, reach), mode="replicate")[0]
     shifts = [

@@ -8,14 +8,25 @@ from typing import Any
 
 import numpy as np
 
-Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
+Picture = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 Pieces = np.ndarray[Any, np.dtype[np.int64]]  # (H, W)
 
 
 def superpixels(
-    image: Image, count: int = 400, compactness: float = 10.0, rounds: int = 5, side: int = 320
+    image: Picture, count: int = 400, compactness: float = 10.0, rounds: int = 5, side: int = 320
 ) -> Pieces:
-    """The piece, from 0, of every pixel (H, W); about ``count`` pieces, found at a long side of ``side`` pixels."""
+    """Return the superpixel, from 0, of every pixel.
+
+    Args:
+        image: uint8 (H, W, 3).
+        count: About how many superpixels there should be.
+        compactness: Weight of the place against the colour.
+        rounds: Iterations of k-means.
+        side: Long side in pixels at which they are found.
+
+    Returns:
+        (H, W).
+    """
     height, width = image.shape[:2]
     step = max(1, -(-max(height, width) // side))
     small = image[::step, ::step].astype(np.float32) @ _AXES  # (h, w, 3)

@@ -26,7 +26,13 @@ Array = npt.NDArray[np.floating[Any]]
 
 
 def half_offsets(radius: float = RADIUS) -> list[tuple[int, int]]:
-    """One of each two opposite offsets (dy, dx) shorter than ``radius``, in row-major order: E of them."""
+    """Return one of each two opposite offsets (dy, dx) shorter than ``radius``: E of them.
+
+    They are in row-major order.
+
+    Raises:
+        TagmaskError: If the radius reaches no neighbour.
+    """
     if not radius > 1:
         raise TagmaskError(
             f"the radius is {radius}; neighbours are one apart, so it must be above 1, for example 5."
@@ -42,14 +48,30 @@ def half_offsets(radius: float = RADIUS) -> list[tuple[int, int]]:
 
 
 def overlap(size: int, shift: int) -> tuple[slice, slice]:
-    """Along one axis: the positions whose partner ``shift`` further is inside, and those partners."""
+    """Return, along one axis, the positions whose partner is inside, and those partners.
+
+    Args:
+        size: Number of positions.
+        shift: How much further the partner is; may be negative.
+    """
     return slice(max(0, -shift), max(0, size - max(0, shift))), slice(
         max(0, shift), max(0, size - max(0, -shift))
     )
 
 
 def edge_affinities(features: Array, radius: float = RADIUS) -> Array:
-    """Features (C, h, w) to affinities (E, h, w): entry (e, y, x) is of (y, x) and (y, x) + offset e, 0 outside."""
+    """Return the affinities exp(−mean|f_i − f_j|) of all pairs, 0 where the partner lies outside.
+
+    Args:
+        features: (C, h, w).
+        radius: Positions nearer than this are pairs.
+
+    Returns:
+        (E, h, w): entry (e, y, x) is of (y, x) and (y, x) + offset e.
+
+    Raises:
+        TagmaskError: If the features are of another shape or not finite.
+    """
     if features.ndim != 3 or not features.size:
         raise TagmaskError(
             f"features are of shape {features.shape}; give (channels, height, width)."
@@ -76,9 +98,20 @@ def edge_affinities(features: Array, radius: float = RADIUS) -> Array:
 def from_edges(
     affinities: Array, radius: float = RADIUS, beta: float = BETA
 ) -> "sparse.csr_array[Any]":
-    """Affinities (E, h, w) of the half offsets to the row-normalised transition matrix (n, n), n = h·w.
+    """Return the row-normalised transition matrix of affinities.
 
     Both directions of a pair have its affinity, every position stays with weight 1.
+
+    Args:
+        affinities: (E, h, w) of the half offsets.
+        radius: The radius they were made with.
+        beta: Power of the affinities, above 0.
+
+    Returns:
+        Sparse (n, n), n = h·w.
+
+    Raises:
+        TagmaskError: If the affinities do not belong to the radius, or if beta is not above 0.
     """
     half = half_offsets(radius)
     if affinities.ndim != 3 or len(affinities) != len(half):
@@ -105,15 +138,34 @@ def from_edges(
 def transition(
     features: Array, radius: float = RADIUS, beta: float = BETA
 ) -> "sparse.csr_array[Any]":
-    """Features (C, h, w) to the transition matrix (n, n): float64 for float64 features, else float32."""
+    """Return the transition matrix of features.
+
+    Args:
+        features: (C, h, w).
+        radius: Positions nearer than this are pairs.
+        beta: Power of the affinities, above 0.
+
+    Returns:
+        Sparse (n, n): float64 for float64 features, else float32.
+    """
     return from_edges(edge_affinities(features, radius), radius, beta)
 
 
 def from_attention(attention: Array, beta: float) -> "sparse.csr_array[Any]":
-    """The transition matrix (n, n) of a ViT's own affinity between patches, without a second network.
+    """Return the transition matrix of a ViT's own affinity between patches.
 
-    ``attention`` (n, n) is over the patches only, without class token; it is made symmetric, raised to ``beta`` and
+    No second network is needed. The attention is made symmetric, raised to ``beta`` and
     row-normalised. A row of zeros stays where it is.
+
+    Args:
+        attention: (n, n) over the patches only, without class token.
+        beta: Power of the affinities, above 0.
+
+    Returns:
+        Sparse (n, n).
+
+    Raises:
+        TagmaskError: If the attention is not square, finite and ≥ 0, or if beta is not above 0.
     """
     weights = _checked_attention(attention)
     _check_beta(beta)
@@ -130,9 +182,19 @@ def from_attention(attention: Array, beta: float) -> "sparse.csr_array[Any]":
 def random_walk(
     maps: Array, transition: "sparse.csr_array[Any]", steps: int = STEPS, device: str | None = None
 ) -> Array:
-    """Maps (K, h, w) after ``steps`` steps: each value becomes the mean of its neighbours by ``transition``.
+    """Walk: each value becomes the mean of its neighbours by ``transition``, step by step.
 
-    With ``device``, e.g. "cuda", torch takes the steps there.
+    Args:
+        maps: (K, h, w).
+        transition: Sparse (n, n), n = h·w.
+        steps: Number of steps, 0 or more.
+        device: Device of torch for the steps, e.g. "cuda"; None means scipy on the CPU.
+
+    Returns:
+        (K, h, w).
+
+    Raises:
+        TagmaskError: If the maps do not lie on the matrix, or if steps are negative.
     """
     nodes = transition.shape[0]
     if maps.ndim != 3 or maps.shape[1] * maps.shape[2] != nodes:
@@ -166,7 +228,7 @@ def _check_beta(beta: float) -> None:
 
 
 def _inside(grid: tuple[int, int], offsets: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
-    """(h, w, E): whether the partner of (y, x) at each offset lies on the grid."""
+    """Return (h, w, E), True where the partner of (y, x) at each offset lies on the grid."""
     (height, width), shifts = grid, np.array(offsets)  # shifts (E, 2)
     rows = np.arange(height)[:, None] + shifts[:, 0]  # (h, E)
     columns = np.arange(width)[:, None] + shifts[:, 1]  # (w, E)
@@ -176,7 +238,10 @@ def _inside(grid: tuple[int, int], offsets: list[tuple[int, int]]) -> npt.NDArra
 
 
 def _to_csr(weights: Array, offsets: list[tuple[int, int]]) -> "sparse.csr_array[Any]":
-    """Weights (h, w, E) of the partners at ``offsets``, which are in row-major order, as a matrix (n, n)."""
+    """Return weights (h, w, E) of the partners at ``offsets`` as a matrix (n, n).
+
+    The offsets are in row-major order.
+    """
     height, width, edges = weights.shape
     nodes = height * width
     inside = _inside((height, width), offsets).reshape(nodes, edges)
@@ -189,7 +254,7 @@ def _to_csr(weights: Array, offsets: list[tuple[int, int]]) -> "sparse.csr_array
 
 
 def _checked_attention(attention: Array) -> Array:
-    """The symmetric part of an attention, as a new array."""
+    """Return the symmetric part of an attention, as a new array."""
     if attention.ndim != 2 or attention.shape[0] != attention.shape[1] or not attention.size:
         raise TagmaskError(
             f"the attention is of shape {attention.shape}; give (n, n), patches by patches."

@@ -10,6 +10,7 @@ nothing cheaper is known. Two parts are saved: the last block is run only for th
 head reads, and the backward pass ends at the attention of the first.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -40,6 +41,11 @@ def relevance(
         Relevance (B, K, n), and Ā (B, 1+n, 1+n) of each wanted block.
     """
     check_head(model)
+    if not len(images):
+        patches = math.prod(model.grid(*images.shape[-2:]))
+        tokens = model.class_tokens + patches
+        nothing = [images.new_zeros(0, tokens, tokens) for _ in wanted]
+        return images.new_zeros(0, classes.shape[1], patches), nothing
     size = _AT_ONCE["cpu" if images.device.type == "cpu" else "other"]
     parts = [_Relevance(model, wanted) for _ in range(0, len(images), size)]
     rows = []
@@ -114,6 +120,15 @@ class _Relevance:
         def attend(
             query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, **_: Any
         ) -> Any:
+            """Attend, and carry the row of relevance in the backward pass.
+
+            Args:
+                query: (b, heads, N, d).
+                key: (b, heads, N, d).
+                value: (b, heads, N, d).
+                attn_mask: What is added to the scores, or None.
+                **_: Other arguments of the torch function.
+            """
             keep = i in self.wanted
             return _Attend.apply(  # type: ignore[no-untyped-call]
                 self.start, query, key, value, attn_mask, self, keep

@@ -121,6 +121,13 @@ def block_gradients(
     leaving: list[Tensor] = []
 
     def cut(_block: Any, _inputs: Any, tokens: Tensor) -> Tensor:
+        """Keep the tokens that leave a block, and end the graph there.
+
+        Args:
+            _block: The block.
+            _inputs: What entered it.
+            tokens: (B, N, D) that leave it.
+        """
         leaving.append(tokens)
         return tokens.detach()
 
@@ -180,6 +187,12 @@ def _last_block(model: Network) -> Iterator[list[Tensor]]:
     entering: list[Tensor] = []
 
     def keep(_block: Any, inputs: tuple[Tensor, ...]) -> None:
+        """Keep the tokens that enter the last block, where the graph starts.
+
+        Args:
+            _block: The block.
+            inputs: Its tokens (B, N, D).
+        """
         entering.append(inputs[0].requires_grad_())
 
     with model.blocks[-1].register_forward_pre_hook(keep):

@@ -125,6 +125,12 @@ def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
     whole = set(timm.create_model(name).state_dict())
 
     def adapt(tensors: dict[str, Tensor], _: nn.Module) -> dict[str, Tensor]:
+        """Rename the classifier's tensors as the extractor names them.
+
+        Args:
+            tensors: Weights by name.
+            _: The module, which is not needed.
+        """
         adapted = {}
         for key, value in tensors.items():
             # timm's extractor says stages_0 for stages.0

@@ -4,10 +4,13 @@ Its colours, unknown names, missing weights, Caffe's strides.
 """
 
 import difflib
+import os
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 import timm
 import torch
@@ -16,6 +19,8 @@ from torch import Tensor, nn
 
 from tagmask.errors import TagmaskError
 from tagmask.models.storage import StoredNetwork
+
+_WEIGHTS_HOST = "https://huggingface.co"
 
 
 class Normalized(StoredNetwork):
@@ -80,16 +85,62 @@ def fetching(name: str, pretrained: bool) -> Iterator[None]:
     Raises:
         TagmaskError: if the weights cannot be fetched.
     """
+    cfg = timm.get_pretrained_cfg(name)
+    if not pretrained or (cfg is not None and cfg.file):  # the package brings some weights
+        yield
+        return
+    online = _reaches_host()
+    try:
+        with nullcontext() if online else _cache_only():
+            yield
+    except (OSError, RuntimeError) as error:
+        lines = str(error).splitlines()
+        why = "there is no connection"
+        if online:
+            why = lines[0] if lines else type(error).__name__
+        raise TagmaskError(
+            f"the published weights of {name} could not be fetched ({why}); connect to the "
+            f"internet once, or give a local file with --weights: {_published_file(name)}."
+        ) from None
+
+
+def _reaches_host() -> bool:
+    """Return True if the host of published weights can be reached, or only a proxy would know."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
+        return True
+    host = urlsplit(os.environ.get("HF_ENDPOINT") or _WEIGHTS_HOST)
+    try:
+        with socket.create_connection((host.hostname or "", host.port or 443), timeout=3):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _cache_only() -> Iterator[None]:
+    """Look for published weights on this machine alone; asking in vain takes half a minute."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
     try:
         yield
-    except (OSError, RuntimeError) as error:
-        if not pretrained:
-            raise
-        first_line = str(error).splitlines()[0]
-        raise TagmaskError(
-            f"the published weights of {name} could not be fetched ({first_line}); "
-            "connect to the internet once, or give a local file with --weights."
-        ) from None
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _published_file(name: str) -> str:
+    """Return where the published weights of a backbone are."""
+    cfg = timm.get_pretrained_cfg(name)
+    if cfg is None:
+        return "a file of its weights"
+    repository = cfg.hf_hub_id or ""
+    if repository.endswith("/"):
+        tag = f".{cfg.tag}" if cfg.tag else ""
+        repository += f"{cfg.architecture}{tag}"
+    if repository:
+        return f"model.safetensors of {_WEIGHTS_HOST}/{repository}"
+    return str(cfg.url or "a file of its weights")
 
 
 def freeze_norms(cnn: nn.Module) -> int:

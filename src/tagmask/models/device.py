@@ -8,7 +8,7 @@ from torch import nn
 
 from tagmask.errors import TagmaskError
 
-Network = TypeVar("Network", bound=nn.Module)
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def gpu() -> torch.device | None:
@@ -27,7 +27,7 @@ def gpu() -> torch.device | None:
     return torch.device(device.type, int(rank) % count)
 
 
-def on_device(network: Network) -> Network:
+def on_device(network: AnyModule) -> AnyModule:
     """Move a network to a GPU, if there is one, and return it."""
     device = gpu()
     if device is None:

@@ -3,7 +3,7 @@
 The patch tokens that leave some blocks, each after the final norm, are concatenated and
 standardised by mean and deviation over the training tokens; one linear layer gives the logits of a
 cell. All but the head stays as the classifier left it, so the tokens of a photo are computed once
-and kept. (Two layers overfit: see docs/own-photos.md.)
+and kept. (Two layers overfit: see docs/tutorials/own-photos.md.)
 """
 
 from collections.abc import Mapping, Sequence

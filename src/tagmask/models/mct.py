@@ -5,13 +5,15 @@ version:
 
 - The class token of a timm ViT, and its position embedding, are repeated C times. timm's own code
   then runs unchanged: only the parameters have more rows.
-- Class branch: the logit of class c is the mean over the features of token c after the final norm;
-  there is no head.
+- Class branch: the logit of class c is the mean over the features of token c; there is no head.
 - Patch branch: a 3×3 convolution on the patch tokens gives a class activation map (CAM), its mean
   the logit.
 - Both are trained on the tags; the prediction is their mean.
 
 Tokens are [C class tokens, distillation or register tokens, patches].
+
+Deviation: tokens are read after the ViT's final norm, as in every other classifier here; MCTformer's
+code reads them before it (``mct_read="before_norm"``).
 
 Not in the paper: a layer norm's output has mean 0 before its weights are applied, so a token's
 logit is at most as large as the deviation of these weights. If they are all alike, nothing has
@@ -20,7 +22,8 @@ pictures), and tokens that start alike would carry no information and stay alike
 steps. Then the norm's weights and the class tokens are drawn at random.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import timm
 import torch
@@ -45,6 +48,7 @@ class MctClassifier(Classifier):
     Args:
         backbone: the name of a timm ViT without a position bias.
         num_classes: the number of class tokens, C.
+        mct_read: "before_norm" to read tokens before the final norm; None means after it.
         **options: what ``Classifier`` takes besides.
     """
 
@@ -52,7 +56,9 @@ class MctClassifier(Classifier):
     remedy = " that MctClassifier can read; tagmask.load reads networks of any kind."
     has_head: ClassVar[bool] = False
 
-    def __init__(self, backbone: str, num_classes: int, **options: Any) -> None:
+    def __init__(
+        self, backbone: str, num_classes: int, *, mct_read: str | None = None, **options: Any
+    ) -> None:
         if timm.is_model(backbone) and has_position_bias(backbone):
             raise TagmaskError(
                 f"{backbone} has a position bias for one class token only; "
@@ -63,6 +69,12 @@ class MctClassifier(Classifier):
         self.map_layers = min(MAP_LAYERS, len(self.blocks))
         _repeat_class_token(self.vit, num_classes)
         _separate(self.vit)
+        self.mct_read = mct_read
+        if mct_read == "before_norm":
+            self.vit.norm = nn.Identity()
+            self.vit.fc_norm = nn.Identity()
+        elif mct_read is not None:
+            raise TagmaskError(f"mct_read is {mct_read!r}; give before_norm, or leave it out.")
         self.patch_head = nn.Conv2d(self.vit.embed_dim, num_classes, 3, padding=1)
 
     def branches(self, images: Tensor) -> Tensor:
@@ -78,6 +90,23 @@ class MctClassifier(Classifier):
         class_logits = tokens[:, : self.class_tokens].mean(dim=-1)  # (B, C)
         patch_logits = cam.mean((-2, -1)).to(class_logits.dtype)  # (B, C)
         return torch.stack([class_logits, patch_logits], dim=1), cam
+
+    def more_config(self) -> dict[str, Any]:
+        """Return what config.json holds besides: where tokens are read, if not after the norm."""
+        more = super().more_config()
+        return more if self.mct_read is None else {**more, "mct_read": self.mct_read}
+
+    @classmethod
+    def build(cls, config: Mapping[str, Any]) -> Self:
+        """Build the network of a config.json, its weights not yet loaded."""
+        names = config["classes"]
+        return cls(
+            config["backbone"],
+            len(names),
+            mct_read=config.get("mct_read"),
+            img_size=config["img_size"],
+            classes=names,
+        )
 
     def stored(self) -> nn.Module:
         """Return the whole network: the patch branch is stored with the ViT."""

@@ -21,6 +21,7 @@ _FORMS: Mapping[str, Any] = {  # a list names the type of its members
     "crop_size": int,
     "size": int,
     "blocks": [int],
+    "mct_read": str,
     "caffe": bool,
     "freeze_norm": bool,
     "multi_scale": bool,

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tqdm import tqdm
 
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE, Mask
 from tagmask.layout import label_file, seed_file
-from tagmask.report.records import FOLDERS, LABELS, RULE
+from tagmask.progress import track
+from tagmask.report.records import FOLDERS, LABELS
 from tagmask.scoring import choosers, confusion, iou
 from tagmask.show.overlay import check_map
 from tagmask.show.seeds import label_at, shown_heat, shown_mask
@@ -87,9 +87,14 @@ class RunLabels:
         labels = [int(c) + 1 for c in seeds["classes"]]
         return check_map(seeds["refined"]), labels
 
-    def choose_threshold(self, indices: Sequence[int]) -> float:
-        """Choose the threshold of the seeds by ``RULE``, from a sample of the images."""
-        rule = choosers()[RULE]
+    def choose_threshold(self, indices: Sequence[int], rule_name: str) -> float:
+        """Choose the threshold of the seeds, from a sample of the images.
+
+        Args:
+            indices: The images that have seeds.
+            rule_name: How it is chosen, e.g. "otsu".
+        """
+        rule = choosers()[rule_name]
         for i in evenly(indices, MAX_FOR_THRESHOLD):
             try:
                 rule.add(read_seeds(self.path("seeds", i))["refined"])
@@ -207,7 +212,7 @@ def look_at(
     """
     catalog = labels.catalog
     facts = []
-    for i in tqdm(indices, desc="report", unit="image"):
+    for i in track(indices, "report", len(indices)):
         try:
             mask = labels.read(last, i)
             values = _compared(labels, i, mask, last, before, truth)

@@ -26,8 +26,6 @@ TRAININGS = {
 }
 # the threshold that is tuned on the masks
 ORACLE = "oracle"
-# the default of `tagmask pseudo`
-RULE = "cross_entropy"
 MAPS = {"plain": "seeds without affinity", "refined": "seeds with affinity"}
 LABELS = {"pseudo": "pseudo labels", "predictions": "predictions"}
 # entries of made_by.json that are hashes of weights
@@ -56,10 +54,12 @@ class StageScores:
 
     @property
     def rule_name(self) -> str:
+        """Return the rule's name in words."""
         return self.rule.replace("_", " ")
 
     @property
     def title(self) -> str:
+        """Return the stage, with the rule of its threshold."""
         return f"{self.stage}, {self.rule_name}" if self.rule else self.stage
 
 
@@ -91,8 +91,12 @@ class Provenance:
         return None
 
 
-def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
+def read_scores(run: Path, rule: str) -> tuple[list[StageScores], Curves]:
     """Return the scores of a run and the curves of its maps over the threshold.
+
+    Args:
+        run: Folder of the run.
+        rule: How the run chooses the threshold of the seeds.
 
     Returns:
         Scores of seeds, pseudo labels and predictions, and curves; empty without a scores.json.
@@ -114,7 +118,7 @@ def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
         for stage, title in LABELS.items():
             if stage in content:
                 of_labels.append(stage_scores(title, content[stage]))
-        return [*_seed_scores(seeds), *of_labels], curves
+        return [*_seed_scores(seeds, rule), *of_labels], curves
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
             f"{file} was not written by `tagmask score` ({type(error).__name__}: {error}); "
@@ -122,15 +126,15 @@ def read_scores(run: Path) -> tuple[list[StageScores], Curves]:
         ) from None
 
 
-def _seed_scores(seeds: Mapping[str, Any]) -> list[StageScores]:
-    """Return the rows of each kind of maps, the oracle first, then ``RULE``.
+def _seed_scores(seeds: Mapping[str, Any], first: str) -> list[StageScores]:
+    """Return the rows of each kind of maps, the oracle first, then the rule ``first``.
 
     The page highlights these two.
     """
     rows = []
     for kind, title in MAPS.items():
         rules = seeds.get(kind, {}).get("thresholds", {})
-        for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != RULE)):
+        for rule in sorted(rules, key=lambda rule: (rule != ORACLE, rule != first)):
             scores = rules[rule]
             values = {"images": seeds["images"], **scores}
             rows.append(stage_scores(title, values, rule, scores["threshold"]))

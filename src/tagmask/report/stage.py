@@ -10,9 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from tagmask import layout
-from tagmask.config import ReportSettings, check
-from tagmask.data.catalog import Catalog
-from tagmask.data.open import open_catalog
+from tagmask.config import PseudoSettings, ReportSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.inference.selfcheck import read_verdicts
@@ -20,128 +18,136 @@ from tagmask.report import records
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
 from tagmask.report.records import Provenance, StageScores
-from tagmask.runs.record import check_classes, made_from
+from tagmask.runs.record import check_classes
+from tagmask.runs.run import Run
 from tagmask.stages.score import score_labels
 from tagmask.version import __version__
-
-__all__ = ["made_from", "write_report"]
 
 Stages = dict[str, list[int]]  # stage: the images that it has a file for
 
 
 @dataclass(frozen=True)
 class Written:
-    """Where the page is."""
+    """Hold where the page is."""
 
     file: Path
 
     def summary(self) -> str:
+        """Return the sentence that ends the stage."""
         return f"report: {self.file}"
 
 
-def write_report(settings: ReportSettings, catalog: Catalog | None = None) -> Written:
-    """Gather what the run folder holds and write its page."""
-    check(settings)
-    if not settings.out.is_dir():
-        raise TagmaskError(f"{settings.out} does not exist; give the folder of a run with --out.")
-    file = settings.out / layout.REPORT
-    write_text(
-        file, report_page(gather(settings, open_catalog(settings) if catalog is None else catalog))
-    )
+def write_report(run: Run, settings: ReportSettings) -> Written:
+    """Gather what the run folder holds and write its page.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
+    if not run.out.is_dir():
+        raise TagmaskError(f"{run.out} does not exist; give the folder of a run with --out.")
+    file = run.out / layout.REPORT
+    write_text(file, report_page(gather(run, settings)))
     return Written(file)
 
 
-def gather(settings: ReportSettings, catalog: Catalog) -> Report:
-    """Everything on the page."""
-    run = settings.out
-    labels, (scored, curves) = RunLabels(run, catalog), records.read_scores(run)
+def gather(run: Run, settings: ReportSettings) -> Report:
+    """Return everything on the page.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
+    out = run.out
+    catalog = run.catalog
+    rule = run.settings.of(PseudoSettings).rule
+    labels = RunLabels(out, catalog)
+    scored, curves = records.read_scores(out, rule)
     stages = {stage: indices for stage in records.FOLDERS if (indices := labels.images_of(stage))}
-    trainings, missing_logs = records.read_trainings(run)
+    trainings, missing_logs = records.read_trainings(out)
     if not stages and not trainings:
         raise TagmaskError(
-            f"{run} contains no training, maps or masks of these images; check --out and the data, or run "
-            f"`tagmask train --out {run}` first."
+            f"{out} contains no training, maps or masks of these images; check --out and the data, or run "
+            f"`tagmask train --out {out}` first."
         )
     for stage in stages:  # labels are numbers; those of other classes would get wrong names
-        check_classes(run / records.FOLDERS[stage], catalog.classes, TITLES[stage])
-    provenance = records.read_provenance(
-        run, _facts(settings, catalog, _set_threshold(labels, scored, stages))
-    )
+        check_classes(out / records.FOLDERS[stage], catalog.classes, TITLES[stage])
+    facts = _facts(run, _set_threshold(labels, scored, stages, rule))
+    provenance = records.read_provenance(out, facts)
     scores = _all_scores(labels, scored, stages)
     images = survey(labels, stages, settings.rows)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     return Report(
-        title=f"Run {Path(os.path.realpath(run)).name}",
+        title=f"Run {Path(os.path.realpath(out)).name}",
         subtitle=f"{len(catalog)} images, {len(catalog.classes)} classes · written {now} by tagmask {__version__}",
         classes=catalog.classes,
         provenance=provenance,
         survey=images,
         notes=_notes(provenance, labels, scored),
-        verdicts=sorted(read_verdicts(run / layout.CHECK), key=lambda row: row["trust"]),
-        missing={**_missing(run, images.truth, stages, scores), "training": missing_logs},
+        verdicts=sorted(read_verdicts(out / layout.CHECK), key=lambda row: row["trust"]),
+        missing={**_missing(out, images.truth, stages, scores), "training": missing_logs},
         scores=scores,
         curves=curves,
         trainings=trainings,
     )
 
 
-def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages) -> str:
+def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages, rule: str) -> str:
     """Choose the threshold of the seeds without masks; returns a sentence about it."""
     if "seeds" not in stages:
         return ""
-    chosen = [
-        row.threshold
-        for row in scored
-        if row.stage == records.MAPS["refined"] and row.rule == records.RULE
-    ]
+    refined = [row for row in scored if row.stage == records.MAPS["refined"]]
+    chosen = [row.threshold for row in refined if row.rule == rule]
     if chosen and chosen[0] is not None:
         labels.threshold = chosen[0]
-        return f"{labels.threshold:.2f} by {records.RULE}, from {layout.SCORES}"
+        return f"{labels.threshold:.2f} by {rule}, from {layout.SCORES}"
     try:
-        labels.threshold = labels.choose_threshold(stages["seeds"])
+        labels.threshold = labels.choose_threshold(stages["seeds"], rule)
     except TagmaskError as error:
         return f"{labels.threshold:.2f}, because no threshold could be chosen: {error}"
-    return f"{labels.threshold:.2f} by {records.RULE}, chosen for this page"
+    return f"{labels.threshold:.2f} by {rule}, chosen for this page"
 
 
-def _facts(settings: ReportSettings, catalog: Catalog, threshold: str) -> list[tuple[str, str]]:
+def _facts(run: Run, threshold: str) -> list[tuple[str, str]]:
+    catalog = run.catalog
     facts = [
-        ("run folder", os.path.realpath(settings.out)),
-        ("data", settings.data),
+        ("run folder", os.path.realpath(run.out)),
+        ("data", run.settings.data),
         ("images", str(len(catalog))),
         ("classes", ", ".join(catalog.classes)),
         ("fingerprint of names and tags", catalog.fingerprint()),
     ]
-    return [*facts, ("threshold of the seeds on this page", threshold)] if threshold else facts
+    if threshold:
+        facts.append(("threshold of the seeds on this page", threshold))
+    return facts
 
 
 def _all_scores(labels: RunLabels, scored: list[StageScores], stages: Stages) -> list[StageScores]:
-    """The scores from scores.json, and those of stages that it does not include."""
+    """Return the scores from scores.json, and those of stages that it does not include."""
     rows = list(scored)
+    titles = {row.stage for row in scored}
     for stage, title in records.LABELS.items():
-        if (
-            stage in stages
-            and labels.catalog.has_masks
-            and all(row.stage != title for row in scored)
-        ):
-            counted = score_labels(
-                labels.catalog.subset(stages[stage]), labels.run / records.FOLDERS[stage]
-            )
-            labels.problems |= counted.missing
-            rows.append(records.stage_scores(title, counted.to_json()))
+        if stage not in stages or title in titles or not labels.catalog.has_masks:
+            continue
+        images = labels.catalog.subset(stages[stage])
+        counted = score_labels(images, labels.run / records.FOLDERS[stage])
+        labels.problems |= counted.missing
+        rows.append(records.stage_scores(title, counted.to_json()))
     order = [*records.MAPS.values(), *records.LABELS.values()]
     return sorted(rows, key=lambda row: order.index(row.stage))
 
 
 def _notes(provenance: Provenance, labels: RunLabels, scored: list[StageScores]) -> list[str]:
-    """What a reader should know before trusting the page."""
-    notes = [
-        f"{folder} was made by weights ({values[name]}) that are not in this run folder: they were given with "
-        "--model, or the network has been trained again since."
-        for folder, values in provenance.makers.items()
-        for name in records.NETWORKS
-        if name in values and provenance.weights_file(values[name]) is None
-    ]
+    """Return what a reader should know before trusting the page."""
+    notes = []
+    for folder, values in provenance.makers.items():
+        for name in records.NETWORKS:
+            if name in values and provenance.weights_file(values[name]) is None:
+                notes.append(
+                    f"{folder} was made by weights ({values[name]}) that are not in this run "
+                    "folder: they were given with --model, or the network has been trained again "
+                    "since."
+                )
     again = f"run `tagmask score --out {labels.run}` again."
     titles = {row.stage for row in scored}
     scored_stages = [
@@ -165,7 +171,7 @@ def _notes(provenance: Provenance, labels: RunLabels, scored: list[StageScores])
 
 
 def _missing(run: Path, truth: bool, stages: Stages, scores: list[StageScores]) -> dict[str, str]:
-    """A sentence for each part of the page that is left out."""
+    """Return a sentence for each part of the page that is left out."""
     missing = {}
     absent = ", ".join(TITLES[stage] for stage in records.FOLDERS if stage not in stages)
     if not stages:

@@ -14,39 +14,50 @@ OUT/runs/KEY/                       a training; KEY is a hash of its settings an
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from tqdm import tqdm
 
 from tagmask import layout
-from tagmask.config import MapSettings, ScoreSettings, check
+from tagmask.config import (
+    DataSettings,
+    HeadSettings,
+    MapSettings,
+    PredictSettings,
+    PseudoSettings,
+    ScoreSettings,
+    SeedSettings,
+    SegmentSettings,
+    TrainSettings,
+    check,
+)
 from tagmask.config.paper import PaperSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
+from tagmask.progress import logger
 from tagmask.reproduction.paired import mask_counts, photo_counts
 from tagmask.runs.plan import duration
-from tagmask.runs.record import IMAGES, key, made_from, once, places, seconds_of
-from tagmask.runs.table import stage
+from tagmask.runs.record import IMAGES, contents_of, key, made_from, once, places, seconds_of
+from tagmask.runs.run import Run
 
 ORACLE = "oracle"
 Changes = Mapping[str, Any]
-Row = TypeVar("Row")
-Maps = TypeVar("Maps", bound=MapSettings)
+Value = TypeVar("Value")
+AnyMapSettings = TypeVar("AnyMapSettings", bound=MapSettings)
 
 
 class PartDoneError(Exception):
     """Another part than the first has done its share; only the first makes the table."""
 
 
-def by_method(settings: Maps, method: str) -> Maps:
+def by_method(settings: AnyMapSettings, method: str) -> AnyMapSettings:
     """Return settings for another map method, without those that only ACR has.
 
     Args:
@@ -60,7 +71,7 @@ def by_method(settings: Maps, method: str) -> Maps:
 
 
 @dataclass(frozen=True)
-class Run:
+class Training:
     """One training of the cache."""
 
     folder: Path
@@ -68,18 +79,22 @@ class Run:
 
     @property
     def classifier(self) -> Path:
+        """Return the folder of the classifier."""
         return self.folder / layout.CLASSIFIER
 
     @property
     def weights(self) -> Path:
+        """Return the file of its weights."""
         return self.classifier / layout.MODEL
 
     @property
     def note(self) -> Path:
+        """Return the file that says how it was trained."""
         return self.folder / "trained.json"
 
     @property
     def is_trained(self) -> bool:
+        """Return True if the training came to its end."""
         return self.note.is_file() and self.weights.is_file()
 
 
@@ -96,15 +111,19 @@ class Bench:
         self.shard = shard
         self.score_data = settings.score_data()
         # how the threshold of seeds is chosen in the tables
-        self.rules = (ORACLE, settings.pseudo.rule)
+        self.rules = (ORACLE, settings.of(PseudoSettings).rule)
+        # of catalogs, which live as long as this object
+        self._digests: dict[int, str] = {}
 
     @cached_property
     def training_images(self) -> Catalog:
+        """Return the images that classifiers are trained on."""
         return open_catalog(self.settings)
 
     @cached_property
     def scored_images(self) -> Catalog:
-        return open_catalog(self._scoring(Path()))
+        """Return the images whose maps are scored."""
+        return open_catalog(DataSettings(**self.score_data))
 
     @cached_property
     def labelled_images(self) -> Catalog:
@@ -128,6 +147,21 @@ class Bench:
             )
         return self.scored_images
 
+    def scored_on(self) -> str:
+        """Say which images are scored, and that they were trained on if they were."""
+        data = self.score_data
+        count = len(self.scored_images)
+        if self.settings.data == "voc":
+            images = f"{count} images of VOC {data['split']}"
+        elif self.settings.data == "scenes":
+            images = f"{count} built-in scenes of seed {data['scene_seed']}"
+        else:
+            images = f"{count} images of {data['images']}"
+        same = data == self.settings.data_settings()
+        if self.settings.data == "voc":
+            same = set(_names(self.scored_images)) <= set(_names(self.training_images))
+        return f"{images}, all of them trained on" if same else images
+
     def check_masks(self, which: str) -> None:
         """Refuse before the first training what could not be scored after the last."""
         if which == "scored" and not self.scored_images.has_masks:
@@ -148,7 +182,7 @@ class Bench:
                 f"choose from {', '.join(classes)}."
             )
 
-    def rows(self, names: Mapping[str, Row]) -> dict[str, Row]:
+    def rows(self, names: Mapping[str, Value]) -> dict[str, Value]:
         """Return those of a table's rows that ``--rows`` asks for, in the table's order.
 
         All rows are returned where it asks for none.
@@ -164,7 +198,7 @@ class Bench:
 
     def trained(
         self, variants: Mapping[str, Changes], seeds: int | None = None
-    ) -> dict[str, list[Run]]:
+    ) -> dict[str, list[Training]]:
         """Train every variant with every random seed; what was done before is found again.
 
         Args:
@@ -191,12 +225,12 @@ class Bench:
             order += [index for index in range(len(jobs)) if index not in share]
         for index in order:
             title, run = jobs[index]
-            seed = run.settings.train.seed
+            seed = run.settings.of(TrainSettings).seed
             message = f"training {index + 1} of {len(jobs)} ({title}, seed {seed})"
             if run.is_trained:
-                tqdm.write(f"{message}: done before")
+                logger.info(f"{message}: done before")
                 continue
-            tqdm.write(message + _time_left([run for _, run in jobs]))
+            logger.info(message + _time_left([run for _, run in jobs]))
             self._train(run)
         if part:
             raise PartDoneError(
@@ -206,7 +240,7 @@ class Bench:
 
     def scored(
         self,
-        runs: Mapping[str, Sequence[Run]],
+        runs: Mapping[str, Sequence[Training]],
         method: str | None = None,
         maps: Changes | None = None,
     ) -> dict[str, list[Any]]:
@@ -224,30 +258,29 @@ class Bench:
         jobs = _jobs(runs)
         by = f", by {method}" if method else ""
         for number, (title, run) in enumerate(jobs, 1):
-            seed = run.settings.train.seed
+            seed = run.settings.of(TrainSettings).seed
             message = f"maps {number} of {len(jobs)} ({title}, seed {seed}{by})"
             scores[title].append(self._score(run, method, maps or {}, message))
         return scores
 
-    def labelled(self, run: Run) -> Path:
+    def labelled(self, run: Training) -> Path:
         """Make pseudo labels of the images that were trained on, and return their folder."""
-        seeds = dataclasses.replace(run.settings.for_stage("seeds"), model=run.classifier)
-        pseudo = dataclasses.replace(run.settings.for_stage("pseudo"), model=run.classifier)
+        seeds = dataclasses.replace(run.settings.of(SeedSettings), model=run.classifier)
+        pseudo = dataclasses.replace(run.settings.of(PseudoSettings), model=run.classifier)
         parts = {"seeds": made_from(seeds), "pseudo": made_from(pseudo)}
         folder = run.folder / f"labels-{key(parts)}"
 
         def work() -> Any:
-            tqdm.write("seeds and pseudo labels of the images trained on")
-            seeds_here = dataclasses.replace(seeds, out=folder)
-            stage("seeds").run(seeds_here, self.training_images)
-            pseudo_here = dataclasses.replace(pseudo, out=folder)
-            done = stage("pseudo").run(pseudo_here, self.training_images)
+            logger.info("seeds and pseudo labels of the images trained on")
+            here = self._at(run, folder, self.training_images)
+            here.seeds(seeds)
+            done = here.pseudo(pseudo)
             return {"images": done.made + done.kept, "background": done.background}
 
         once(folder / "labelled.json", parts, work)
         return folder
 
-    def label_scores(self, run: Run, catalog: Catalog | None = None) -> Any:
+    def label_scores(self, run: Training, catalog: Catalog | None = None) -> Any:
         """Return the scores of seeds and pseudo labels of images that were trained on.
 
         Args:
@@ -266,7 +299,7 @@ class Bench:
             data = self.score_data
 
         def work() -> Any:
-            stage("score").run(self._scoring(folder, data), images)
+            self._at(run, folder, images, data).score(self._scoring())
             scores = read_json(folder / layout.SCORES)
             photos = mask_counts(folder / layout.PSEUDO, images)
             return {**scores, "photos": photos}
@@ -274,22 +307,22 @@ class Bench:
         name = "scored"
         if images is not self.training_images:
             name = f"scored-{key(self._scored_parts())}"
-        return once(folder / f"{name}.json", {}, work)
+        return self._once_for_masks(folder / f"{name}.json", {}, images, work)
 
-    def segmented(self, run: Run) -> Path:
+    def segmented(self, run: Training) -> Path:
         """Train a segmenter on the pseudo labels of a run, and return its folder."""
         labels = self.labelled(run)
-        segment = run.settings.for_stage("segment")
+        segment = run.settings.of(SegmentSettings)
         parts = {"segment": made_from(segment)}
         folder = labels / f"segment-{key(parts)}"
 
         def work() -> Any:
-            tqdm.write("a segmenter on the pseudo labels")
+            logger.info("a segmenter on the pseudo labels")
             threads = torch.get_num_threads()
-            model = run.classifier if segment.net == "head" else None
-            pseudo = labels / layout.PSEUDO
-            settings = dataclasses.replace(segment, out=folder, pseudo=pseudo, model=model)
-            trained = stage("segment").run(settings, self.training_images)
+            settings = dataclasses.replace(segment, pseudo=labels / layout.PSEUDO)
+            if isinstance(settings, HeadSettings):
+                settings = dataclasses.replace(settings, model=run.classifier)
+            trained = self._at(run, folder, self.training_images).segment(settings)
             torch.set_num_threads(threads)
             # no other network reads the feature cache of this head
             shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)
@@ -298,7 +331,7 @@ class Bench:
         once(folder / "segmented.json", parts, work)
         return folder
 
-    def predicted(self, run: Run, *, told: bool | None = None) -> tuple[Path, Any]:
+    def predicted(self, run: Training, *, told: bool | None = None) -> tuple[Path, Any]:
         """Predict and score the masks of the scored images.
 
         Args:
@@ -309,55 +342,91 @@ class Bench:
             The folder of the masks, and their scores with the pixel counts of each photo.
         """
         segmenter = self.segmented(run)
-        predict = run.settings.for_stage("predict")
+        predict = run.settings.of(PredictSettings)
         if told is not None:
             predict = dataclasses.replace(predict, use_tags=told)
         parts = {"predict": made_from(predict), **self._scored_parts()}
         folder = segmenter / f"masks-{key(parts)}"
-        where = {"out": folder, "model": segmenter / layout.SEGMENTER, **self.score_data}
+        settings = dataclasses.replace(predict, model=segmenter / layout.SEGMENTER)
 
         def work() -> Any:
-            stage("predict").run(dataclasses.replace(predict, **where), self.scored_images)
+            here = self._at(run, folder, self.scored_images, self.score_data)
+            here.predict(settings)
             shutil.rmtree(folder / layout.TOKENS, ignore_errors=True)
-            stage("score").run(self._scoring(folder), self.scored_images)
+            here.score(self._scoring())
             photos = mask_counts(folder / layout.PREDICTIONS, self.scored_images)
             scores = read_json(folder / layout.SCORES)["predictions"]
             return {**scores, "photos": photos}
 
-        return folder, once(folder / "scored.json", parts, work)
+        file = folder / "scored.json"
+        return folder, self._once_for_masks(file, parts, self.scored_images, work)
+
+    def _once_for_masks(
+        self, file: Path, parts: Changes, images: Catalog, work: Callable[[], Any]
+    ) -> Any:
+        """Score once, and again if a mask has changed in place since.
+
+        Args:
+            file: Where the scores are kept.
+            parts: What identifies them besides the masks.
+            images: The images that are scored.
+            work: Scores them.
+        """
+        masks = self._masks_digest(images)
+        if file.is_file():
+            note = read_json(file)
+            settings = note.get("settings") if isinstance(note, dict) else None
+            # notes of earlier versions do not name the masks, and are believed
+            before = settings.get("masks") if isinstance(settings, dict) else None
+            if before not in (None, masks):
+                logger.info("%s: the masks have changed since; scoring again", file.parent)
+                file.unlink()
+        return once(file, {**parts, "masks": masks}, work)
+
+    def _masks_digest(self, images: Catalog) -> str:
+        """Return a hash of the content of the masks; of drawn ones, of what they are drawn from."""
+        if id(images) not in self._digests:
+            files = {images.item(i).mask for i in range(len(images))}
+            files |= {self.score_data.get("annotations"), self.settings.annotations}
+            self._digests[id(images)] = contents_of(sorted(file for file in files if file))
+        return self._digests[id(images)]
 
     def _scored_parts(self) -> dict[str, Any]:
         """Return what identifies the scored images."""
         return {
-            "scored": places(self._scoring(Path())),
+            "scored": places(self._scoring(), DataSettings(**self.score_data)),
             "scored images": self.scored_images.fingerprint(),
         }
 
-    def _scoring(self, out: Path, data: Changes | None = None) -> ScoreSettings:
-        """Return settings to score what is in ``out``; default: on the scored images."""
-        data = data or self.score_data
-        return ScoreSettings(out=out, processes=self.settings.pseudo.processes, **data)
+    def _scoring(self) -> ScoreSettings:
+        """Return settings to score what a run has made."""
+        return ScoreSettings(processes=self.settings.of(PseudoSettings).processes)
 
-    def _run(self, number: int, changes: Changes) -> Run:
+    def _at(self, run: Training, folder: Path, images: Catalog, data: Changes | None = None) -> Run:
+        """Return a run in another folder, on these images; default: its own data."""
+        settings = dataclasses.replace(run.settings, out=folder, **(data or {}))
+        return Run.of(settings, images)
+
+    def _run(self, number: int, changes: Changes) -> Training:
         """Return the training with the ``number``-th random seed, done or not."""
         settings = self.settings.run(Path(), number, changes)
-        train = settings.for_stage("train")
-        parts = {**made_from(train), **places(train)}
+        train = settings.of(TrainSettings)
+        parts = {**made_from(train), **places(train, settings)}
         parts[IMAGES[0]] = self.training_images.fingerprint()
         folder = self.settings.out / "runs" / key(parts)
-        return Run(folder, dataclasses.replace(settings, out=folder))
+        return Training(folder, dataclasses.replace(settings, out=folder))
 
-    def _train(self, run: Run) -> None:
+    def _train(self, run: Training) -> None:
         """Train one network, unless another process does so meanwhile."""
-        settings = run.settings.for_stage("train")
+        settings = run.settings.of(TrainSettings)
+        here = self._at(run, run.folder, self.training_images)
         threads = torch.get_num_threads()
 
         def work() -> Any:
-            trained = stage("train").run(settings, self.training_images)
+            trained = here.train(settings)
             # the weights were deleted, and the resume point is of the last step
             if not run.weights.is_file():
-                again = dataclasses.replace(settings, restart=True)
-                trained = stage("train").run(again, self.training_images)
+                trained = here.train(settings, restart=True)
             return trained.metrics
 
         # a note without weights: they were deleted to save space
@@ -367,41 +436,36 @@ class Bench:
         # a training with loading processes takes fewer threads
         torch.set_num_threads(threads)
 
-    def _score(self, run: Run, method: str | None, maps: Changes, title: str) -> Any:
+    def _score(self, run: Training, method: str | None, maps: Changes, title: str) -> Any:
         """Make the seeds of the scored images and return their scores, from the cache if there."""
         from tagmask.stages.score import score_seeds
 
-        chosen = dataclasses.replace(run.settings.seeds, **maps)
+        chosen = dataclasses.replace(run.settings.of(SeedSettings), **maps)
         if method:
             chosen = by_method(chosen, method)
         parts = {"maps": made_from(chosen), **self._scored_parts()}
         folder = run.folder / f"maps-{key(parts)}"
-        where = {
-            "out": folder,
-            "model": run.classifier,
-            "tokens": run.settings.tokens,
-            **self.score_data,
-        }
-        settings = dataclasses.replace(chosen, **where)
+        settings = dataclasses.replace(chosen, model=run.classifier)
         seeds = folder / layout.SEEDS
 
         def work() -> Any:
-            tqdm.write(title)
-            stage("seeds").run(settings, self.scored_images)
-            scores = score_seeds(self._scoring(folder), self.scored_images).to_json()
+            logger.info(title)
+            here = self._at(run, folder, self.scored_images, self.score_data)
+            here.seeds(settings)
+            scores = score_seeds(here, self._scoring()).to_json()
             scores["photos"] = photo_counts(seeds, self.scored_images, scores, self.rules)
             if not self.settings.keep_maps:
                 shutil.rmtree(seeds, ignore_errors=True)
             return scores
 
-        return once(folder / "scored.json", parts, work)
+        return self._once_for_masks(folder / "scored.json", parts, self.scored_images, work)
 
 
 def _names(catalog: Catalog) -> list[str]:
     return [catalog.name(i) for i in range(len(catalog))]
 
 
-def _jobs(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
+def _jobs(runs: Mapping[str, Sequence[Training]]) -> list[tuple[str, Training]]:
     """Return the runs of all variants in one list, each with the title of its variant."""
     jobs = []
     for title, variant in runs.items():
@@ -409,7 +473,7 @@ def _jobs(runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
     return jobs
 
 
-def _time_left(runs: Sequence[Run]) -> str:
+def _time_left(runs: Sequence[Training]) -> str:
     """Say about how long the trainings that are left will take; empty before the first is done."""
     unique = {run.folder: run for run in runs}.values()
     spent = [seconds_of(run.note) for run in unique if run.is_trained]

@@ -4,12 +4,13 @@ from pkgutil import resolve_name
 
 import torch
 
-from tagmask.config import check, parse_shard
-from tagmask.config.paper import PaperSettings, write_paper_config
+from tagmask.config import TrainSettings, check, parse_shard
+from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
 from tagmask.reproduction.bench import Bench, PartDoneError
-from tagmask.reproduction.names import NAMES, NO_TRAINING
-from tagmask.reproduction.page import Written, write
+from tagmask.reproduction.names import CONSISTENCY, NAMES, NO_TRAINING
+from tagmask.reproduction.page import Figure, Written, write
+from tagmask.reproduction.table import Table
 from tagmask.runs.processes import launched_shard, single_process
 from tagmask.version import __version__
 
@@ -24,29 +25,48 @@ def run_paper(settings: PaperSettings) -> Written:
         TagmaskError: The table has no such name, or an option does not belong to it.
     """
     check(settings)
+    bench = Bench(settings, _part(settings))
+    try:
+        made = make(bench)
+    except PartDoneError as done:
+        return Written(str(done))
+    return write(made, settings.out, sentence(bench))
+
+
+def make(bench: Bench) -> Table | Figure:
+    """Make one table or figure, and write the settings that it is made with.
+
+    Args:
+        bench: Gives the settings, with the table's name, and the part of the trainings.
+
+    Raises:
+        PartDoneError: This process has done its share, and part 0 makes the table.
+        TagmaskError: The table has no such name, an option does not belong to it, or it cannot be
+            made of these data.
+    """
+    settings = bench.settings
     table = settings.table
     if table not in NAMES:
         raise TagmaskError(
             f"there is no table or figure {table!r}; choose from {', '.join(NAMES)}."
         )
     _check_options(settings)
+    _check_rows(settings)
     entry = NAMES[table]
-    part, parts = _part(settings)
+    part, parts = bench.shard
     if part and entry.needs == NO_TRAINING:
-        return Written(f"part {part} of {parts}: {table} has no training to share out.")
-    bench = Bench(settings, (part, parts))
+        raise PartDoneError(f"part {part} of {parts}: {table} has no training to share out.")
     if settings.scores is None:
         bench.check_masks(entry.masks)
     if not part:
         write_paper_config(settings.out / f"{table}.toml", settings)
     # each training is one process, also under a launch
     with single_process():
-        make = resolve_name(f"tagmask.reproduction.{entry.maker}")
         try:
-            made = make(bench)
+            made: Table | Figure = resolve_name(f"tagmask.reproduction.{entry.maker}")(bench)
         except PartDoneError as done:
-            return Written(f"{done} Part 0 makes the table.")
-    return write(made, settings.out, how(bench))
+            raise PartDoneError(f"{done} Part 0 makes the table.") from None
+    return made
 
 
 def _check_options(settings: PaperSettings) -> None:
@@ -57,6 +77,28 @@ def _check_options(settings: PaperSettings) -> None:
             raise TagmaskError(
                 f"--{name} belongs to {', '.join(tables)}; leave it out for {settings.table}."
             )
+
+
+def _check_rows(settings: PaperSettings) -> None:
+    """Refuse settings with which the rows or the numbers would not be what their titles say.
+
+    Raises:
+        TagmaskError: All rows would be the baseline, or images trained on would be called val.
+    """
+    table = settings.table
+    train = settings.of(TrainSettings)
+    if table in CONSISTENCY and not train.alpha and not train.beta:
+        raise TagmaskError(
+            f"{table} is about the consistency losses, and --train.alpha and --train.beta are 0; "
+            "give --train.alpha 100 --train.beta 100 or, for MCTformer by its own recipe beside "
+            "ACR, --preset voc-deit-s-paper."
+        )
+    is_val_missing = settings.score_images is None or settings.score_annotations is None
+    if settings.data == "coco" and table in PREDICTING and not settings.scores and is_val_missing:
+        raise TagmaskError(
+            f"{table} is about COCO's val; give its photos and annotations with --score-images and "
+            "--score-annotations, otherwise images that were trained on would be scored."
+        )
 
 
 def _part(settings: PaperSettings) -> tuple[int, int]:
@@ -72,12 +114,14 @@ def _part(settings: PaperSettings) -> tuple[int, int]:
     return part, parts
 
 
-def how(bench: Bench) -> str:
+def sentence(bench: Bench) -> str:
     """Say in a sentence what was run."""
     settings = bench.settings
+    if NAMES[settings.table].needs == NO_TRAINING:
+        return f"tagmask {__version__}; no training; all settings: `{settings.table}.toml`."
     if settings.scores is not None:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
-    train = settings.train
+    train = settings.of(TrainSettings)
     budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
     return (
         f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, "

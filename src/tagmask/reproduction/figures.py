@@ -1,5 +1,6 @@
 """The paper's figures as sheets of pictures, of the first scored images that fit."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -11,17 +12,18 @@ from PIL import ImageDraw
 
 from tagmask import layout
 from tagmask.acr.views import HorizontalFlip
+from tagmask.config import SeedSettings, TrainSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.inference.maps import Maps, make_maps
+from tagmask.inference.maps import PhotoMaps, make_maps
 from tagmask.labels import UNSURE, Mask, voc_palette
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
-from tagmask.reproduction.bench import Bench, Changes, Run, by_method
+from tagmask.reproduction.bench import Bench, Changes, Training, by_method
 from tagmask.reproduction.page import Figure
-from tagmask.reproduction.seed_tables import ABLATION, ACR, METHODS, mct_variants
+from tagmask.reproduction.seed_tables import ABLATION, ACR, METHODS, mct_maps, mct_variants
 from tagmask.runs.images import Image, match_classes
 from tagmask.scoring.sweep import sweep
 from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, default_points, marked
@@ -58,7 +60,7 @@ def maps(bench: Bench) -> Figure:
         cells = [(name, _shown(image))]
         for method, title in METHODS.items():
             if method == "acr":
-                made = maps_by(mct, "acr", image, catalog, tag, mct_run)
+                made = maps_by(mct, "acr", image, catalog, tag, mct_run, mct_maps(bench))
                 heat = shown_heat(image, made.refined[0])
                 cells.append(("MCTformer", heat))
             made = maps_by(model, method, image, catalog, tag, run)
@@ -127,7 +129,7 @@ def affinity(bench: Bench) -> Figure:
             made = maps_by(model, "acr", image, catalog, tag, run)
             heat = shown_heat(image, made.refined[0])
             cells.append((f"{title}: {name}", heat))
-            matrix = patch_affinity(model, image, run.settings.seeds)[0]
+            matrix = patch_affinity(model, image, run.settings.of(SeedSettings))[0]
             cells.append(("affinity", affinity_matrix(matrix)))
         rows.append(cells)
     note = (
@@ -154,7 +156,7 @@ def source_pixels(bench: Bench) -> Figure:
     for i, image in _pictures(bench, least=1):
         affinities = {}
         for title, (other, model) in models.items():
-            affinities[title] = patch_affinity(model, image, other.settings.seeds)
+            affinities[title] = patch_affinity(model, image, other.settings.of(SeedSettings))
         made = maps_by(acr, "acr", image, catalog, catalog.tags(i), run)
         for point in three_points(made.refined):
             cells = [(_name(bench, i), marked(image, [point]))]
@@ -256,8 +258,14 @@ def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
 
 
 def maps_by(
-    model: Classifier, method: str, image: Image, catalog: Catalog, tags: Sequence[int], run: Run
-) -> Maps:
+    model: Classifier,
+    method: str,
+    image: Image,
+    catalog: Catalog,
+    tags: Sequence[int],
+    run: Training,
+    changes: Changes | None = None,
+) -> PhotoMaps:
     """Make maps of some classes of one image at its own size.
 
     Args:
@@ -267,9 +275,12 @@ def maps_by(
         catalog: Names the classes.
         tags: Numbers of the classes in the catalog.
         run: The training, for its settings of maps.
+        changes: Settings of maps that are changed; default: none.
     """
     names = [catalog.classes[c] for c in tags]
-    settings = by_method(run.settings.seeds, method)
+    settings = by_method(
+        dataclasses.replace(run.settings.of(SeedSettings), **(changes or {})), method
+    )
     classes = match_classes(names, model)
     return make_maps(model, [image], [classes], settings)[0]
 
@@ -296,7 +307,7 @@ def _patches(grid: torch.Tensor) -> torch.Tensor:
     return grid.view(2, 2, 2, 2).transpose(1, 2).reshape(4, 2, 2)
 
 
-def _failure(bench: Bench, model: Classifier, run: Run, shown: set[int]) -> int | None:
+def _failure(bench: Bench, model: Classifier, run: Training, shown: set[int]) -> int | None:
     """Return the image of several classes whose maps fit its mask worst, none of those shown.
 
     Returns:
@@ -317,7 +328,7 @@ def _failure(bench: Bench, model: Classifier, run: Run, shown: set[int]) -> int 
     return min(scores, key=lambda i: scores[i], default=None)
 
 
-def _loaded(bench: Bench, variants: dict[str, Changes]) -> dict[str, tuple[Run, Classifier]]:
+def _loaded(bench: Bench, variants: dict[str, Changes]) -> dict[str, tuple[Training, Classifier]]:
     """Train each variant with the first random seed, and load its network."""
     loaded = {}
     for title, (run,) in bench.trained(variants, seeds=1).items():
@@ -325,7 +336,7 @@ def _loaded(bench: Bench, variants: dict[str, Changes]) -> dict[str, tuple[Run, 
     return loaded
 
 
-def _regularised(bench: Bench) -> dict[str, tuple[Run, Classifier]]:
+def _regularised(bench: Bench) -> dict[str, tuple[Training, Classifier]]:
     variants = {title: ABLATION[name] for name, title in REGULARISED.items()}
     return _loaded(bench, variants)
 
@@ -376,5 +387,5 @@ def _mask(catalog: Catalog, i: int) -> Mask | None:
 
 def _note(bench: Bench) -> str:
     count = bench.settings.pictures
-    seed = bench.settings.train.seed
+    seed = bench.settings.of(TrainSettings).seed
     return f"the first {count} images that are scored and fit; random seed {seed}."

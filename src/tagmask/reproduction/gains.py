@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tagmask.errors import TagmaskError
-from tagmask.reproduction.bench import ORACLE, Bench, Run
+from tagmask.reproduction.bench import ORACLE, Bench, Training
 from tagmask.reproduction.measures import KINDS, at, mean_of, only_at
 from tagmask.reproduction.paired import DRAWS, Gain, difference, mean_gain
 from tagmask.reproduction.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
@@ -201,7 +201,7 @@ def _title_at(rule: str, title: str) -> str:
 
 
 def _map_gains(
-    bench: Bench, runs: Mapping[str, Sequence[Run]], method: str, steps: int
+    bench: Bench, runs: Mapping[str, Sequence[Training]], method: str, steps: int
 ) -> list[_MapGains]:
     """Score maps of a method after so many affinity steps; with one step also those of none."""
     scores = bench.scored(runs, method, {"affinity_steps": steps})

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tagmask import layout
+from tagmask.config import PseudoSettings, SegmentSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.reproduction.bench import ORACLE, Bench
 from tagmask.reproduction.measures import KINDS, SCORES, at, mean_of, only_at, percent
-from tagmask.reproduction.numbers import ABOUT, NUMBERS, footnotes
+from tagmask.reproduction.numbers import NUMBERS, about, footnotes
 from tagmask.reproduction.table import Cell, Column, Row, Table
 
 MEAN = "mean over the classes present"
@@ -30,7 +31,7 @@ def pseudo(bench: Bench) -> Table:
     scores = _label_scores(bench)
     seeds = [seed["seeds"] for seed in scores]
     labels = [seed["pseudo"] for seed in scores]
-    blind = bench.settings.pseudo.rule
+    blind = bench.settings.of(PseudoSettings).rule
     only = bench.settings.only
     paper = NUMBERS["stages"]
     rows = []
@@ -67,16 +68,16 @@ def pseudo(bench: Bench) -> Table:
 
 
 def _pseudo_notes(bench: Bench, images: int) -> tuple[str, ...]:
-    settings = bench.settings.pseudo
+    settings = bench.settings.of(PseudoSettings)
     notes = [
         f"in per cent, {images} images, all of them trained on (paper: VOC train); "
         f"seeds at the oracle threshold unless blind ({settings.rule}, chosen without masks); "
         f"labels by {settings.method}, from seeds {KINDS[settings.source()]}. "
-        "FP: over-activation, FN: under-activation."
+        "FP: over-activation, FN: under-activation, as shares of the union."
     ]
     if bench.settings.only:
         notes.append(f"only: mean over background, {', '.join(bench.settings.only)}.")
-    return (*notes, ABOUT)
+    return (*notes, about("voc"))
 
 
 def segmentation(bench: Bench) -> Table:
@@ -94,12 +95,14 @@ def segmentation(bench: Bench) -> Table:
     stages = NUMBERS["stages"]
     their_mean = stages["coco_val" if data == "coco" else "voc_val"]
     rows.append(Row(MEAN, (_score(scores, their_mean),)))
+    segment = bench.settings.of(SegmentSettings)
+    network = getattr(segment, "backbone", segment.net)
     notes = (
-        f"IoU in per cent of {bench.settings.segment.backbone}'s masks on {scores[0]['images']} "
-        "images; it learnt from pseudo labels of the images trained on.",
+        f"IoU in per cent of {network}'s masks on {bench.scored_on()}; "
+        "it learned from pseudo labels of the images trained on.",
         f"paper: mean on VOC val {stages['voc_val']}, VOC test {stages['voc_test']}, "
         f"COCO val {stages['coco_val']}.",
-        ABOUT,
+        about(data),
     )
     return Table(
         name="segmentation",
@@ -137,10 +140,10 @@ def per_class(bench: Bench) -> Table:
     columns += [Column(name, theirs=True) for name in others]
     data = "MS COCO" if is_coco else "PASCAL VOC"
     notes = (
-        f"IoU in per cent on {data} val; the column paper is {acr}, the last ones "
-        f"are the methods it is compared with. Ours: {scores[0]['images']} images.",
+        f"IoU in per cent; the column paper is {acr} on {data} val, the last ones are the "
+        f"methods it is compared with. Ours: {_scored_on(bench)}.",
         *footnotes("per-class"),
-        ABOUT,
+        about("coco" if is_coco else "voc"),
     )
     return Table(
         name="per-class",
@@ -158,23 +161,26 @@ def compare(bench: Bench) -> Table:
     title, columns = COMPARED[name]
     rows = []
     for method, venue, saliency, *numbers in NUMBERS[name]["rows"]:
-        about = method
+        row_title = method
         if venue:
-            about += f" ({venue})"
+            row_title += f" ({venue})"
         if saliency:
-            about += ", with saliency"
+            row_title += ", with saliency"
         # some rows end in true where seeds use saliency maps too
         if numbers[-1] is True:
-            about += ", seeds too"
+            row_title += ", seeds too"
         known: list[float | None] = []
         for number in numbers[: len(columns)]:
             known.append(None if math.isnan(number) else number)
-        rows.append(Row(about, tuple(_paper_cells(known))))
+        rows.append(Row(row_title, tuple(_paper_cells(known))))
     rows.append(Row(OURS, _our_cells(bench, name)))
+    ours = _scored_on(bench)
+    if name == "compare-seeds" and bench.settings.scores is None:
+        ours = f"{len(bench.labelled_images)} images, all of them trained on"
     notes = (
-        "mIoU in per cent; all rows but the last are the paper's numbers.",
+        f"mIoU in per cent; all rows but the last are the paper's numbers. Ours: {ours}.",
         *footnotes(name),
-        ABOUT,
+        about("coco" if name == "compare-coco" else "voc"),
     )
     return Table(
         name=name,
@@ -184,6 +190,13 @@ def compare(bench: Bench) -> Table:
         rows=tuple(rows),
         notes=notes,
     )
+
+
+def _scored_on(bench: Bench) -> str:
+    """Say which images our row is about; of a finished run its scores do not tell."""
+    if bench.settings.scores is not None:
+        return f"the images of {bench.settings.scores}"
+    return bench.scored_on()
 
 
 def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from tagmask.config import PseudoSettings
 from tagmask.reproduction.bench import ORACLE, Bench
-from tagmask.reproduction.numbers import ABOUT, Pair
+from tagmask.reproduction.numbers import Pair, about
 from tagmask.reproduction.table import Cell, Column, Row
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
+# the paper follows SEAM, whose FP and FN are shares of the pixels found
+SEAM_SCORES = {**SCORES, "fp_per_hit": "FP/TP", "fn_per_hit": "FN/TP"}
 # scores.json of each random seed, or a part of it
 Scores = Sequence[Mapping[str, Any]]
 
@@ -120,11 +123,11 @@ def seed_notes(bench: Bench, scores: Scores) -> tuple[str, ...]:
     notes = [
         "ours: mIoU of seeds in per cent over the classes present, "
         f"{scores[0]['images']} images; threshold tuned on the masks (oracle), as in the paper; "
-        f"blind: threshold by {settings.pseudo.rule}, chosen without masks.",
+        f"blind: threshold by {settings.of(PseudoSettings).rule}, chosen without masks.",
     ]
     if settings.random_seeds > 1:
         notes.append(f"± is the standard deviation over {settings.random_seeds} random seeds.")
     if settings.only:
         classes = ", ".join(settings.only)
         notes.append(f"only: mean over background, {classes}, at the same threshold.")
-    return (*notes, ABOUT)
+    return (*notes, about())

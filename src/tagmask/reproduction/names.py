@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 NO_TRAINING = "no training"
+EVERYTHING = "all"
+# tables and figures that compare trainings with and without the consistency losses
+CONSISTENCY = (
+    *("ablation", "gains", "chain", "backbones", "augmentations", "distances"),
+    *("affinity", "source-pixels"),
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,13 @@ class Entry:
 _LABELLED = "1 training, AffinityNet"
 _SEGMENTED = "1 training, AffinityNet, a segmenter"
 TABLES: Mapping[str, Entry] = {
+    EVERYTHING: Entry(
+        where="all",
+        title="every table and figure, and a page of all numbers",
+        maker="everything:everything",
+        needs="all trainings",
+        masks="none",
+    ),
     "compare-coco": Entry(
         where="Table 1",
         title="other methods on MS COCO",
@@ -67,14 +80,14 @@ TABLES: Mapping[str, Entry] = {
         rows=True,
     ),
     "gains": Entry(
-        where="Table 4",
+        where="ours",
         title="the same by kind of map, with intervals",
         maker="gains:gains",
         needs="4 trainings",
         rows=True,
     ),
     "chain": Entry(
-        where="Table 4",
+        where="ours",
         title="does the gain survive to the masks",
         maker="gains:chain",
         needs="2 trainings, segmenters",

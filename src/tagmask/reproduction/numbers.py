@@ -8,14 +8,25 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-ABOUT = (
-    "paper: other data (PASCAL VOC 2012), other weights, other budget; "
-    "not to be compared number by number."
-)
+_DATA = {"voc": "PASCAL VOC 2012", "coco": "MS COCO 2014"}
 MACHINE = "batch 1 on an RTX 2080 Ti"
 NUMBERS: Mapping[str, Any] = tomllib.loads(
     files(__package__).joinpath("numbers.toml").read_text(encoding="utf-8")
 )
+
+
+def about(data: str = "voc") -> str:
+    """Return the note below every table: what the paper's numbers were measured on.
+
+    Args:
+        data: "coco" for numbers of COCO, anything else for numbers of VOC.
+    """
+    name = _DATA.get(data, _DATA["voc"])
+    return (
+        f"paper: measured on {name} with its own weights and budget; "
+        "on other data or budgets not to be compared number by number."
+    )
+
 
 # mIoU of seeds without affinity, with affinity
 Pair = tuple[float | None, float | None]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tagmask.config import Settings, parse_shard, use_of
 from tagmask.data.catalog import Catalog
@@ -19,6 +18,7 @@ from tagmask.layout import skipped_file
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import Segmenter
 from tagmask.models.storage import write_network_use
+from tagmask.progress import track
 from tagmask.runs.processes import count_processes, each, launched_shard
 
 Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
@@ -75,17 +75,18 @@ def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
 
 
 def tell_own_network(
-    settings: Any, kind: type[Settings], folder: str, shard: tuple[int, int]
+    out: Path, settings: Any, kind: type[Settings], folder: str, shard: tuple[int, int]
 ) -> None:
     """Tell the network that a stage has used how it is to be used, if it is the run's own.
 
     Args:
+        out: the folder of the run.
         settings: those of the stage.
         kind: the base class of those that the network is told.
         folder: where the network is in the run.
         shard: part i of n that this process has; the first one tells.
     """
-    own = settings.out / folder
+    own = out / folder
     is_own = settings.model is None or settings.model.resolve() == own.resolve()
     if is_own and shard[0] == 0:
         write_network_use(own, use_of(kind, settings))
@@ -176,7 +177,7 @@ def each_image(
     """
     count = count_processes(processes, len(todo))
     results = each(partial(_attempt, work), todo, count, chunksize=8)
-    bar = tqdm(results, title, len(todo), unit="image", disable=quiet)
+    bar = track(results, title, len(todo), quiet=quiet)
     skipped: dict[str, str] = {}
     for i, why in zip(todo, bar, strict=True):
         if why:

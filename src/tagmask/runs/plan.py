@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,115 +18,153 @@ from tagmask.runs.record import Status, read_log
 from tagmask.runs.table import Stage, stage
 from tagmask.runs.timing import Probe, probe
 from tagmask.training.checkpoint import read_state
-from tagmask.training.loop import total_steps
 
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
-    """One line per stage: its state, how much is left, how long it will take."""
-    waiting = tuple(
-        dropwhile(lambda name: statuses[name].state == "done", statuses)
-    )  # from the first
-    amounts = {name: _left(settings, catalog, stage(name), statuses[name]) for name in waiting}
+    """Return one line per stage: its state, how much is left, how long it will take.
+
+    Args:
+        settings: Those of the run.
+        catalog: Its images.
+        statuses: How far each stage has come, in their order.
+    """
+    # from the first that is not done
+    waiting = tuple(dropwhile(lambda name: statuses[name].state == "done", statuses))
+    amounts: dict[str, int] = {}
+    for name in waiting:
+        amounts[name] = _left(settings, catalog, stage(name), statuses[name])
     example = probe(settings, catalog) if settings.estimate else None
     rates = _rates(settings, waiting, example) if example else {}
-    units = {name: _unit(settings, catalog, stage(name)) for name in statuses}
+
     lines = [f"plan for {settings.out}: {len(catalog)} images, {len(catalog.classes)} classes"]
-    lines += [f"    {row}" for row in tag_table(catalog)] if waiting else []
+    if waiting:
+        lines += [f"    {row}" for row in tag_table(catalog)]
     for name, status in statuses.items():
-        amount = f"{amounts[name]} {units[name]}" if name in waiting else ""
-        time = f"about {duration(rates[name] * amounts[name])}" if name in rates else ""
-        lines.append(f"  {name:8} {_state(status, name in waiting):38} {amount:14} {time}".rstrip())
+        amount = ""
+        time = ""
+        if name in waiting:
+            unit = _amount(settings, catalog, stage(name))[1]
+            amount = f"{amounts[name]} {unit}"
+        if name in rates:
+            time = f"about {duration(rates[name] * amounts[name])}"
+        state = _state(status, name in waiting)
+        lines.append(f"  {name:8} {state:38} {amount:14} {time}".rstrip())
     if not catalog.has_masks:
         lines.append("  score    left out, these data have no masks")
     if rates:
-        unknown = [name for name in waiting if name not in rates and stage(name).part("estimate")]
-        total = sum(rate * amounts[name] for name, rate in rates.items())
-        lines.append(
-            f"  together about {duration(total)}"
-            + (f", without {', '.join(unknown)}" if unknown else "")
-        )
-    return "\n".join([*lines, *(_disk(settings, waiting, example) if example else [])])
+        lines.append(_together(waiting, rates, amounts))
+    if example:
+        lines += _disk(settings, waiting, example)
+    return "\n".join(lines)
+
+
+def _together(
+    waiting: tuple[str, ...], rates: Mapping[str, float], amounts: Mapping[str, int]
+) -> str:
+    """Return a line on the time of all stages, and on those whose time is unknown."""
+    total = 0.0
+    for name, rate in rates.items():
+        total += rate * amounts[name]
+    line = f"  together about {duration(total)}"
+    unknown = [name for name in waiting if name not in rates and stage(name).part("estimate")]
+    if unknown:
+        line += f", without {', '.join(unknown)}"
+    return line
 
 
 def duration(seconds: float) -> str:
-    """A time for people: 45 s, 12 min, 3.5 h."""
+    """Return a time for people: 45 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def _state(status: Status, waiting: bool) -> str:
+    """Return the state of a stage in words."""
     if not waiting:
         return "done, nothing has changed"
     if status.state == "done":
         return "redo if its inputs change"
-    more = f" and {len(status.why) - 1} more" if len(status.why) > 1 else ""
     state = "to do" if status.state == "new" else status.state
-    return state + (f": {status.why[0]}{more}" if status.why else "")
+    if not status.why:
+        return state
+    more = f" and {len(status.why) - 1} more" if len(status.why) > 1 else ""
+    return f"{state}: {status.why[0]}{more}"
 
 
 def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -> int:
-    """How many steps or images are left of a stage, at most."""
-    folder, resume = settings.out / row.folder, status.state == "resume"
-    amount = row.part("amount")
-    section: Any = row.settings_of(settings) if row.unit == "steps" else None
-    if amount is not None and amount(section, len(catalog))[1] == "images":
-        return len(catalog)
-    if row.unit == "steps":
-        total = total_steps(section, round(len(catalog) * (1 - section.val_fraction)))
-        state = read_state(folder) if resume else None
+    """Return how many steps or images are left of a stage, at most."""
+    folder = settings.out / row.folder
+    is_resumed = status.state == "resume"
+    total, unit = _amount(settings, catalog, row)
+    if unit == "steps":
+        state = read_state(folder) if is_resumed else None
         return total - min(total, state["step"] if state else 0)
-    if row.unit == "images" and row.folder and resume:
+    # a training that is only a fit starts over
+    if row.unit == "images" and row.folder and is_resumed:
         suffix = Path(row.products).suffix
         made = sum((folder / f"{catalog.name(i)}{suffix}").is_file() for i in range(len(catalog)))
-        return len(catalog) - made
-    return 1 if row.unit == "page" else len(catalog)
+        return total - made
+    return total
 
 
-def _unit(settings: RunSettings, catalog: Catalog, row: Stage) -> str:
-    """Return what a stage counts."""
-    amount = row.part("amount")
-    if amount is None:
-        return row.unit
-    unit: str = amount(row.settings_of(settings), len(catalog))[1]
-    return unit
+def _amount(settings: RunSettings, catalog: Catalog, row: Stage) -> tuple[int, str]:
+    """Return how much there is to do in a stage, and in which unit."""
+    own = row.part("amount")
+    if own is not None:
+        amount: tuple[int, str] = own(row.settings_of(settings), len(catalog))
+        return amount
+    return (1 if row.unit == "page" else len(catalog)), row.unit
 
 
 def _disk(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> list[str]:
-    """A line on the disk space of kept tokens, if there are any."""
-    needed = sum(part(example) for name in waiting if (part := stage(name).part("disk"))) / 1e9
-    most = (
-        ""
-        if needed <= settings.tokens_limit
-        else f"; --tokens-limit keeps {settings.tokens_limit:g} GB of them"
-    )
-    return (
-        [f"  {layout.TOKENS}: kept tokens take about {needed:.1f} GB{most}"] if needed > 0 else []
-    )
+    """Return a line on the disk space of the feature cache, if anything is kept."""
+    needed = 0.0  # gigabytes
+    for name in waiting:
+        own = stage(name).part("disk")
+        if own is not None:
+            needed += own(example) / 1e9
+    if needed <= 0:
+        return []
+    line = f"  {layout.TOKENS}: kept tokens take about {needed:.1f} GB"
+    if needed > settings.tokens_limit:
+        line += f"; --tokens-limit keeps {settings.tokens_limit:g} GB of them"
+    return [line]
 
 
 def _rates(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> dict[str, float]:
-    """Seconds per step or image of each stage, as far as they can be measured."""
-    generator, rates = torch.random.get_rng_state(), dict[str, float | None]()
+    """Return the seconds per step or image of each stage, as far as they can be measured."""
+    generator = torch.random.get_rng_state()
+    rates: dict[str, float] = {}
     for row in map(stage, waiting):
-        logged = (
-            logged_rate(settings.out / row.folder / layout.LOG) if row.unit == "steps" else None
-        )
+        rate = None
+        if row.unit == "steps":
+            rate = logged_rate(settings.out / row.folder / layout.LOG)
         estimate = row.part("estimate")
-        with suppress(torch.OutOfMemoryError):
-            rates[row.name] = (
-                estimate(example) if logged is None and estimate is not None else logged
-            )
+        if rate is None and estimate is not None:
+            with suppress(torch.OutOfMemoryError):
+                rate = estimate(example)
+        if rate is not None:
+            rates[row.name] = rate
     torch.random.set_rng_state(generator)
-    return {name: rate for name, rate in rates.items() if rate is not None}
+    return rates
 
 
 def logged_rate(log: Path) -> float | None:
-    """Seconds per step of the last part of a training's log; None if it is too short."""
+    """Return the seconds per step of the last part of a training's log; None if it is too short.
+
+    Args:
+        log: The log.jsonl of a training.
+    """
     if not log.is_file():
         return None
-    rows = [(row["step"], row["seconds"]) for row in read_log(log) if "seconds" in row]
-    for (step, seconds), (later, end) in zip(rows[-2::-1], rows[:0:-1], strict=True):
-        if later > step and end > seconds:
-            return (end - seconds) / (later - step)
+    rows = [row for row in read_log(log) if "seconds" in row]
+    # each row with the one before it, the last first; a training that was resumed counts anew
+    for before, after in zip(rows[-2::-1], rows[:0:-1], strict=True):
+        steps = after["step"] - before["step"]
+        seconds = after["seconds"] - before["seconds"]
+        if steps > 0 and seconds > 0:
+            return seconds / steps
     return None

@@ -11,6 +11,7 @@ from multiprocessing import get_context, parent_process, resource_tracker
 from typing import Any
 
 from tagmask.errors import TagmaskError
+from tagmask.training.loading import can_share
 
 Each = Callable[..., Iterator[Any]]  # (items, chunksize=1) -> the results in order
 _LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -20,15 +21,27 @@ _work: Any = None  # and what they do
 
 
 def count_processes(asked: int | None, images: int) -> int:
-    """As many processes as asked for; otherwise one for each core, or a single one for few images."""
+    """Return how many processes work.
+
+    Args:
+        asked: As many as the user wants; None: one for each core, or one for few images.
+        images: How many images there are.
+    """
     return asked or (os.cpu_count() or 1 if images >= _WORTH else 1)
 
 
 def each(
     work: Callable[[Any], Any], items: Iterable[Any], processes: int, chunksize: int = 1
 ) -> Iterator[Any]:
-    """The results of ``work`` in order, from this process or from several with one thread each."""
-    if processes == 1:
+    """Yield the results of some work in order.
+
+    Args:
+        work: Does it for one item; processes are sent it.
+        items: What is worked on.
+        processes: How many processes of one thread each; 1: this one.
+        chunksize: Items that a process is given at a time.
+    """
+    if processes == 1 or not can_share():
         yield from map(work, items)
         return
     with pool(processes, work) as spread:
@@ -47,7 +60,7 @@ def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
     with ProcessPoolExecutor(processes, context, _begin, (stopped, work)) as executor:
 
         def spread(items: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
-            with deaf_to_ctrl_c():  # it is here that processes start
+            with block_sigint():  # it is here that processes start
                 return executor.map(_do, items, chunksize=chunksize)
 
         try:
@@ -63,8 +76,8 @@ def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
 
 
 @contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started inside never receive Ctrl-C; this process receives it afterwards."""
+def block_sigint() -> Iterator[None]:
+    """Keep Ctrl-C from processes that are started inside; this one receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -77,13 +90,13 @@ def deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def launched_shard() -> tuple[int, int]:
-    """Part i of n of this process under `accelerate launch` or torchrun; otherwise 0 of 1."""
+    """Return part i of n of this process under `accelerate launch` or torchrun, or 0 of 1."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """For work that one of several launched processes does alone, without waiting for the others."""
+    """Let one of several launched processes work alone, without waiting for the others."""
     hidden = {name: os.environ.pop(name) for name in _LAUNCH if name in os.environ}
     try:
         yield

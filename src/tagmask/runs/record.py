@@ -19,7 +19,7 @@ from typing import Any, Literal
 from tagmask import layout
 from tagmask.config import DataSettings, to_plain
 from tagmask.config.run import DATA, NOT_IN_A_RUN
-from tagmask.data.catalog import Catalog
+from tagmask.data.catalog import Catalog, refuse_clashes
 from tagmask.errors import TagmaskError, first_of
 from tagmask.files import (
     PARTIAL,
@@ -31,7 +31,8 @@ from tagmask.files import (
     remove_temporaries,
     write_json,
 )
-from tagmask.notes import INPUT, Parts, differences, refuse_changes
+from tagmask.notes import CONTENTS, INPUT, Parts, differences, refuse_changes
+from tagmask.runs.contents import content_digests
 
 _QUICK_BYTES = 256e6  # so much is hashed at every start
 CORRECTIONS = f"{INPUT}corrections"
@@ -55,9 +56,12 @@ _BESIDE = {  # files that belong to the products of a stage; the others have not
 def made_from(
     settings: Any, inputs: Mapping[str, Path] | None = None, unused: Iterable[str] = ()
 ) -> Parts:
-    """What a stage with these settings is made from; settings whose names begin with one of ``unused`` do not count.
+    """Return what a stage with these settings is made from.
 
-    ``inputs`` are folders of networks, or folders of files with a made_by.json.
+    Args:
+        settings: The stage's own settings.
+        inputs: Folders of networks, or folders of files with a made_by.json, by their titles.
+        unused: Settings whose names begin with one of these do not count.
     """
     parts: Parts = {}
     for name, value in _flat(to_plain(settings)).items():
@@ -66,39 +70,78 @@ def made_from(
             parts[f"{INPUT}file of {name}"] = file_digest(Path(value))
         elif last not in NO_DIFFERENCE and not name.startswith(tuple(unused)):
             parts[name] = value
-    return parts | {f"{INPUT}{title}": _digest_of(path) for title, path in (inputs or {}).items()}
+    for title, path in (inputs or {}).items():
+        parts[f"{INPUT}{title}"] = _digest_of(path)
+    return parts
 
 
-def places(settings: Any) -> Parts:
-    """Where the images and weights of a stage are; this counts only until the stage is done."""
-    values = _flat(to_plain(settings))
-    return {
-        name: value
-        for name, value in values.items()
-        if name in DATA or name.rpartition(".")[2] == "weights"
-    }
+def places(settings: Any, data: DataSettings | None = None) -> Parts:
+    """Return where the images and weights of a stage are; this counts only until it is done.
+
+    Args:
+        settings: The stage's own settings.
+        data: Where the images are; default: they do not count.
+    """
+    parts: Parts = {}
+    if data is not None:
+        plain = to_plain(data)
+        parts = {name: plain[name] for name in DATA if name in plain}
+    for name, value in _flat(to_plain(settings)).items():
+        if name.rpartition(".")[2] == "weights":
+            parts[name] = value
+    return parts
 
 
-def image_parts(catalog: Catalog) -> Parts:
-    """Names and tags, and the images themselves."""
+def image_parts(catalog: Catalog, out: Path) -> Parts:
+    """Return names and tags, and the images themselves.
+
+    Args:
+        catalog: the images.
+        out: the folder of the run, which keeps hashes of their content.
+    """
     sizes = digest(map(str, catalog.file_sizes("images")))
-    return dict(zip(IMAGES, (catalog.fingerprint(), sizes), strict=True))
+    parts: Parts = dict(zip(IMAGES, (catalog.fingerprint(), sizes), strict=True))
+    files = {item.name: item.image for item in catalog if item.image is not None}
+    return parts | _content_parts(out, files, "images")
 
 
 def correction_parts(catalog: Catalog) -> Parts:
-    """The pixels that a person has corrected; nothing if there are none."""
-    digests = {
-        catalog.name(i): catalog.correction_digest(i)
-        for i in range(len(catalog) if catalog.corrections else 0)
-    }
-    lines = [f"{name} {sha}" for name, sha in sorted(digests.items()) if sha]
-    return {CORRECTIONS: digest(lines)} if lines else {}
+    """Return the pixels that a person has corrected; nothing if there are none."""
+    if not catalog.corrections:
+        return {}
+    corrected: dict[str, str] = {}
+    for i in range(len(catalog)):
+        content = catalog.correction_digest(i)
+        if content:
+            corrected[catalog.name(i)] = content
+    if not corrected:
+        return {}
+    return {CORRECTIONS: digest(f"{name} {content}" for name, content in sorted(corrected.items()))}
 
 
-def mask_parts(settings: DataSettings, catalog: Catalog) -> Parts:
-    """The masks that stages are scored against."""
+def mask_parts(settings: DataSettings, catalog: Catalog, out: Path) -> Parts:
+    """Return the masks that stages are scored against.
+
+    Args:
+        settings: where the data are.
+        catalog: the images with their masks.
+        out: the folder of the run, which keeps hashes of their content.
+    """
     sizes = [file_size(settings.annotations), *catalog.file_sizes("masks")]
-    return {f"{INPUT}masks": digest(map(str, sizes))}
+    parts: Parts = {f"{INPUT}masks": digest(map(str, sizes))}
+    files = {item.name: item.mask for item in catalog if item.mask is not None}
+    if settings.annotations is not None:
+        files[""] = settings.annotations  # no image has this name
+    return parts | _content_parts(out, files, "masks")
+
+
+def _content_parts(out: Path, files: Mapping[str, Path], kind: str) -> Parts:
+    """Return a hash of the content of the user's files; nothing if there are none."""
+    if not files:
+        return {}
+    digests = content_digests(out, files, kind)
+    lines = (f"{name} {content}" for name, content in sorted(digests.items()))
+    return {f"{CONTENTS}{kind}": digest(lines)}
 
 
 @dataclass(frozen=True)
@@ -126,25 +169,29 @@ class Record:
         return self.folder / f"{self.prefix}{layout.BEGUN}"
 
     def files(self) -> str:
-        """A hash of the names and sizes of what is there."""
+        """Return a hash of the names and sizes of what is there."""
         return files_of(self.folder, self.products)
 
     def contents(self) -> str:
-        """A hash of the content of what is there; of gigabytes the one in done.json, if no file is younger."""
-        patterns = (self.products, *_BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND)))
-        files = sorted(
-            file for pattern in patterns for file in self.folder.glob(pattern) if file.is_file()
-        )
+        """Return a hash of the content of what is there.
+
+        Of gigabytes it is the one in done.json, if no file is younger.
+        """
+        beside = _BESIDE.get(self.products, (layout.MADE_BY, layout.BACKGROUND))
+        files: list[Path] = []
+        for pattern in (self.products, *beside):
+            files += [file for file in self.folder.glob(pattern) if file.is_file()]
+        files.sort()
         stats = [file.stat() for file in files]
         note = self._note()
         noted = note.get("contents")
         if isinstance(noted, str) and sum(stat.st_size for stat in stats) > _QUICK_BYTES:
-            since = (
-                self.done.stat().st_ctime_ns
-            )  # nobody can set this time, unlike that of the last change
-            younger = [
-                file for file, stat in zip(files, stats, strict=True) if stat.st_ctime_ns >= since
-            ]
+            # nobody can set this time, unlike that of the last change
+            since = self.done.stat().st_ctime_ns
+            younger = []
+            for file, stat in zip(files, stats, strict=True):
+                if stat.st_ctime_ns >= since:
+                    younger.append(file)
             if not younger or self._differ_in_use(younger, note):
                 return noted
         return self._digest(files)
@@ -171,7 +218,10 @@ class Record:
         return read_object(self.done, made_from=dict, files=str) if self.done.is_file() else {}
 
     def stamp(self) -> str:
-        """A hash of what made the files and of what is there; of the content where it is one file of the run."""
+        """Return a hash of what made the files and of what is there.
+
+        Where it is one file of the run, it is a hash of its content.
+        """
         if self.prefix:
             file = self.folder / self.products
             return file_digest(file) if file.is_file() else "none"
@@ -180,7 +230,14 @@ class Record:
         return digest([str(made), self.contents() if "contents" in note else self.files()])
 
     def status(self, parts: Parts, where: Parts, restart: bool = False) -> Status:
-        """Whether the stage is done, resumes, or has to be redone; ``where`` counts only until it is done."""
+        """Return whether the stage is done, resumes, or has to be redone.
+
+        Args:
+            parts: What it is made from now.
+            where: Where its images and weights are; this counts only until it is done.
+            restart: Redo it in any case.
+        """
+        self._recover()
         if restart and self.folder.exists():
             return Status("redo", ("--restart",))
         if self.done.is_file():
@@ -188,51 +245,63 @@ class Record:
             changed = differences(before["made_from"], parts)
             if changed:
                 return self._changed(changed)
-            # earlier notes have no hash of the content
-            if before["files"] == self.files() and before.get("contents") in (
-                None,
-                self.contents(),
-            ):
-                return Status("done")
+            if before["files"] == self.files():
+                # earlier notes have no hash of the content
+                noted = before.get("contents")
+                if noted is None or noted == self.contents():
+                    return Status("done")
             why = (f"files in {self.folder} have changed since it was done",)
             lacks_note = before.get(layout.MADE_BY) is True and not self._has_note()
-            return Status("redo" if self.products == layout.MODEL or lacks_note else "resume", why)
+            is_redone = self.products == layout.MODEL or lacks_note
+            return Status("redo" if is_redone else "resume", why)
         if self.begun.is_file():
             changed = differences(read_object(self.begun), {**parts, **where})
             return self._changed(changed) if changed else Status("resume")
         return Status("resume" if self.folder.is_dir() and not self.prefix else "new")
 
     def _changed(self, why: tuple[str, ...]) -> Status:
-        """Everything is redone, but of corrected photos only those whose corrections changed: the stage knows them."""
-        per_photo = (
-            why == (f"{CORRECTIONS.removeprefix(INPUT)} changed",) and self.products == "**/*.png"
-        )
-        return Status("resume" if per_photo else "redo", why)
+        """Return that everything is redone, unless only corrections of photos changed.
+
+        The stage itself knows which photos those are.
+        """
+        corrected = f"{CORRECTIONS.removeprefix(INPUT)} changed"
+        is_per_photo = why == (corrected,) and self.products == "**/*.png"
+        return Status("resume" if is_per_photo else "redo", why)
 
     def _has_note(self) -> bool:
-        """Whether there is a made_by.json that can be read."""
+        """Return True if there is a made_by.json that can be read."""
         try:
             return bool(read_object(self.folder / layout.MADE_BY))
         except TagmaskError:
             return False
 
     def begin(self, parts: Parts) -> None:
+        """Note what the stage is made from, before it makes anything.
+
+        Args:
+            parts: What it is made from, with the places of images and weights.
+
+        Raises:
+            TagmaskError: The folder holds files that nobody noted to have made.
+        """
         notes = (self.begun, self.done, self.folder / layout.MADE_BY)
         if not any(os.path.lexists(note) for note in notes):
-            self._refuse_foreign(
-                self.folder.glob(self.products) if self.products.startswith("**") else ()
-            )
+            is_per_image = self.products.startswith("**")
+            self._refuse_foreign(self.folder.glob(self.products) if is_per_image else ())
         self.done.unlink(missing_ok=True)
         write_json(self.begun, parts)
 
     def finish(self, parts: Parts) -> None:
+        """Note that the stage is done, with hashes of what it has made.
+
+        Args:
+            parts: What it was made from.
+        """
         self.done.unlink(missing_ok=True)
         hashes = {"files": self.files(), "contents": self.contents()}
-        claimed = (
-            {layout.MADE_BY: True}
-            if not self.prefix and (self.folder / layout.MADE_BY).is_file()
-            else {}
-        )
+        claimed = {}
+        if not self.prefix and (self.folder / layout.MADE_BY).is_file():
+            claimed[layout.MADE_BY] = True
         if self.products == layout.MODEL:
             hashes["configs"] = self._configs()
         write_json(self.done, {"made_from": parts, **hashes, **claimed})
@@ -245,6 +314,7 @@ class Record:
 
         On a restart ``files`` are removed first, so that whenever it is stopped, made_by.json describes what is there.
         """
+        refuse_clashes([catalog.name(i) for i in range(len(catalog))], self.folder)
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
         if not file.exists() and not self._is_of(parts):
@@ -258,11 +328,10 @@ class Record:
         write_json(file, note)
 
     def _is_of(self, parts: Parts) -> bool:
-        """Whether a run has begun the stage with these settings."""
+        """Return True if a run has begun the stage with these settings."""
         begun = read_object(self.begun) if self.begun.is_file() else {}
-        return bool(begun) and all(
-            begun[name] == value for name, value in parts.items() if name in begun
-        )
+        shared = begun.keys() & parts.keys()
+        return bool(begun) and all(begun[name] == parts[name] for name in shared)
 
     def _refuse_foreign(self, files: Iterable[Path]) -> None:
         """Refuse to go on in a folder of files that nobody noted to have made."""
@@ -282,12 +351,16 @@ class Record:
         if not os.path.lexists(self.folder):
             return
         if os.path.lexists(self._aside) and not self.done.is_file():
-            self._remove(
-                self.folder, self._aside
-            )  # a redo that was stopped: what it was to replace is still aside
+            # a redo that was stopped: what it was to replace is still aside
+            self._remove(self.folder, self._aside)
         else:
             self._remove(self._aside, self.folder)
             os.replace(self.folder, self._aside)
+
+    def _recover(self) -> None:
+        """Put back what a killed process had moved aside, if nothing is in its place yet."""
+        if not self.prefix and os.path.lexists(self._aside) and not os.path.lexists(self.folder):
+            os.replace(self._aside, self.folder)
 
     def restore(self) -> None:
         """Move it back in the place of whatever was made since."""
@@ -318,7 +391,7 @@ class Record:
         shutil.rmtree(folder, ignore_errors=True)
 
     def _makes(self, file: Path) -> bool:
-        """Whether a stage may have made a file, by its name."""
+        """Return True if a stage may have made a file, by its name."""
         suffixes = {
             ".json",
             ".jsonl",
@@ -336,13 +409,18 @@ class Record:
 
 
 def files_of(folder: Path, pattern: str = "**/*.[np][pn][zg]") -> str:
-    """A hash of the names and sizes of the files of a folder; by default of maps (.npz) and masks (.png)."""
+    """Return a hash of the names and sizes of the files of a folder.
+
+    Args:
+        folder: The folder.
+        pattern: Which files count; default: maps (.npz) and masks (.png).
+    """
     files = sorted(file for file in folder.glob(pattern) if file.is_file())
     return digest(f"{file.relative_to(folder).as_posix()} {file.stat().st_size}" for file in files)
 
 
 def classes_of(folder: Path) -> list[str] | None:
-    """The classes that the maps or masks of a folder were made for; None if it does not say."""
+    """Return the classes that the maps or masks of a folder were made for; None if unknown."""
     file = folder / layout.MADE_BY
     names = read_object(file).get("classes") if file.is_file() else None
     if names is not None and not (
@@ -366,13 +444,19 @@ def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
 
 
 def key(parts: Mapping[str, Any]) -> str:
-    """A short name for what something is made from: the same for the same values in any order."""
+    """Return a short name for what something is made from, the same in any order."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
-    """The result of ``work`` as JSON, from ``file`` if it was done before; ``parts`` are written beside it."""
+    """Return the result of some work, from a file if it was done before.
+
+    Args:
+        file: Keeps the result as JSON.
+        parts: What it is made from; written beside it.
+        work: Does it.
+    """
     with alone(file.parent):
         if not file.is_file():
             began = time.monotonic()
@@ -383,12 +467,20 @@ def once(file: Path, parts: Mapping[str, Any], work: Callable[[], Any]) -> Any:
 
 
 def seconds_of(file: Path) -> float:
-    """How long the work that ``once`` keeps in ``file`` took."""
+    """Return how long the work that ``once`` keeps in ``file`` took."""
     return float(read_object(file, result=object, seconds=(int, float))["seconds"])
 
 
 def file_digest(path: Path, digits: int | None = 16) -> str:
-    """The first digits of the SHA-256 of a file's content; None: all of them."""
+    """Return the SHA-256 of a file's content.
+
+    Args:
+        path: The file.
+        digits: How many digits; None: all of them.
+
+    Raises:
+        TagmaskError: There is no such file.
+    """
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:digits]
@@ -397,7 +489,7 @@ def file_digest(path: Path, digits: int | None = 16) -> str:
 
 
 def contents_of(files: Iterable[Path]) -> str:
-    """A hash of the content of files, in this order."""
+    """Return a hash of the content of files, in this order."""
     return digest(_content(file) for file in files)
 
 
@@ -426,7 +518,7 @@ def _without_use(content: bytes) -> bytes:
 
 
 def read_log(file: Path) -> list[dict[str, float]]:
-    """The rows of a training's log, numbers only; a line cut off by a kill is skipped."""
+    """Return the rows of a training's log, numbers only; a line cut off by a kill is skipped."""
     rows = []
     for line in read_text(file, errors="replace").splitlines():
         try:
@@ -434,14 +526,16 @@ def read_log(file: Path) -> list[dict[str, float]]:
         except (ValueError, RecursionError):
             continue
         if isinstance(row, dict) and is_a(row.get("step"), (int, float)):
-            rows.append(
-                {name: float(value) for name, value in row.items() if is_a(value, (int, float))}
-            )
+            numbers = {}
+            for name, value in row.items():
+                if is_a(value, (int, float)):
+                    numbers[name] = float(value)
+            rows.append(numbers)
     return rows
 
 
 def digest(lines: Iterable[str]) -> str:
-    """A short hash of lines."""
+    """Return a short hash of lines."""
     sha = hashlib.sha256()
     for line in lines:
         sha.update(line.encode("utf-8", "surrogateescape") + b"\n")
@@ -449,7 +543,10 @@ def digest(lines: Iterable[str]) -> str:
 
 
 def _digest_of(path: Path) -> str:
-    """A hash of an input: a network by its weights, a folder of files by the note of who made it."""
+    """Return a hash of an input.
+
+    It is that of a network's weights, or of the note of who made a folder of files.
+    """
     if (path / layout.MADE_BY).is_file():
         return file_digest(path / layout.MADE_BY)
     return file_digest(path / layout.MODEL) if (path / layout.MODEL).is_file() else "unknown"
@@ -458,9 +555,8 @@ def _digest_of(path: Path) -> str:
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Parts:
     flat: Parts = {}
     for name, value in values.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.")
-            if isinstance(value, Mapping)
-            else {prefix + name: value}
-        )
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
     return flat

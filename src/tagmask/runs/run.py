@@ -1,183 +1,457 @@
-"""A whole run: every stage of the table that is not done, one after the other.
+"""A run: its folder, its data and its settings, and every stage that can be done with them.
 
-Stopped anywhere and started again, a run resumes and ends with the same files. A finished stage is skipped while its
-settings and inputs are those it was made from; otherwise the run says what changed and redoes it, and then all that
-is made from it.
+Stopped anywhere and started again, a run resumes and ends with the same files. A finished stage is
+skipped while its settings and inputs are those it was made from; otherwise the run says what
+changed and redoes it, and then all that is made from it.
 """
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
-from tqdm import tqdm
 
 from tagmask import layout
-from tagmask.config import check, read_values, use_of
-from tagmask.config.run import SECTIONS, RunSettings, RunTop, run_values, write_config
+from tagmask.config import PseudoSettings, check, read_values, use_of
+from tagmask.config.base import Settings
+from tagmask.config.run import (
+    RunSettings,
+    RunTop,
+    check_stage,
+    write_config,
+    write_stage_config,
+)
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
-from tagmask.files import only_one, read_json
-from tagmask.inference.selfcheck import read_verdicts, verdict_lines
+from tagmask.files import only_one, read_json, write_json
 from tagmask.models.storage import write_network_use
 from tagmask.notes import INPUT, Parts, shorten
+from tagmask.progress import Listener, listening, logger
+from tagmask.runs import record
 from tagmask.runs.plan import plan
 from tagmask.runs.processes import launched_shard
-from tagmask.runs.record import CORRECTIONS, Record, Status, places
-from tagmask.runs.table import STAGES, Inputs, Stage, stage
+from tagmask.runs.record import Record, Status, places
+from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.summary import RunSummary
+from tagmask.runs.table import STAGES, Stage, sections, stage
 
-_FILES = {
-    "masks": layout.PREDICTIONS,
-    "scores": layout.SCORES,
-    "report": layout.REPORT,
-    "settings": layout.CONFIG,
-}
+Tags = str | Path | Mapping[str, Sequence[str]]
 
 
-@dataclass
-class RunSummary:
-    """What a run has made."""
+class Run:
+    """A run: folder, data and settings once, and a function for each stage.
 
-    out: Path
-    stages: dict[str, Status] = field(default_factory=dict)  # as they were before
-    scores: dict[str, Any] = field(
-        default_factory=dict
-    )  # content of scores.json; empty without masks
-    rule: str = "cross_entropy"  # how the seeds' threshold in the table was chosen
+    Called like a function it does what `tagmask run` does; ``run.train()``, ``run.seeds()`` and so
+    on do single stages. A folder that holds a run is continued with its own settings.
 
-    @property
-    def made(self) -> tuple[str, ...]:
-        """The stages that had something to do."""
-        return tuple(name for name, status in self.stages.items() if status.state != "done")
+    Args:
+        out: Folder of the run; it is made if it is not there.
+        images: Folder of photos; default: the data of the settings or of the run in ``out``.
+        tags: A table of files and tags, a file or folder of another tool, "embedded", or a
+            dictionary such as ``{"a.jpg": ["dog"]}``, which is kept in the run as tags.json.
+        preset: A recipe to start from; default: own-photos for a new run without ``config``.
+        config: The config.toml of a run to start from.
+        progress: Called with a ``Progress`` after each image or step.
+        **settings: What is set once for a run, e.g. ``masks="masks"``, and values of stages as
+            dictionaries, e.g. ``train={"steps": 200}``.
 
-    def _verdicts(self) -> list[str]:
-        """Say whether the masks can be believed."""
-        verdicts = read_verdicts(self.out / layout.CHECK)
-        return ["", "self-check:", *verdict_lines(verdicts)] if verdicts else []
+    Raises:
+        TagmaskError: A setting is unknown or of another form.
+    """
 
-    def summary(self) -> str:
-        """One table, the verdicts of the self-check, and where the files are."""
-        lines = ["", *score_table(self.scores, self.rule)] if self.scores else []
-        lines += self._verdicts()
-        if not self.made:
-            lines.append("nothing to do: every stage is done with these settings and images.")
-        for name, file in _FILES.items():
-            path = self.out / file
-            if path.exists():
-                lines.append(f"{name}: {path}")
-        return "\n".join(lines)
+    def __init__(
+        self,
+        out: str | Path,
+        *,
+        images: str | Path | None = None,
+        tags: Tags | None = None,
+        preset: str | None = None,
+        config: str | Path | None = None,
+        progress: Listener | None = None,
+        **settings: Any,
+    ) -> None:
+        out = Path(out)
+        own = out / layout.CONFIG
+        if preset is None and config is None:
+            if own.is_file():
+                config = own
+            else:
+                preset = "own-photos"
+        values = run_values(preset, Path(config) if config is not None else None)
+        if images is not None:
+            settings["images"] = Path(images)
+            settings.setdefault("data", "folder")
+        if isinstance(tags, Mapping):
+            settings["tags"] = _write_tags(out / layout.GIVEN_TAGS, tags)
+        elif tags is not None:
+            settings["tags"] = Path(tags)
+        values |= _given(values, settings)
+        self._begin(run_settings({**values, "out": out}), None, progress)
+
+    @classmethod
+    def of(
+        cls,
+        settings: RunSettings,
+        catalog: Catalog | None = None,
+        progress: Listener | None = None,
+    ) -> Self:
+        """Return the run that settings describe.
+
+        Args:
+            settings: Those of the run.
+            catalog: Its images; default: those that the settings name, opened when needed.
+            progress: Called with a ``Progress`` after each image or step.
+        """
+        run = cls.__new__(cls)
+        run._begin(settings, catalog, progress)
+        return run
+
+    def _begin(
+        self, settings: RunSettings, catalog: Catalog | None, progress: Listener | None
+    ) -> None:
+        self.settings = settings
+        self.out = settings.out
+        self.progress = progress
+        if catalog is not None:
+            self.catalog = catalog
+        self._made_from: dict[str, tuple[Settings, Parts]] = {}
+        self._parts: dict[str, Parts] = {}
+        self._stamps: dict[str, str] = {}
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Return the images and tags, with the corrections in the run's folder."""
+        return open_catalog(self.settings, self.out)
+
+    def __call__(self) -> RunSummary:
+        """Do every stage that is not done, as `tagmask run` does.
+
+        Returns:
+            What was made, with a summary for the terminal.
+
+        Raises:
+            TagmaskError: Settings or images cannot be used.
+        """
+        with listening(self.progress):
+            return run(self)
+
+    def train(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Train the classifier, or fit it without training.
+
+        Args:
+            settings: A ``TrainSettings``; default: those of the run.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("train", settings, **changes)
+
+    def seeds(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Make the localisation maps of every photo.
+
+        Args:
+            settings: A ``SeedSettings``; default: those of the run.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("seeds", settings, **changes)
+
+    def pseudo(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Turn the maps into labels of pixels.
+
+        Args:
+            settings: A ``PseudoSettings``; default: those of the run.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("pseudo", settings, **changes)
+
+    def segment(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Train the segmentation network on the labels.
+
+        Args:
+            settings: A ``SegmentSettings``; default: those of the run.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("segment", settings, **changes)
+
+    def predict(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Predict the mask of every photo.
+
+        Args:
+            settings: A ``PredictSettings``; default: those of the run.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("predict", settings, **changes)
+
+    def check(self) -> Any:
+        """Say, without masks, whether the masks of each tag can be believed."""
+        return self.do("check")
+
+    def score(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Compare maps, labels and masks with true masks.
+
+        Args:
+            settings: A ``ScoreSettings``; default: its defaults.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("score", settings, **changes)
+
+    def report(self, settings: Settings | None = None, **changes: Any) -> Any:
+        """Write one page on the run.
+
+        Args:
+            settings: A ``ReportSettings``; default: those of the run.
+            **changes: Settings by name that are changed.
+        """
+        return self.do("report", settings, **changes)
+
+    def do(self, name: str, settings: Settings | None = None, **changes: Any) -> Any:
+        """Do one stage of the table: check its settings, then do it, resume it, or refuse.
+
+        Args:
+            name: A stage.
+            settings: The stage's own settings; default: those of the run.
+            **changes: Settings by name that are changed.
+
+        Returns:
+            What the stage returns; it has a ``summary()``.
+        """
+        row = stage(name)
+        if settings is None:
+            settings = row.settings_of(self.settings)
+        settings = dataclasses.replace(settings, **changes)
+        check_stage(self.settings, settings)
+        with listening(self.progress):
+            for earlier in map(stage, row.first):
+                if earlier.is_needed(settings):
+                    earlier.do(self, settings)
+            return row.do(self, settings)
+
+    def keep(self, settings: Settings) -> None:
+        """Put the settings of a stage into config.toml, if that is not what it holds.
+
+        Args:
+            settings: The stage's own settings.
+        """
+        if self.settings.stages.get(settings.section) != settings or not self._is_kept:
+            write_stage_config(self.settings, settings)
+
+    _is_kept = False  # True while a whole run is done: its settings are written once
+
+    def keep_all(self) -> None:
+        """Put every setting into config.toml, if that is not what it holds."""
+        write_config(self.settings)
+        self._is_kept = True
+
+    def made_from(self, name: str, settings: Settings) -> Parts:
+        """Return what a stage is made from: its settings, and its inputs by their content.
+
+        It is computed once, until a stage changes something.
+
+        Args:
+            name: The stage.
+            settings: The stage's own settings.
+        """
+        known = self._made_from.get(name)
+        if known is None or known[0] != settings:
+            own = stage(name).part("made_from")
+            parts = record.made_from(settings) if own is None else own(self, settings)
+            self._made_from[name] = (settings, parts)
+        return dict(self._made_from[name][1])
+
+    def parts(self, row: Stage) -> Parts:
+        """Return what a stage of the run is made from: settings, images and other stages."""
+        if row.name not in self._parts:
+            settings = row.settings_of(self.settings)
+            parts = {**self.made_from(row.name, settings), **self._image_parts}
+            if row.scores:
+                parts |= self._mask_parts
+            if row.corrected:
+                parts |= self._correction_parts
+            for name in row.reads:
+                # networks are identified by their content, in ``made_from``
+                if stage(name).products != layout.MODEL:
+                    parts[f"{INPUT}{stage(name).title}"] = self._stamp(name)
+            self._parts[row.name] = parts
+        return self._parts[row.name]
+
+    def forget(self, row: Stage) -> None:
+        """Forget what was computed from the files of a stage, because they have changed."""
+        self._stamps.pop(row.name, None)
+        self._parts.clear()
+        self._made_from.clear()
+
+    def _stamp(self, name: str) -> str:
+        """Return what identifies the files of a stage."""
+        if name not in self._stamps:
+            self._stamps[name] = stage(name).record(self.out).stamp()
+        return self._stamps[name]
+
+    @cached_property
+    def _image_parts(self) -> Parts:
+        return record.image_parts(self.catalog, self.out)
+
+    @cached_property
+    def _mask_parts(self) -> Parts:
+        return record.mask_parts(self.settings, self.catalog, self.out)
+
+    @cached_property
+    def _correction_parts(self) -> Parts:
+        return record.correction_parts(self.catalog)
 
 
-def run(settings: RunSettings, catalog: Catalog | None = None) -> RunSummary:
-    """Do every stage that is not done; the plan comes first."""
-    check(settings)
+def _given(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings given in Python as values of a run, on top of others."""
+    stages = sections()
+    top = {name: value for name, value in settings.items() if name not in stages}
+    given = read_values(RunTop, top, "tagmask.Run")
+    for name in stages.keys() & settings.keys():
+        kind = type(values[name])
+        changes = read_values(kind, settings[name], f"tagmask.Run: {name}")
+        given[name] = dataclasses.replace(values[name], **changes)
+    return given
+
+
+def _write_tags(file: Path, tags: Mapping[str, Sequence[str]]) -> Path:
+    """Write the tags of files as JSON, if that is not what the file holds."""
+    table = {}
+    for name, words in tags.items():
+        if isinstance(words, str):
+            raise TagmaskError(f"the tags of {name} are a text; give a list, e.g. ['{words}'].")
+        table[name] = list(words)
+    if not file.is_file() or read_json(file) != table:
+        write_json(file, table)
+    return file
+
+
+def run(run: Run) -> RunSummary:
+    """Do every stage of a run that is not done; the plan comes first.
+
+    Args:
+        run: The run.
+
+    Returns:
+        What was made.
+
+    Raises:
+        TagmaskError: Settings or images cannot be used, or another command works in the folder.
+    """
+    check(run.settings)
     if launched_shard()[1] > 1:
         raise TagmaskError(
             "tagmask run is a single process; with accelerate launch, run the stages one by one "
             "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` for the rest."
         )
-    with only_one(settings.out):
-        return _run(settings, open_catalog(settings) if catalog is None else catalog)
+    with only_one(run.out):
+        return _do_all(run)
 
 
-def _run(settings: RunSettings, catalog: Catalog) -> RunSummary:
-    inputs = Inputs(settings, catalog)
-    rows = [row for row in STAGES if catalog.has_masks or not row.scores]
-    statuses = {row.name: status_of(inputs, row) for row in rows}
-    notes = [
-        *catalog.notes,
-        *(tag_notes(catalog) if any(s.state != "done" for s in statuses.values()) else []),
-    ]
-    print(
-        "\n".join([plan(settings, catalog, statuses), *(f"note: {note}" for note in notes)]),
-        flush=True,
-    )
-    write_config(settings)
-    threads, changed = torch.get_num_threads(), False
-    for place, row in enumerate(rows, 1):
-        if changed:  # what it is made from may have changed since the plan
-            statuses[row.name] = status_of(inputs, row)
-        changed |= do_stage(inputs, row, statuses[row.name], f"[{place}/{len(rows)}] {row.name}")
-        tell_network(settings, row)
-        torch.set_num_threads(threads)  # a training with loading processes takes fewer
-    file = settings.out / layout.SCORES
+def _do_all(run: Run) -> RunSummary:
+    catalog = run.catalog
+    rows = []
+    for row in STAGES:
+        is_scored = catalog.has_masks or not row.scores
+        if is_scored and row.is_needed(row.settings_of(run.settings)):
+            rows.append(row)
+    statuses = {row.name: status_of(run, row) for row in rows}
+    notes = list(catalog.notes)
+    if any(status.state != "done" for status in statuses.values()):
+        notes += tag_notes(catalog)
+    lines = [plan(run.settings, catalog, statuses), *(f"note: {note}" for note in notes)]
+    logger.info("%s", "\n".join(lines))
+    run.keep_all()
+    threads = torch.get_num_threads()
+    is_changed = False
+    for number, row in enumerate(rows, 1):
+        if is_changed:
+            # what it is made from may have changed since the plan
+            statuses[row.name] = status_of(run, row)
+        title = f"[{number}/{len(rows)}] {row.name}"
+        is_changed |= do_stage(run, row, statuses[row.name], title)
+        tell_network(run, row)
+        # a training with loading processes takes fewer
+        torch.set_num_threads(threads)
+    file = run.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
-    return RunSummary(settings.out, statuses, scores, settings.pseudo.rule)
+    return RunSummary(run.out, statuses, scores, run.settings.of(PseudoSettings).rule)
 
 
 def run_images(
     *, preset: str | None = None, config: Path | str | None = None, **settings: Any
 ) -> RunSummary:
-    """From images and tags to masks, like `tagmask run`; finished stages are skipped.
+    """Turn images and tags into masks, like `tagmask run`; finished stages are skipped.
 
     Args:
-        preset: a named recipe to start from; default: own-photos, unless ``config`` is given.
-        config: the config.toml of a run to start from.
-        settings: the run's, e.g. ``images="photos", tags="tags.csv", out="run"``, and those of stages as dictionaries,
-            e.g. ``train={"steps": 200}``.
+        preset: A named recipe to start from; default: own-photos, unless ``config`` is given.
+        config: The config.toml of a run to start from.
+        **settings: The run's, e.g. ``images="photos", tags="tags.csv", out="run"``, and those of
+            stages as dictionaries, e.g. ``train={"steps": 200}``.
+
+    Returns:
+        What was made, with a summary for the terminal.
+
+    Raises:
+        TagmaskError: Settings or images cannot be used.
     """
     if preset is None and config is None:
         preset = "own-photos"
     values = run_values(preset, Path(config) if config is not None else None)
-    top = {name: value for name, value in settings.items() if name not in SECTIONS}
-    values |= read_values(RunTop, top, "tagmask.run")
-    for name, kind in SECTIONS.items():
-        changes = read_values(kind, settings.get(name, {}), f"tagmask.run: {name}")
-        values[name] = dataclasses.replace(values[name], **changes)
-    if "out" not in values:
+    out = settings.pop("out", values.get("out"))
+    if out is None:
         raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
-    return run(RunSettings(**values))
+    values |= _given(values, settings)
+    return Run.of(run_settings({**values, "out": Path(out)}))()
 
 
-def tell_network(settings: RunSettings, row: Stage) -> None:
+def tell_network(run: Run, row: Stage) -> None:
     """Tell the network that a stage made how a later stage of the run uses it.
 
     Args:
-        settings: those of the run.
-        row: the stage; nothing happens if it makes no network.
+        run: The run.
+        row: The stage; nothing happens if it makes no network.
     """
     if row.products != layout.MODEL:
         return
     for reader in STAGES:
         if reader.use is not None and row.name in reader.reads:
-            use = use_of(reader.use, reader.settings_of(settings))
-            write_network_use(settings.out / row.folder, use)
+            use = use_of(reader.use, reader.settings_of(run.settings))
+            write_network_use(run.out / row.folder, use)
 
 
-def status_of(inputs: Inputs, row: Stage) -> Status:
-    """How far a stage has come."""
-    settings = inputs.settings
-    return row.record(settings.out).status(
-        inputs.parts(row), places(row.settings_of(settings)), settings.restart
-    )
+def status_of(run: Run, row: Stage) -> Status:
+    """Return how far a stage has come."""
+    where = places(row.settings_of(run.settings), run.settings)
+    return row.record(run.out).status(run.parts(row), where, run.settings.restart)
 
 
-def do_stage(inputs: Inputs, row: Stage, status: Status, title: str) -> bool:
-    """Run a stage unless it is done; returns whether there was something to do."""
-    record, settings = row.record(inputs.settings.out), row.settings_of(inputs.settings)
+def do_stage(run: Run, row: Stage, status: Status, title: str) -> bool:
+    """Do a stage of a run unless it is done.
+
+    Args:
+        run: The run.
+        row: The stage.
+        status: How far it has come.
+        title: What messages begin with.
+
+    Returns:
+        True if there was something to do.
+    """
     if status.state == "done":
-        print(f"{title}: done before", flush=True)
+        logger.info("%s: done before", title)
         return False
     state = "" if status.state == "new" else f": {status.state}"
-    print(title + state + (f" ({shorten(status.why)})" if status.why else ""), flush=True)
-    parts, began = inputs.parts(row), time.monotonic()
-    walk = row.name == "pseudo" and settings.method == "walk"
-    network = _affinity_net(inputs.settings, parts) if walk else nullcontext()
-    with _noted(record, status, parts, places(settings)), network:
-        summary = row.run(settings, inputs.catalog).summary()
-    inputs.forget(row)
-    tqdm.write(
-        "\n".join(
-            f"  {line}"
-            for line in [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]
-        )
-    )
+    why = f" ({shorten(status.why)})" if status.why else ""
+    logger.info("%s", title + state + why)
+    settings = row.settings_of(run.settings)
+    began = time.monotonic()
+    with _noted(row.record(run.out), status, run.parts(row), places(settings, run.settings)):
+        summary = row.do(run, settings).summary()
+    run.forget(row)
+    lines = [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]
+    logger.info("%s", "\n".join(f"  {line}" for line in lines))
     return True
 
 
@@ -190,8 +464,7 @@ def _noted(record: Record, status: Status, parts: Parts, where: Parts) -> Iterat
     record.sweep()
     if status.state == "redo":
         record.discard()
-    if status.state != "done":
-        record.begin({**parts, **where})
+    record.begin({**parts, **where})
     try:
         yield
     except OSError:
@@ -201,46 +474,3 @@ def _noted(record: Record, status: Status, parts: Parts, where: Parts) -> Iterat
         raise
     record.finish(parts)
     record.clean()
-
-
-def _affinity_net(settings: RunSettings, parts: Parts) -> AbstractContextManager[None]:
-    """Keep AffinityNet when only later settings change, such as the score of the background."""
-    record = Record(settings.out / layout.AFFINITY, layout.MODEL)
-    used = ("affinity.", "alpha_", INPUT)
-    network = {
-        name: value
-        for name, value in parts.items()
-        if name.startswith(used) and name != CORRECTIONS
-    }
-    return _noted(record, record.status(network, {}, settings.restart), network, {})
-
-
-def score_table(scores: Mapping[str, Any], rule: str) -> list[str]:
-    """Scores of the stages, one line each."""
-    head = f"{'stage':28} {'mIoU':>6} {'FP':>6} {'FN':>6}"
-    lines = [head, "-" * len(head)]
-    for kind, title in (("plain", "seeds without affinity"), ("refined", "seeds with affinity")):
-        rows = scores.get("seeds", {}).get(kind, {}).get("thresholds", {})
-        chosen = rows.get(rule) or next(
-            (row for name, row in rows.items() if name != "oracle"), None
-        )
-        if chosen:
-            oracle = rows["oracle"]["miou_present"]
-            lines.append(f"{_row(title, chosen)}   (oracle {_percent(oracle).strip()})")
-    for kind, name in (("pseudo", "pseudo"), ("predictions", "predict")):
-        lines += [_row(stage(name).title, scores[kind])] if kind in scores else []
-    if "seeds" in scores:
-        lines.append(
-            f"seeds: threshold by {rule}, chosen without masks; the oracle's is tuned on them."
-        )
-    return lines
-
-
-def _row(title: str, values: Mapping[str, Any]) -> str:
-    return f"{title:28} " + " ".join(
-        _percent(values[name]) for name in ("miou_present", "fp", "fn")
-    )
-
-
-def _percent(value: float | None) -> str:
-    return f"{'–':>6}" if value is None else f"{100 * value:6.1f}"

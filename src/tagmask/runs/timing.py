@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tagmask.config import SegmentSettings, TrainSettings
+from tagmask.config import HeadSettings, TrainSettings
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.errors import ImageError
@@ -41,25 +41,21 @@ class Probe:
 
     @cached_property
     def training(self) -> TrainSettings:
-        """Return settings to train the classifier with random weights, of which nothing is kept."""
-        settings: TrainSettings = dataclasses.replace(
-            self.run.for_stage("train"),
-            pretrained=False,
-            weights=None,
-            out=self.run.out / ".probe",
-            tokens_limit=0.0,
-        )
-        return settings
+        """Return settings to train the classifier with random weights."""
+        settings = self.run.of(TrainSettings)
+        return dataclasses.replace(settings, pretrained=False, weights=None)
 
     @cached_property
     def task(self) -> ClassifierTask:
         """Return that training; its classifier serves all stages."""
-        return ClassifierTask(self.catalog, self.catalog.subset([]), self.training)
+        # nothing is kept
+        place = dataclasses.replace(self.run, out=self.run.out / ".probe", tokens_limit=0.0)
+        return ClassifierTask(self.catalog, self.catalog.subset([]), self.training, place)
 
     @cached_property
     def head(self) -> HeadSegmenter:
         """Return a head on that classifier."""
-        segment: SegmentSettings = self.run.for_stage("segment")
+        segment = self.run.of(HeadSettings)
         classifier = copy.deepcopy(self.task.classifier)
         return on_device(HeadSegmenter(classifier, segment.head_blocks, segment.size))
 
@@ -77,7 +73,7 @@ class Probe:
     def keeps_features_before(self) -> bool:
         """Return True if the training stage already keeps what the head reads."""
         training = self.training
-        segment: SegmentSettings = self.run.for_stage("segment")
+        segment = self.run.of(HeadSettings)
         is_same_view = (training.object_blocks, training.object_size) == (
             segment.head_blocks,
             segment.size,

@@ -15,10 +15,17 @@ from tagmask.errors import TagmaskError
 def average_precision(
     scores: npt.NDArray[Any], targets: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
-    """AP per class.
+    """Return the average precision of each class.
 
-    scores: (N, C) real numbers, e.g. logits; only their order matters.
-    targets: (N, C) of 0/1 or bool. Returns (C,) in [0, 1], nan for a class without a positive.
+    Args:
+        scores: Real numbers (N, C), e.g. logits; only their order matters.
+        targets: (N, C) of 0/1 or bool.
+
+    Returns:
+        (C,) in [0, 1], nan for a class without a positive.
+
+    Raises:
+        TagmaskError: If shapes differ, scores are not finite, or targets are not 0 or 1.
     """
     values, positive = _checked(scores, targets)  # (N, C) each
     return np.array(
@@ -27,14 +34,19 @@ def average_precision(
 
 
 def mean_average_precision(scores: npt.NDArray[Any], targets: npt.NDArray[Any]) -> float:
-    """Mean AP over the classes that have a positive; nan if none has."""
+    """Return the mean AP over the classes that have a positive; nan if none has.
+
+    Args:
+        scores: Real numbers (N, C).
+        targets: (N, C) of 0/1 or bool.
+    """
     per_class = average_precision(scores, targets)  # (C,)
     known = per_class[~np.isnan(per_class)]
     return float(known.mean()) if known.size else float("nan")
 
 
 def _one_class(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
-    """AP of (N,) scores against (N,) truths."""
+    """Return the AP of (N,) scores against (N,) truths."""
     if not positive.any():
         return float("nan")
     order = np.argsort(-scores)  # (N,)

@@ -1,4 +1,4 @@
-"""Confusion matrix of label maps in 64-bit, and the scores that follow from it (docs/method.md §3).
+"""Confusion matrix of label maps in 64-bit, and the scores that follow from it (docs/explanation/method.md §3).
 
 Labels: 0 = background, 1 … K−1 = classes, 255 = not labelled (target) or unsure (prediction).
 """
@@ -17,13 +17,15 @@ Integers = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a confusion matrix says. All values are fractions in [0, 1], not per cent."""
+    """Hold what a confusion matrix says. All values are fractions in [0, 1], not per cent."""
 
     class_iou: npt.NDArray[np.float64]  # (K,) TP/(TP+FP+FN); nan: in neither truth nor prediction
     miou_present: float  # mean over the classes in truth or prediction; nan if no pixel was scored
     miou_all: float  # mean over all K classes, an absent one counts 0 (the paper's released script)
     fp: float  # over-activation: mean FP/(TP+FP+FN) over the foreground classes present; nan if none is
     fn: float  # under-activation: mean FN/(TP+FP+FN) over the same classes
+    fp_per_hit: float  # over-activation as SEAM has it: mean FP/TP over the foreground classes hit; nan if none is
+    fn_per_hit: float  # under-activation as SEAM has it: mean FN/TP over the same classes
     pixel_accuracy: float  # nan if no pixel was scored
 
 
@@ -32,11 +34,19 @@ def confusion(
 ) -> npt.NDArray[np.int64]:
     """Count pixels by (truth, prediction); add the matrices of many images to score a data set.
 
-    prediction, target: integer labels of one shape, e.g. (H, W), in 0 … K−1 or `ignore`.
-    num_classes: K, background included.
-    Returns int64 (K, K+1), rows = truth, columns = prediction; the last column counts the pixels
-    that the prediction leaves unsure (`ignore`). They are misses of the true class and false alarms
-    of no class. Pixels whose target is `ignore` are not counted at all.
+    Args:
+        prediction: Integer labels of any shape, e.g. (H, W), in 0 … K−1 or ``ignore``.
+        target: Integer labels of the same shape and range.
+        num_classes: K, background included.
+        ignore: Label of pixels without truth (target) or left unsure (prediction).
+
+    Returns:
+        int64 (K, K+1), rows = truth, columns = prediction; the last column counts the pixels that
+        the prediction leaves unsure. They are misses of the true class and false alarms of none.
+        Pixels whose target is ``ignore`` are not counted at all.
+
+    Raises:
+        TagmaskError: If shapes differ, or if a label is out of range.
     """
     prediction, target = np.asarray(prediction), np.asarray(target)
     _check_labels(prediction, target, num_classes, ignore)
@@ -53,7 +63,10 @@ def confusion(
 
 
 def iou(confusion: Integers) -> Scores:
-    """Scores of a confusion matrix (K, K), or (K, K+1) with a last column of unsure pixels."""
+    """Return the scores of a confusion matrix (K, K).
+
+    A column more, (K, K+1), counts unsure pixels.
+    """
     counts = _checked_matrix(confusion)  # (K, K) or (K, K+1)
     classes = len(counts)
     hit = np.diagonal(counts)  # (K,)
@@ -64,12 +77,15 @@ def iou(confusion: Integers) -> Scores:
     foreground = present & (np.arange(classes) > 0)  # (K,)
     safe = np.where(present, union, 1)  # (K,)
     class_iou = np.where(present, hit / safe, np.nan)  # (K,)
+    found = foreground & (hit > 0)  # (K,)
     return Scores(
         class_iou=class_iou,
         miou_present=_mean(class_iou[present]),
         miou_all=float(np.where(present, class_iou, 0.0).mean()),
         fp=_mean((wrong / safe)[foreground]),
         fn=_mean((missed / safe)[foreground]),
+        fp_per_hit=_mean(wrong[found] / hit[found]),
+        fn_per_hit=_mean(missed[found] / hit[found]),
         pixel_accuracy=float(hit.sum() / counts.sum()) if present.any() else float("nan"),
     )
 

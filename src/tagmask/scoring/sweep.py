@@ -1,4 +1,4 @@
-"""The score of seeds at every background threshold, in one pass over the maps (docs/method.md §3).
+"""The score of seeds at every background threshold, in one pass over the maps (docs/explanation/method.md §3).
 
 At threshold t a pixel gets argmax [t, maps…], the first winning on ties: it is foreground exactly if
 its top value exceeds t, and then of its top class. So a pixel is described for all thresholds by its
@@ -21,11 +21,11 @@ from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE
 from tagmask.scoring.confusion import Scores, iou
 
-Maps = (
+MapArray = (
     npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
 )  # (k, H, W) in [0, 1]; uint8 v means v/255
 Classes = Sequence[int] | npt.NDArray[np.integer[Any]]  # (k,) 0-based
-Sample = tuple[Classes, Maps, npt.NDArray[np.uint8]]  # classes, maps, target
+Sample = tuple[Classes, MapArray, npt.NDArray[np.uint8]]  # classes, maps, target
 
 _HALF_ONE = (
     0x3C00  # the bits of float16 1.0; the bits of floats in [0, 1] are ordered like the floats
@@ -34,7 +34,7 @@ _HALF_ONE = (
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Scores of the same maps at T thresholds."""
+    """Hold the scores of the same maps at T thresholds."""
 
     thresholds: npt.NDArray[np.float64]  # (T,)
     confusions: npt.NDArray[np.int64]  # (T, K, K) rows = truth, columns = prediction
@@ -42,46 +42,53 @@ class Curve:
 
     @property
     def miou_present(self) -> npt.NDArray[np.float64]:
-        """(T,) mean IoU over the classes present."""
+        """Return the mean IoU over the classes present, (T,)."""
         return np.array([score.miou_present for score in self.scores])
 
     @property
     def miou_all(self) -> npt.NDArray[np.float64]:
-        """(T,) mean IoU over all classes, absent ones counting 0."""
+        """Return the mean IoU over all classes, absent ones counting 0, (T,)."""
         return np.array([score.miou_all for score in self.scores])
 
     @property
     def fp(self) -> npt.NDArray[np.float64]:
-        """(T,) over-activation."""
+        """Return the over-activation, (T,)."""
         return np.array([score.fp for score in self.scores])
 
     @property
     def fn(self) -> npt.NDArray[np.float64]:
-        """(T,) under-activation."""
+        """Return the under-activation, (T,)."""
         return np.array([score.fn for score in self.scores])
 
     @property
     def class_iou(self) -> npt.NDArray[np.float64]:
-        """(T, K) IoU per class, nan where absent."""
+        """Return the IoU per class, nan where absent, (T, K)."""
         return np.stack([score.class_iou for score in self.scores])
 
     @property
     def best_index(self) -> int:
-        """The threshold of the highest miou_present, the lowest such: an oracle, it sees the truth."""
+        """Return the index of the oracle threshold: the lowest of the highest miou_present.
+
+        An oracle sees the truth.
+        """
         return int(np.argmax(self.miou_present))
 
     @property
     def best_threshold(self) -> float:
-        """The oracle threshold."""
+        """Return the oracle threshold."""
         return float(self.thresholds[self.best_index])
 
     @property
     def best(self) -> Scores:
-        """The scores at the oracle threshold."""
+        """Return the scores at the oracle threshold."""
         return self.scores[self.best_index]
 
     def at(self, threshold: float) -> Scores:
-        """The scores at one of the curve's thresholds, e.g. one chosen without ground truth."""
+        """Return the scores at one of the curve's thresholds, e.g. one chosen without ground truth.
+
+        Raises:
+            TagmaskError: If the threshold is not on the curve.
+        """
         index = int(np.argmin(np.abs(self.thresholds - threshold)))
         if not abs(self.thresholds[index] - threshold) < 1e-9:
             raise TagmaskError(
@@ -92,10 +99,18 @@ class Curve:
 
 
 class Sweep:
-    """Counts (truth, top class, bin) over images; memory does not grow with their number."""
+    """Count (truth, top class, bin) over images; memory does not grow with their number."""
 
     def __init__(self, num_classes: int, thresholds: int = 100) -> None:
-        """num_classes: K, background included; thresholds: T, giving t = 0, 1/T … (T−1)/T."""
+        """Start to count.
+
+        Args:
+            num_classes: K, background included.
+            thresholds: T, giving t = 0, 1/T … (T−1)/T.
+
+        Raises:
+            TagmaskError: If 8-bit masks cannot hold so many classes.
+        """
         if not 2 <= num_classes <= UNSURE:
             raise TagmaskError(
                 f"num_classes is {num_classes}; with the background, 8-bit masks allow 2…{UNSURE}."
@@ -106,12 +121,16 @@ class Sweep:
             (num_classes, num_classes - 1, thresholds + 1), np.int64
         )  # (K, K−1, T+1)
 
-    def add(self, classes: Classes, maps: Maps, target: npt.NDArray[np.uint8]) -> None:
+    def add(self, classes: Classes, maps: MapArray, target: npt.NDArray[np.uint8]) -> None:
         """Count one image.
 
-        classes: the k tagged classes, 0-based (label − 1), without repetition; may be empty.
-        maps: (k, H, W) in [0, 1], float or uint8 (v means v/255), at the size of the target.
-        target: uint8 (H, W), 0 = background, c + 1 = class c, 255 = not scored.
+        Args:
+            classes: The k tagged classes, 0-based (label − 1), without repetition; may be empty.
+            maps: (k, H, W) in [0, 1], float or uint8 (v means v/255), at the size of the target.
+            target: uint8 (H, W), 0 = background, c + 1 = class c, 255 = not scored.
+
+        Raises:
+            TagmaskError: If shapes, classes, values or labels are out of range.
         """
         chosen = self._checked_classes(classes)  # (k,)
         if (
@@ -138,7 +157,11 @@ class Sweep:
         self.counts += other.counts
 
     def result(self) -> Curve:
-        """The curve of all images added so far."""
+        """Return the curve of all images added so far.
+
+        Raises:
+            TagmaskError: If no pixel was scored.
+        """
         if not self.counts.any():
             raise TagmaskError(
                 "no pixel was scored; add images whose target is not 255 everywhere."
@@ -154,8 +177,8 @@ class Sweep:
             self.thresholds.copy(), confusions, tuple(iou(matrix) for matrix in confusions)
         )
 
-    def _image_counts(self, maps: Maps, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
-        """(K, k, T+1) histogram of one image with k ≥ 1 maps."""
+    def _image_counts(self, maps: MapArray, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
+        """Return the histogram (K, k, T+1) of one image with k ≥ 1 maps."""
         bins_per_map = len(self.thresholds) + 1
         bins_per_truth = len(maps) * bins_per_map
         # Two more rows of truth: the ignored pixels, and those whose label is a mistake.
@@ -196,7 +219,13 @@ class Sweep:
 
 
 def sweep(samples: Iterable[Sample], num_classes: int, thresholds: int = 100) -> Curve:
-    """The curve of (classes, maps, target) samples, read once; see `Sweep.add` for their shapes."""
+    """Return the curve of samples, which are read once.
+
+    Args:
+        samples: (classes, maps, target) of each image; see ``Sweep.add`` for their shapes.
+        num_classes: K, background included.
+        thresholds: T, giving t = 0, 1/T … (T−1)/T.
+    """
     counter = Sweep(num_classes, thresholds)
     for classes, maps, target in samples:
         counter.add(classes, maps, target)
@@ -204,7 +233,11 @@ def sweep(samples: Iterable[Sample], num_classes: int, thresholds: int = 100) ->
 
 
 def threshold_values(thresholds: int) -> npt.NDArray[np.float64]:
-    """(T,) the thresholds 0, 1/T … (T−1)/T."""
+    """Return the thresholds 0, 1/T … (T−1)/T, (T,).
+
+    Raises:
+        TagmaskError: If T is out of range.
+    """
     if not 1 <= thresholds <= 10_000:
         raise TagmaskError(
             f"thresholds is {thresholds}, a number of steps: give 1…10000, e.g. 100."
@@ -212,11 +245,19 @@ def threshold_values(thresholds: int) -> npt.NDArray[np.float64]:
     return np.arange(thresholds) / thresholds
 
 
-def top_bins(maps: Maps, thresholds: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
-    """Per pixel the map that is highest, the first on ties, and how many thresholds lie below its value.
+def top_bins(maps: MapArray, thresholds: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
+    """Return per pixel which map is highest, and how many thresholds lie below its value.
 
-    maps: (k, H, W) with k ≥ 1. Returns (H, W) in 0 … k−1 and (H, W) in 0 … T: at threshold index i a
-    pixel is foreground exactly if its bin exceeds i.
+    Args:
+        maps: (k, H, W) with k ≥ 1, in [0, 1].
+        thresholds: T.
+
+    Returns:
+        The map (H, W) in 0 … k−1, the first on ties, and the bin (H, W) in 0 … T: at threshold
+        index i a pixel is foreground exactly if its bin exceeds i.
+
+    Raises:
+        TagmaskError: If shape, type or range of the maps are others.
     """
     values = _checked_maps(maps)  # (k, H, W)
     top, highest = _top(
@@ -231,7 +272,7 @@ def top_bins(maps: Maps, thresholds: int) -> tuple[npt.NDArray[np.uint8], npt.ND
 
 
 def _top(maps: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
-    """Argmax and maximum over the maps, much faster than np.argmax for few maps."""
+    """Return argmax and maximum over the maps, much faster than np.argmax for few maps."""
     highest = maps[0].copy()  # (H, W)
     top = np.zeros(highest.shape, np.uint8)  # (H, W)
     for index in range(1, len(maps)):
@@ -243,7 +284,7 @@ def _top(maps: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any
 
 @lru_cache(maxsize=8)
 def _code_bins(kind: str, thresholds: int) -> npt.NDArray[np.intp]:
-    """The bin of every uint8 level, or of every float16 in [0, 1] by its bits."""
+    """Return the bin of every uint8 level, or of every float16 in [0, 1] by its bits."""
     if kind == "uint8":
         values = np.arange(256) / 255
     else:
@@ -251,8 +292,11 @@ def _code_bins(kind: str, thresholds: int) -> npt.NDArray[np.intp]:
     return np.searchsorted(threshold_values(thresholds), values, side="left")
 
 
-def _checked_maps(maps: Maps) -> npt.NDArray[Any]:
-    """The maps, all in [0, 1]; negative zeros in float16 become float32, where they do no harm."""
+def _checked_maps(maps: MapArray) -> npt.NDArray[Any]:
+    """Return the maps, all in [0, 1].
+
+    Negative zeros in float16 become float32, where they do no harm.
+    """
     values: npt.NDArray[Any] = np.asarray(maps)
     if values.ndim != 3 or values.size == 0 or len(values) > UNSURE:
         raise TagmaskError(

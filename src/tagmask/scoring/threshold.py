@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
-from tagmask.scoring.sweep import Maps, threshold_values, top_bins
+from tagmask.scoring.sweep import MapArray, threshold_values, top_bins
 
 Histogram = npt.NDArray[
     np.int64
@@ -27,10 +27,11 @@ Histogram = npt.NDArray[
 
 
 def otsu(histogram: Histogram) -> float:
-    """The threshold that splits the top scores into the two tightest groups.
+    """Return the threshold that splits the top scores into the two tightest groups.
 
-    Maximises the variance between the groups, hence minimises the variance within them. Reason: where
-    a map separates object from background its scores have two modes, and the threshold belongs between them.
+    It maximises the variance between the groups, hence minimises the variance within them.
+    Reason: where a map separates object from background its scores have two modes, and the
+    threshold belongs between them.
     Otsu, "A Threshold Selection Method from Gray-Level Histograms", IEEE Trans. SMC 9(1), 1979.
     """
     low, high, low_sum, high_sum = _split(histogram)  # (T,) each
@@ -39,11 +40,12 @@ def otsu(histogram: Histogram) -> float:
 
 
 def minimum_cross_entropy(histogram: Histogram) -> float:
-    """The threshold whose two-valued picture loses least information about the top scores.
+    """Return the threshold whose two-valued picture loses least information about the top scores.
 
-    Minimises Σ v·log(v/mean of v's group). Reason: scores are positive and skewed, objects cover less
-    than the background and spread wider; this criterion expects a spread that grows with the mean (it is
-    the likelihood of two Poisson groups), where Otsu's expects two of one width and tends to land too high.
+    It minimises Σ v·log(v/mean of v's group). Reason: scores are positive and skewed, objects
+    cover less than the background and spread wider; this criterion expects a spread that grows
+    with the mean (it is the likelihood of two Poisson groups), where Otsu's expects two of one
+    width and tends to land too high.
     Li and Lee, "Minimum Cross Entropy Thresholding", Pattern Recognition 26(4), 1993.
     """
     low, high, low_sum, high_sum = _split(histogram)  # (T,) each
@@ -56,14 +58,14 @@ def minimum_cross_entropy(histogram: Histogram) -> float:
 
 
 class Chooser:
-    """A rule on the histogram of top scores, e.g. `otsu`: sees the maps of one image after the other."""
+    """Apply a rule, e.g. `otsu`, to the histogram of top scores of one image after the other."""
 
     def __init__(self, rule: Callable[[Histogram], float], thresholds: int = 100) -> None:
         self.rule = rule
         self.counts = np.zeros(len(threshold_values(thresholds)) + 1, np.int64)  # (T+1,)
 
-    def add(self, maps: Maps) -> None:
-        """Count the top scores of one image's maps (k, H, W) in [0, 1]; without maps there is nothing to count."""
+    def add(self, maps: MapArray) -> None:
+        """Count the top scores of one image's maps (k, H, W) in [0, 1]; k may be 0."""
         self.counts += top_histogram(maps, len(self.counts) - 1)
 
     def merge(self, other: "Chooser") -> None:
@@ -75,19 +77,27 @@ class Chooser:
         self.counts += other.counts
 
     def result(self) -> float:
-        """The threshold, one of 0, 1/T … (T−1)/T."""
+        """Return the threshold, one of 0, 1/T … (T−1)/T."""
         return self.rule(self.counts)
 
 
-def top_histogram(maps: Maps, thresholds: int = 100) -> Histogram:
-    """Pixels by the bin of their top score, (T+1,), of one image's maps (k, H, W); several choosers can share it."""
+def top_histogram(maps: MapArray, thresholds: int = 100) -> Histogram:
+    """Return the number of pixels by the bin of their top score; several choosers can share it.
+
+    Args:
+        maps: (k, H, W) of one image, in [0, 1]; k may be 0.
+        thresholds: T.
+
+    Returns:
+        (T+1,).
+    """
     if not len(maps):
         return np.zeros(thresholds + 1, np.int64)
     return np.bincount(top_bins(maps, thresholds)[1].ravel(), minlength=thresholds + 1)
 
 
 def choosers(thresholds: int = 100) -> dict[str, Chooser]:
-    """One fresh chooser of every rule, by name."""
+    """Return one fresh chooser of every rule, by name."""
     return {
         "otsu": Chooser(otsu, thresholds),
         "cross_entropy": Chooser(minimum_cross_entropy, thresholds),
@@ -95,7 +105,10 @@ def choosers(thresholds: int = 100) -> dict[str, Chooser]:
 
 
 def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
-    """(T,) each: pixels below and above each threshold, nan where either is 0, then their score sums."""
+    """Return pixels below and above each threshold, then their score sums, (T,) each.
+
+    Pixels are nan where either side has none.
+    """
     counts = np.asarray(histogram)
     if counts.ndim != 1 or np.count_nonzero(counts) < 2:
         raise TagmaskError(
@@ -116,7 +129,10 @@ def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
 
 
 def _middle_of_best(score: npt.NDArray[np.float64]) -> int:
-    """Index of the highest score; of equal neighbours, as between two modes far apart, the middle one."""
+    """Return the index of the highest score.
+
+    Of equal neighbours, as between two modes far apart, it is the middle one.
+    """
     first = int(np.nanargmax(score))
     run = score[first:] == score[first]
     return first + (int(np.argmin(run)) if not run.all() else len(run)) // 2

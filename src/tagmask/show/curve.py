@@ -1,4 +1,4 @@
-"""The score over the background threshold as a plot (docs/method.md §3)."""
+"""The score over the background threshold as a plot (docs/explanation/method.md §3)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tagmask.show.sheet import (
 )
 
 # (k, H, W) in [0, 1]; uint8 v means v/255
-Maps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
+MapArray = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
 
 PER_ROW = 5  # classes side by side
 
@@ -34,8 +34,8 @@ PER_ROW = 5  # classes side by side
 def seed_sheet(
     image: Picture,
     class_names: Sequence[str],
-    plain: Maps,
-    refined: Maps,
+    plain: MapArray,
+    refined: MapArray,
 ) -> Picture:
     """Draw a sheet: the image, each class's map without affinity, below it the one with affinity.
 
@@ -109,7 +109,7 @@ def show_regions(
         save_picture(path, sheet(in_rows(cells, 4)))
 
 
-def label_at(maps: Maps, labels: Sequence[int], threshold: float) -> Mask:
+def label_at(maps: MapArray, labels: Sequence[int], threshold: float) -> Mask:
     """Return the label of the highest map where it exceeds the threshold, else 0.
 
     Args:

@@ -14,10 +14,9 @@ import torch
 import torch.nn.functional as F
 
 from tagmask import layout
-from tagmask.config import CheckSettings, check
+from tagmask.config import CheckSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
-from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.files import is_a, read_object, write_json
@@ -37,10 +36,8 @@ from tagmask.layout import label_file, seed_file
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
-from tagmask.runs.record import made_from
+from tagmask.runs.run import Run
 from tagmask.stages.seeds import as_float, read_seeds
-
-__all__ = ["check_run", "made_from"]
 
 MOST_PHOTOS = 200  # that are looked at, evenly spaced
 MOST_FOR_OBJECTS = 80  # of them, whose tokens are compared
@@ -88,32 +85,31 @@ class Checked:
         return "\n".join([*verdict_lines([v.to_json() | {"tag": v.tag} for v in self.verdicts])])
 
 
-def check_run(settings: CheckSettings, catalog: Catalog | None = None) -> Checked:
+def check_run(run: Run, settings: CheckSettings) -> Checked:
     """Look at what the run has made, and write check.json.
 
     Args:
+        run: the run.
         settings: those of the stage.
-        catalog: the images; default: those of the settings.
     """
-    check(settings)
-    catalog = open_catalog(settings) if catalog is None else catalog
+    catalog = run.catalog
     count = min(MOST_PHOTOS, len(catalog))
     chosen = np.unique(np.linspace(0, len(catalog) - 1, count).astype(int)).tolist()
     tallies = [Tally() for _ in catalog.classes]
     masks: dict[int, Mask] = {}
     for i in chosen:
-        mask = _look(settings.out, catalog, i, tallies)
+        mask = _look(run.out, catalog, i, tallies)
         if mask is not None:
             masks[i] = mask
-    _compare_with_objects(settings.out, catalog, masks, tallies)
-    learned = _learned(settings.out / layout.CLASSIFIER / layout.TAGS)
+    _compare_with_objects(run.out, catalog, masks, tallies)
+    learned = _learned(run.out / layout.CLASSIFIER / layout.TAGS)
     verdicts = []
     for name, tally in zip(catalog.classes, tallies, strict=True):
         if tally.photos:
             verdicts.append(judge(name, tally.signs(learned.get(name))))
     rows = {verdict.tag: verdict.to_json() for verdict in verdicts}
-    write_json(settings.out / layout.CHECK, {"photos": len(chosen), "tags": rows})
-    return Checked(settings.out, verdicts)
+    write_json(run.out / layout.CHECK, {"photos": len(chosen), "tags": rows})
+    return Checked(run.out, verdicts)
 
 
 def _look(out: Path, catalog: Catalog, i: int, tallies: list[Tally]) -> Mask | None:

@@ -15,23 +15,24 @@ from PIL import Image as Pillow
 
 from tagmask import layout
 from tagmask.config import (
+    DeepLabSettings,
+    HeadSettings,
     MaskSettings,
     PredictPhotoSettings,
     PredictSettings,
+    SegmentSettings,
     check,
     settings_from,
-    write_section,
 )
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
-from tagmask.data.images import read_image, strip_suffix, walk, write_mask
-from tagmask.data.open import open_catalog
+from tagmask.data.images import UNREAD, read_image, strip_suffix, walk, write_mask
 from tagmask.data.report import odd_note
 from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
-from tagmask.inference.probabilities import Probabilities, predict_probabilities, sharpen
+from tagmask.inference.probabilities import LabelProbabilities, predict_labels, sharpen
 from tagmask.labels import Mask
 from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
@@ -51,45 +52,50 @@ from tagmask.runs.images import (
     tell_own_network,
 )
 from tagmask.runs.processes import count_processes, launched_shard
+from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
 from tagmask.stages.seeds import pixels
 
-# kinds of pictures that cannot be read here
-UNREAD = (".heic", ".heif", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
 _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
-def made_from(settings: PredictSettings) -> Parts:
-    """What the masks are made from."""
-    return record.made_from(
-        settings, {"segmenter": settings.model or settings.out / layout.SEGMENTER}
-    )
+def made_from(run: Run, settings: PredictSettings) -> Parts:
+    """Return what the masks are made from."""
+    segmenter = settings.model or run.out / layout.SEGMENTER
+    return record.made_from(settings, {"segmenter": segmenter})
 
 
-def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -> Made:
-    """Predict the mask of every image that has none yet."""
-    check(settings)
-    model = _load(settings.model or settings.out / layout.SEGMENTER, settings)
+def predict_catalog(run: Run, settings: PredictSettings) -> Made:
+    """Predict the mask of every image that has none yet.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+
+    Returns:
+        How many masks were made, and which images were skipped.
+
+    Raises:
+        TagmaskError: The segmenter is missing or does not know a class, or the folder holds masks
+            that were made with other settings.
+    """
+    model = _load(settings.model or run.out / layout.SEGMENTER, settings)
     if settings.photos is not None:
         catalog = open_photos(settings.photos, model.classes)
-    elif catalog is None:
-        catalog = open_catalog(settings)
+    else:
+        catalog = run.catalog
     numbers = match_classes(catalog.classes, model)
     shard, indices = share_of(settings, catalog)
-    done = Made(
-        "masks",
-        settings.out / layout.PREDICTIONS,
-        notes=(*catalog.notes, *_ruled_out(model, numbers)),
-    )
+    notes = (*catalog.notes, *_ruled_out(model, numbers))
+    done = Made("masks", run.out / layout.PREDICTIONS, notes=notes)
     masks = {i: label_file(done.folder, catalog.name(i)) for i in indices}
-    parts = {
-        name: value for name, value in made_from(settings).items() if name != "probabilities"
-    }  # other files
+    parts = run.made_from("predict", settings)
+    parts.pop("probabilities")  # they are other files
     chances_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
     files = [*masks.values(), *chances_files.values()]
     record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
-        write_section(settings.out / layout.CONFIG, "predict", settings)
+        run.keep(settings)
     todo = [i for i, file in masks.items() if not is_current(file, catalog, i)]
     if settings.probabilities:
         todo = sorted(
@@ -99,15 +105,15 @@ def predict_catalog(settings: PredictSettings, catalog: Catalog | None = None) -
     store = None
     if isinstance(model, HeadSegmenter) and settings.photos is None:
         store = TokenStore.features_of(
-            model.classifier, model.blocks, model.size, settings.out, settings.tokens_limit
+            model.classifier, model.blocks, model.size, run.out, run.settings.tokens_limit
         )
-    work = partial(_predict_image, catalog, model, numbers, settings, store)
+    work = partial(_predict_image, catalog, model, numbers, settings, store, done.folder)
     alone = model.mean.device.type != "cpu" or launched_shard()[1] > 1
     processes = settings.processes or (1 if alone else count_processes(None, len(indices)))
     done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
-    tell_own_network(settings, MaskSettings, layout.SEGMENTER, shard)
+    tell_own_network(run.out, settings, MaskSettings, layout.SEGMENTER, shard)
     return done
 
 
@@ -117,26 +123,36 @@ def _predict_image(
     numbers: list[int],
     settings: PredictSettings,
     store: TokenStore | None,
+    folder: Path,
     i: int,
 ) -> None:
     """Write the mask of item ``i``."""
-    image, folder = catalog.load_image(i), settings.out / layout.PREDICTIONS
+    image = catalog.load_image(i)
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
     with enough_memory(catalog.name(i), _SMALLER):
-        chances = _chances(
-            model, image, allowed, settings, [0, *(number + 1 for number in numbers)], tokens
-        )
-        name, mask = catalog.name(i), chances.argmax(0).astype(np.uint8)
+        chances = photo_probabilities(model, image, allowed, settings, tokens)
+        # from the labels of the model to those of the catalog
+        own = np.zeros(model.num_classes, np.uint8)
+        for c, number in enumerate(numbers):
+            own[number + 1] = c + 1
+        name, mask = catalog.name(i), own[chances.mask()]
         if settings.probabilities:
-            write_arrays(seed_file(folder, name), probabilities=chances.astype(np.float16))
+            known = [0, *(number + 1 for number in numbers)]
+            dense = chances.dense(model.num_classes)[known]
+            write_arrays(seed_file(folder, name), probabilities=dense.astype(np.float16))
         mask = fix(mask, catalog.load_correction(i), name, unsure=False)
         # it comes last, because it marks the image as done
         write_mask(label_file(folder, name), mask, correction=catalog.correction_digest(i))
 
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
-    """All pictures below a folder as a catalog without tags."""
+    """Return all pictures below a folder as a catalog without tags.
+
+    Args:
+        folder: The folder.
+        classes: Names of the classes that masks may have.
+    """
     odd: list[str] = []
     paths = sorted(walk(folder, odd))
     files: dict[str, str] = {}  # name of the mask: photo
@@ -165,28 +181,32 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
 
 
 def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
-    """The probabilities (K, H, W) of a file; a sentence if it is missing or damaged."""
+    """Return the probabilities (K, H, W) of a file; raise TagmaskError if it is damaged."""
     arrays = read_arrays(path, ["probabilities"], "tagmask predict --probabilities")
     probabilities: np.ndarray[Any, np.dtype[np.float16]] = arrays["probabilities"]
     return probabilities
 
 
 def estimate(probe: Probe) -> float:
-    """Seconds of an image."""
+    """Return the seconds of an image."""
     from tagmask.training.segmenter import build_segmenter
 
-    settings, segment = probe.run.for_stage("predict"), probe.run.for_stage("segment")
-    if segment.net == "head":
+    settings = probe.run.of(PredictSettings)
+    segment = probe.run.of(SegmentSettings)
+    if isinstance(segment, HeadSettings):
         kept = probe.head_tokens  # by the stage before
         return timed(
-            lambda: _chances(probe.head, probe.image, probe.classes, settings, tokens=kept)
+            lambda: photo_probabilities(
+                probe.head, probe.image, probe.classes, settings, tokens=kept
+            )
         )
+    assert isinstance(segment, DeepLabSettings)
     model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
-    return timed(lambda: _chances(model, probe.image, probe.classes, settings))
+    return timed(lambda: photo_probabilities(model, probe.image, probe.classes, settings))
 
 
 def _load(folder: Path, settings: MaskSettings) -> Segmenter:
-    """The segmenter of a folder, if it can do what is asked for."""
+    """Return the segmenter of a folder, if it can do what is asked for."""
     model = on_device(load_segmenter(folder))
     chosen_device(settings.device)
     if isinstance(model, HeadSegmenter) and settings.tile is not None:
@@ -196,24 +216,46 @@ def _load(folder: Path, settings: MaskSettings) -> Segmenter:
     return model
 
 
-def _chances(
+def photo_probabilities(
     model: Segmenter,
     image: Image,
     allowed: list[int] | None,
     settings: MaskSettings,
-    labels: list[int] | None = None,
     tokens: Tokens | None = None,
-) -> Probabilities:
-    """Probabilities (K, H, W) of a photo, sharpened on request; only of ``labels``, in this order, if given."""
-    seen: dict[str, Any] = {
-        name: getattr(settings, name) for name in ("scales", "flip", "tile", "halo")
-    }
-    chances = predict_probabilities(model, image, tags=allowed, tokens=tokens, **seen)
-    chances = chances if labels is None else chances[labels]
-    refine: dict[str, Any] = {
-        name: getattr(settings, name) for name in ("crf", "crf_size", "pamr", "device")
-    }
-    return sharpen(image, chances, **refine) if settings.crf or settings.pamr else chances
+) -> LabelProbabilities:
+    """Return the probabilities of the labels that may occur in a photo, sharpened on request.
+
+    Args:
+        model: The segmenter.
+        image: The photo, uint8 (H, W, 3).
+        allowed: Classes that may occur, by number; None: all.
+        settings: How masks are predicted.
+        tokens: The photo's features, if they are known; a head reads them.
+
+    Returns:
+        The labels, and their probabilities (m, H, W) float32.
+    """
+    found = predict_labels(
+        model,
+        image,
+        tags=allowed,
+        tokens=tokens,
+        scales=settings.scales,
+        flip=settings.flip,
+        tile=settings.tile,
+        halo=settings.halo,
+    )
+    if not settings.crf and not settings.pamr:
+        return found
+    sharp = sharpen(
+        image,
+        found.values,
+        crf=settings.crf,
+        crf_size=settings.crf_size,
+        pamr=settings.pamr,
+        device=settings.device,
+    )
+    return LabelProbabilities(found.labels, sharp)
 
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
@@ -223,33 +265,36 @@ def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
 
 
 def predict(
-    model: Segmenter,
+    model: Any,
     photo: str | Path | Pillow.Image | Image,
     tags: Sequence[str] | None = None,
     **settings: Any,
 ) -> Mask:
-    """The mask of one photo at its own size, uint8 (H, W): 0 for background, c+1 for the model's class c.
+    """Return the mask of one photo at its own size, uint8 (H, W).
+
+    It is 0 for background and c + 1 for the model's class c.
 
     Args:
+        model: what ``tagmask.load`` returns, or a segmenter.
         photo: a path, a PIL image, or uint8 (H, W, 3).
         tags: what is on the photo; the other classes are ruled out. Default: all may occur.
         settings: those of ``tagmask.config.MaskSettings``, e.g. ``scales=(1.0,)``; by default what
             the run decided that trained the model.
     """
+    model = getattr(model, "segmenter", model)
     options = settings_from(MaskSettings, model.use, settings)
     allowed = match_classes(tags, model) if tags is not None else None
-    mask: Mask = _chances(model, pixels(photo), allowed, options).argmax(0).astype(np.uint8)
-    return mask
+    return photo_probabilities(model, pixels(photo), allowed, options).mask()
 
 
 def predict_photo(settings: PredictPhotoSettings) -> str:
-    """The mask of a photo for the command line; returns what to print."""
+    """Predict the mask of a photo for the command line, and return what to print."""
     check(settings)
     model = _load(settings.model, settings)
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
     with enough_memory(str(settings.photo), _SMALLER):
-        mask = _chances(model, image, allowed, settings).argmax(0).astype(np.uint8)
+        mask = photo_probabilities(model, image, allowed, settings).mask()
     lines = [describe(mask, model)]
     if settings.mask is not None:
         write_mask(settings.mask, mask)
@@ -265,7 +310,12 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
 
 
 def describe(mask: Mask, model: Segmenter) -> str:
-    """The classes in the mask, the largest first, and their share of the photo."""
+    """Say which classes are in a mask, the largest first, and their share of the photo.
+
+    Args:
+        mask: uint8 labels (H, W).
+        model: Network that names the classes.
+    """
     labels, counts = np.unique(mask[mask > 0], return_counts=True)
     if not len(labels):
         return "the mask is all background."
@@ -275,7 +325,7 @@ def describe(mask: Mask, model: Segmenter) -> str:
 
 
 def _show(path: Path, image: Image, mask: Mask, model: Segmenter) -> None:
-    """The photo and, beside it, the mask over it, captioned with its classes."""
+    """Draw the photo and, beside it, the mask over it, captioned with its classes."""
     from tagmask.show.overlay import mask_overlay
     from tagmask.show.sheet import save_picture, sheet
 

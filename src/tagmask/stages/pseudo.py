@@ -1,6 +1,6 @@
 """Pseudo labels: one palette PNG per image, from its seeds, by one of three routes.
 
-docs/method.md §4 describes the routes:
+docs/explanation/method.md §4 describes the routes:
 
     walk       confident regions → AffinityNet → random walk → labels        (the paper's, PSA)
     crf        the dense CRF on the maps, nothing to train
@@ -11,11 +11,10 @@ that are labelled. With ``background_power`` it is (1 − highest map)^power and
 maps, as in PSA.
 
 Deviations from PSA and MCTformer's copy of it: maps are stretched after the walk (``stretch``), and
-a CRF corrects the labels (``crf``). docs/paper-settings.md lists all settings.
+a CRF corrects the labels (``crf``). docs/reference/paper-settings.md lists all settings.
 """
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,38 +25,37 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image as Pillow
-from tqdm import tqdm
 
 from tagmask import layout
 from tagmask.acr.localize import affinity
-from tagmask.config import AffinitySettings, MapSettings, PseudoSettings, check, write_section
+from tagmask.config import MapSettings, PseudoSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import write_mask
-from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
-from tagmask.files import file_size, read_object, write_json
+from tagmask.files import read_object, write_json
 from tagmask.inference.maps import block_range, views
 from tagmask.inference.probabilities import resized
-from tagmask.layout import label_file, seed_file
-from tagmask.masks.crf import PRESETS, SEEDS, CrfSettings
+from tagmask.layout import label_file
+from tagmask.masks.crf import PRESETS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
-from tagmask.masks.labels import agreement, check_maps, confident_regions, label_pixels
+from tagmask.masks.labels import agreement, label_pixels
 from tagmask.masks.walk import from_attention, random_walk, transition
 from tagmask.models.affinity_net import STRIDE, AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import chosen_device
 from tagmask.models.kinds import load_classifier
-from tagmask.notes import INPUT, Parts
+from tagmask.notes import Parts
+from tagmask.progress import track
 from tagmask.runs import record
 from tagmask.runs.images import Image, Made, each_image, is_current, share_of
-from tagmask.runs.processes import count_processes, launched_shard, single_process
+from tagmask.runs.processes import count_processes
+from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
 from tagmask.scoring.threshold import choosers
-from tagmask.stages.seeds import as_float, check_seeds, read_seeds
-from tagmask.training.affinity import AffinityTask
-from tagmask.training.loop import Loop, Trained
+from tagmask.stages.affinity import check_has_seeds, processes_of, read_item
+from tagmask.stages.seeds import as_float
 
 Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 _SAMPLE = 200  # images on which the background's score is chosen
@@ -78,82 +76,79 @@ class Pseudo(Made):
         return "\n".join(lines)
 
 
-def made_from(settings: PseudoSettings) -> Parts:
+def made_from(run: Run, settings: PseudoSettings) -> Parts:
     """Return what the labels are made from: settings, seeds, perhaps a classifier."""
-    inputs = {"seeds": settings.out / layout.SEEDS}
+    inputs = {"seeds": run.out / layout.SEEDS}
     if settings.method == "attention":
-        inputs["classifier"] = settings.model or settings.out / layout.CLASSIFIER
+        inputs["classifier"] = settings.model or run.out / layout.CLASSIFIER
     unused = [] if settings.method == "walk" else ["affinity."]
     return record.made_from(settings, inputs, unused=unused)
 
 
-def make_pseudo(settings: PseudoSettings, catalog: Catalog | None = None) -> Pseudo:
+def make_pseudo(run: Run, settings: PseudoSettings) -> Pseudo:
     """Label every image that has seeds and no pseudo label yet.
 
     Args:
-        settings: Settings of the stage; ``settings.out`` is the folder of the run.
-        catalog: Images and tags; None opens those that the settings name.
+        run: The run; for a walk it has AffinityNet.
+        settings: Settings of the stage.
 
     Returns:
         How many labels were made, which images were skipped, and the background's score.
 
     Raises:
-        TagmaskError: If there are no seeds, or an affinity network is missing that only another
-            process may train.
+        TagmaskError: There are no seeds, or AffinityNet is missing.
     """
-    check(settings)
     chosen_device(settings.device)
-    if catalog is None:
-        catalog = open_catalog(settings)
-    out = settings.out
-    seeds = out / layout.SEEDS
+    catalog = run.catalog
+    out = run.out
     folder = out / layout.PSEUDO
-    if not seeds.is_dir():
-        raise TagmaskError(f"{seeds} does not exist; run `tagmask seeds --out {out}` first.")
+    check_has_seeds(out)
+    # a route that was used before holds the network of an earlier training
+    _route.cache_clear()
     shard, indices = share_of(settings, catalog)
     if shard[0] == 0:
-        write_section(out / layout.CONFIG, "pseudo", settings)
+        run.keep(settings)
 
-    notes: tuple[str, ...] = catalog.notes
-    parts = made_from(settings)
+    parts = run.made_from("pseudo", settings)
     if settings.method == "walk":
-        notes += _prepare_walk(catalog, settings, shard)
         parts["input network"] = record.file_digest(out / layout.AFFINITY / layout.MODEL)
 
     labels = {i: label_file(folder, catalog.name(i)) for i in indices}
     files = [folder / layout.BACKGROUND, *labels.values()]
     labels_record = record.Record(folder, "**/*.png")
     labels_record.claim(parts, catalog, "pseudo labels", settings.restart, files)
-    background = _background(catalog, settings, folder)
+    background = _background(out, catalog, settings)
 
     todo = [i for i, file in labels.items() if not is_current(file, catalog, i)]
     kept = len(indices) - len(todo)
-    done = Pseudo("pseudo labels", folder, kept=kept, notes=notes, background=background)
-    work = partial(label_image, catalog, settings, background)
+    done = Pseudo("pseudo labels", folder, kept=kept, notes=catalog.notes, background=background)
+    work = partial(label_image, out, catalog, settings, background)
     quiet = shard[0] > 0
-    done.skipped = each_image(work, catalog, todo, _processes(settings), "pseudo", quiet)
+    done.skipped = each_image(work, catalog, todo, processes_of(settings), "pseudo", quiet)
     done.made = len(todo) - len(done.skipped)
     done.write_skipped(shard)
     return done
 
 
 def label_image(
-    catalog: Catalog, settings: PseudoSettings, background: float | None, i: int
+    out: Path, catalog: Catalog, settings: PseudoSettings, background: float | None, i: int
 ) -> None:
     """Write the pseudo label of item ``i``.
 
     Args:
+        out: Folder of the run.
         catalog: Images, tags and corrections.
         settings: Settings of the stage.
         background: Score of the background in [0, 1]; None makes it from the maps, and it walks
             along with them.
         i: Index of the image in the catalog.
     """
-    image, seeds = _read(catalog, settings, i)
+    looks_at_pixels = settings.crf or settings.method != "crf"
+    image, seeds = read_item(out, catalog, i, decode=looks_at_pixels)
     classes = seeds["classes"].tolist()
     crf = _crf(settings)
     maps = _with_background(as_float(seeds[settings.source()]), settings)
-    refined = _route(settings)(image, maps)
+    refined = _route(out, settings)(image, maps)
     labels = _label(image, classes, refined, background, crf, settings.crf_size)
     if settings.unsure:
         plain = _with_background(as_float(seeds["plain"]), settings)
@@ -162,7 +157,7 @@ def label_image(
     name = catalog.name(i)
     correction = catalog.correction_digest(i)
     labels = fix(labels, catalog.load_correction(i), name)
-    file = label_file(settings.out / layout.PSEUDO, name)
+    file = label_file(out / layout.PSEUDO, name)
     write_mask(file, labels, correction=correction)
 
 
@@ -198,13 +193,6 @@ def _crf(settings: PseudoSettings) -> CrfSettings | None:
     return dataclasses.replace(preset, device=chosen_device(settings.device))
 
 
-def _processes(settings: PseudoSettings) -> int | None:
-    """Return how many processes label images; None leaves the choice to ``count_processes``."""
-    if settings.processes:
-        return settings.processes
-    return 1 if settings.device == "gpu" else None
-
-
 def _with_background(maps: Any, settings: PseudoSettings) -> Any:
     """Put a background of (1 − highest map)^power before the maps (k, H, W), if a power is set."""
     power = settings.background_power
@@ -215,28 +203,9 @@ def _with_background(maps: Any, settings: PseudoSettings) -> Any:
     return np.concatenate([background, maps]).astype(np.float32)  # (k + 1, H, W)
 
 
-def write_regions(catalog: Catalog, settings: PseudoSettings, i: int) -> None:
-    """Write the confident regions of item ``i``.
-
-    They come from the maps without affinity, which over-activate less.
-
-    Args:
-        catalog: Images and tags.
-        settings: Settings of the stage, with the two strengths of the background.
-        i: Index of the image in the catalog.
-    """
-    image, seeds = _read(catalog, settings, i)
-    classes = seeds["classes"].tolist()
-    maps = as_float(seeds["plain"])
-    crf = dataclasses.replace(SEEDS, device=chosen_device(settings.device))
-    regions = confident_regions(image, classes, maps, settings.alpha_low, settings.alpha_high, crf)
-    folder = settings.out / layout.AFFINITY / layout.REGIONS
-    write_mask(label_file(folder, catalog.name(i)), regions)
-
-
 def estimate(probe: Probe) -> float | None:
     """Return seconds per image; None if they depend on a network yet to be trained."""
-    settings: PseudoSettings = probe.run.for_stage("pseudo")
+    settings = probe.run.of(PseudoSettings)
     crf = _crf(settings)
     if settings.method != "crf":
         return None
@@ -245,118 +214,11 @@ def estimate(probe: Probe) -> float | None:
     maps = np.broadcast_to(ramp, (len(probe.classes), height, width)).copy()
     seconds = timed(lambda: label_pixels(probe.image, probe.classes, maps, 0.5, crf))
     passes = 2 if settings.unsure else 1
-    return seconds * passes / count_processes(_processes(settings), len(probe.catalog))
-
-
-def _prepare_walk(
-    catalog: Catalog, settings: PseudoSettings, shard: tuple[int, int]
-) -> tuple[str, ...]:
-    """Make confident regions and train AffinityNet, unless done; only the first shard does this."""
-    folder = settings.out / layout.AFFINITY
-    is_there = (folder / layout.MODEL).is_file()
-    if launched_shard()[1] > 1 and (settings.restart or not is_there):
-        raise TagmaskError(
-            "AffinityNet is trained by a single process; "
-            "run `tagmask pseudo` without accelerate launch first, until "
-            f"{folder} holds the network."
-        )
-    if shard[0] > 0:
-        if not is_there:
-            raise TagmaskError(
-                f"{folder} holds no affinity network yet; let shard 0/{shard[1]} train it first."
-            )
-        return ()
-
-    skipped = _make_regions(catalog, settings)
-    restart = settings.restart or settings.affinity.restart
-    network = dataclasses.replace(settings.affinity, restart=restart)
-    with single_process():
-        trained = train_affinity(catalog, folder / layout.REGIONS, network, folder)
-    # a route that was used before holds the network of an earlier training
-    _route.cache_clear()
-    if not skipped:
-        return trained.notes
-    return (f"{len(skipped)} images have no confident regions.", *trained.notes)
-
-
-def _make_regions(catalog: Catalog, settings: PseudoSettings) -> dict[str, str]:
-    """Write the confident regions that are not there yet; return the skipped images and why."""
-    folder = settings.out / layout.AFFINITY
-    regions = folder / layout.REGIONS
-    files = [label_file(regions, catalog.name(i)) for i in range(len(catalog))]
-    parts: Parts = {}
-    for name, value in made_from(settings).items():
-        if name.startswith(("alpha_", INPUT)):
-            parts[name] = value
-    regions_record = record.Record(regions, "**/*.png")
-    regions_record.claim(parts, catalog, "confident regions", settings.restart, files)
-
-    todo = [i for i, file in enumerate(files) if not file.is_file()]
-    work = partial(write_regions, catalog, settings)
-    skipped = each_image(work, catalog, todo, _processes(settings), "regions", False)
-    if todo:
-        from tagmask.show.seeds import show_regions
-
-        show_regions(catalog, regions, folder / layout.REGIONS_PICTURE)
-    return skipped
-
-
-def train_affinity(
-    catalog: Catalog, regions: Path, settings: AffinitySettings, out: Path
-) -> Trained:
-    """Train AffinityNet, or resume a training that was stopped.
-
-    Args:
-        catalog: Images to train on; those without regions are left out.
-        regions: Folder with one PNG of labels per image, named as the image: 0 = surely
-            background, c+1 = surely class c, 255 = unsure.
-        settings: Settings of the training.
-        out: Folder for the network, its log and its resume point.
-
-    Returns:
-        What the training loop returns, with a note on images without regions.
-
-    Raises:
-        TagmaskError: If none of the images has regions.
-    """
-    check(settings)
-    training, sizes = _with_regions(catalog, regions)
-    missing = len(catalog) - len(training)
-    notes: tuple[str, ...] = ()
-    if missing:
-        notes = (f"{missing} of {len(catalog)} images have no confident regions in {regions}.",)
-    identity: Parts = {
-        **record.made_from(settings),
-        **record.places(settings),
-        record.IMAGES[0]: training.fingerprint(),
-    }
-    task = AffinityTask(training, regions, settings)
-    loop = Loop(task, settings, out, {**identity, f"{INPUT}regions": sizes})
-    return loop.train(training, notes)
-
-
-def _with_regions(catalog: Catalog, regions: Path) -> tuple[Catalog, str]:
-    """Return the images that have regions, and a hash that tells one set of regions from another.
-
-    The hash is made from the sizes of the files.
-    """
-    indices = []
-    sizes = []
-    for i in range(len(catalog)):
-        size = file_size(label_file(regions, catalog.name(i)))
-        if size >= 0:
-            indices.append(i)
-            sizes.append(size)
-    if not indices:
-        raise TagmaskError(
-            f"{regions} holds no regions of these images, named <image>.png; make them first."
-        )
-    joined = b"".join(size.to_bytes(8, "little") for size in sizes)
-    return catalog.subset(indices), hashlib.sha256(joined).hexdigest()[:32]
+    return seconds * passes / count_processes(processes_of(settings), len(probe.catalog))
 
 
 @cache
-def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
+def _route(out: Path, settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
     """Return what turns the seeds of an image into the maps that are labelled.
 
     Its network is loaded once per process.
@@ -368,14 +230,14 @@ def _route(settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
     if settings.method == "walk":
         return partial(
             net_walk,
-            net=AffinityNet.load(settings.out / layout.AFFINITY).to(device),
+            net=AffinityNet.load(out / layout.AFFINITY).to(device),
             radius=settings.affinity.radius,
             beta=settings.beta or 36.0,
             steps=settings.steps or 64,
             stretched=settings.stretches(),
             device=device,
         )
-    model = load_classifier(settings.model or settings.out / layout.CLASSIFIER)
+    model = load_classifier(settings.model or out / layout.CLASSIFIER)
     return partial(
         attention_walk,
         model=model.to(device),
@@ -484,37 +346,28 @@ def _finished(walked: Maps, stretched: bool) -> Maps:
     return finished.astype(np.float32)
 
 
-def _background(catalog: Catalog, settings: PseudoSettings, folder: Path) -> float | None:
+def _background(out: Path, catalog: Catalog, settings: PseudoSettings) -> float | None:
     """Return the background's score as set, as chosen before, or chosen now on a sample of images.
 
     It is None if the background walks along with the maps.
     """
     if settings.background is not None or settings.background_power is not None:
         return settings.background
-    file = folder / layout.BACKGROUND
+    file = out / layout.PSEUDO / layout.BACKGROUND
     if file.is_file() and not settings.restart:
         return float(read_object(file, background=(int, float))["background"])
 
     chooser = choosers()[settings.rule]
     spread = np.linspace(0, len(catalog) - 1, min(_SAMPLE, len(catalog)))
     sample = np.unique(spread.astype(int))
-    for i in tqdm(sample.tolist(), desc="background", unit="image"):
+    for i in track(sample.tolist(), "background", len(sample)):
         try:
-            image, seeds = _read(catalog, settings, i)
+            image, seeds = read_item(out, catalog, i, decode=settings.method != "crf")
         except TagmaskError:
             # it is listed when it is labelled
             continue
-        maps = _route(settings)(image, as_float(seeds[settings.source()]))
+        maps = _route(out, settings)(image, as_float(seeds[settings.source()]))
         chooser.add(np.clip(maps, 0, 1))
     chosen = chooser.result()
     write_json(file, {"background": chosen, "rule": settings.rule, "images": len(sample)})
     return chosen
-
-
-def _read(catalog: Catalog, settings: PseudoSettings, i: int) -> tuple[Image, dict[str, Any]]:
-    """Read image and seeds of item ``i``; raise TagmaskError if they do not fit together."""
-    seeds = read_seeds(seed_file(settings.out / layout.SEEDS, catalog.name(i)))
-    check_seeds(seeds, catalog)
-    image = catalog.load_image(i)
-    check_maps(image, seeds["classes"].tolist(), seeds["plain"])
-    return image, seeds

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from tqdm import tqdm
 
 from tagmask import layout
-from tagmask.config import ScoreSettings, check
+from tagmask.config import ScoreSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
-from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import read_json, read_object, write_json
 from tagmask.layout import label_file, seed_file
+from tagmask.progress import Bar
 from tagmask.runs import record
 from tagmask.runs.processes import count_processes, each
+from tagmask.runs.run import Run
 from tagmask.scoring import Curve, Sweep, choosers
 from tagmask.scoring.confusion import Scores, confusion, iou
 from tagmask.scoring.threshold import top_histogram
@@ -244,15 +244,15 @@ class RunScores:
         return "\n".join(lines)
 
 
-def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunScores:
+def score_run(run: Run, settings: ScoreSettings) -> RunScores:
     """Score every stage of the run that holds something of these images; write scores.json.
 
     Pseudo labels and predictions are often of different images: stages without any of these are
     left out.
 
     Args:
-        settings: Settings of the stage; ``settings.out`` is the folder of the run.
-        catalog: Images with true masks; None opens those that the settings name.
+        run: The run, whose images have true masks.
+        settings: Settings of the stage.
 
     Returns:
         Scores of the seeds and of each folder of masks.
@@ -260,13 +260,11 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
     Raises:
         TagmaskError: If there are no masks to compare with, or nothing can be scored.
     """
-    check(settings)
-    if catalog is None:
-        catalog = open_catalog(settings)
+    catalog = run.catalog
     folders: dict[str, Path] = {}
     left_out = []
     for kind, (title, name, file_of) in MADE.items():
-        folder = settings.out / name
+        folder = run.out / name
         if _holds(folder, file_of, catalog):
             folders[kind] = folder
         elif folder.is_dir():
@@ -275,23 +273,23 @@ def score_run(settings: ScoreSettings, catalog: Catalog | None = None) -> RunSco
         record.check_classes(folder, catalog.classes, MADE[kind][0])
     if not folders:
         # it says what is missing
-        score_seeds(settings, catalog)
+        score_seeds(run, settings)
     check_masks(catalog)
 
     labels = _count(folders, catalog, settings.processes)
     seeds = None
     if "seeds" in labels:
-        seeds = _write_seeds(settings, labels.pop("seeds"))
-    _add_scores(settings.out, {kind: scores.to_json() for kind, scores in labels.items()})
-    return RunScores(settings.out, seeds, labels, left_out)
+        seeds = _write_seeds(run.out, labels.pop("seeds"))
+    _add_scores(run.out, {kind: scores.to_json() for kind, scores in labels.items()})
+    return RunScores(run.out, seeds, labels, left_out)
 
 
-def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> SeedScores:
+def score_seeds(run: Run, settings: ScoreSettings) -> SeedScores:
     """Score the seeds alone; write scores.json and the curve.
 
     Args:
-        settings: Settings of the stage; ``settings.out`` is the folder of the run.
-        catalog: Images with true masks; None opens those that the settings name.
+        run: The run, whose images have true masks.
+        settings: Settings of the stage.
 
     Returns:
         Curves and chosen thresholds of both kinds of maps.
@@ -299,27 +297,23 @@ def score_seeds(settings: ScoreSettings, catalog: Catalog | None = None) -> Seed
     Raises:
         TagmaskError: If there are no masks or no seeds, or nothing can be scored.
     """
-    check(settings)
-    if catalog is None:
-        catalog = open_catalog(settings)
+    catalog = run.catalog
     check_masks(catalog)
-    folder = settings.out / layout.SEEDS
+    folder = run.out / layout.SEEDS
     if not folder.is_dir():
-        raise TagmaskError(
-            f"{folder} does not exist; run `tagmask seeds --out {settings.out}` first."
-        )
+        raise TagmaskError(f"{folder} does not exist; run `tagmask seeds --out {run.out}` first.")
     scores = _count({"seeds": folder}, catalog, settings.processes)
-    return _write_seeds(settings, scores["seeds"])
+    return _write_seeds(run.out, scores["seeds"])
 
 
-def _write_seeds(settings: ScoreSettings, scores: SeedScores) -> SeedScores:
+def _write_seeds(out: Path, scores: SeedScores) -> SeedScores:
     """Put the scores into scores.json, and draw the curve."""
-    _add_scores(settings.out, {"seeds": scores.to_json()})
+    _add_scores(out, {"seeds": scores.to_json()})
     from tagmask.show.curve import curve_plot
 
     curves = {title: scores.curves[kind] for kind, title in KINDS.items()}
     chosen = {title: scores.chosen[kind] for kind, title in KINDS.items()}
-    curve_plot(settings.out / layout.CURVE, curves, chosen)
+    curve_plot(out / layout.CURVE, curves, chosen)
     return scores
 
 
@@ -374,7 +368,7 @@ def _count(folders: Mapping[str, Path], catalog: Catalog, processes: int | None)
             items.append((name, piece))
 
     work = partial(_count_item, kinds, catalog)
-    with tqdm(total=images * len(kinds), desc="score", unit="image") as bar:
+    with Bar(images * len(kinds), "score") as bar:
         tallies = each(work, items, count_processes(processes, images))
         for (name, _), tally in zip(items, tallies, strict=True):
             total = totals[name]
@@ -456,7 +450,7 @@ def _row(title: str, note: str, scores: Scores) -> str:
 def _values(scores: Scores, classes: tuple[str, ...]) -> dict[str, Any]:
     """Return the scores as JSON can hold them, with the IoU of each class by name."""
     values: dict[str, Any] = {}
-    for name in ("miou_present", "miou_all", "fp", "fn"):
+    for name in ("miou_present", "miou_all", "fp", "fn", "fp_per_hit", "fn_per_hit"):
         values[name] = _number(getattr(scores, name))
     ious = [_number(value) for value in scores.class_iou]
     values["iou"] = dict(zip(("background", *classes), ious, strict=True))

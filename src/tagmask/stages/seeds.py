@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from PIL import Image as Pillow
-from tqdm import tqdm
 
 from tagmask import layout
 from tagmask.acr.localize import affinity as sum_affinity
@@ -23,17 +22,16 @@ from tagmask.config import (
     SeedSettings,
     check,
     settings_from,
-    write_section,
 )
+from tagmask.config.run import Place
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image
-from tagmask.data.open import open_catalog
 from tagmask.errors import ImageError, TagmaskError, enough_memory
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens, whole_patches
 from tagmask.files import read_arrays, write_arrays
 from tagmask.inference.maps import (
-    Maps,
+    PhotoMaps,
     block_range,
     make_maps,
     object_maps,
@@ -49,9 +47,11 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
 from tagmask.notes import Parts
+from tagmask.progress import Bar
 from tagmask.runs import record
 from tagmask.runs.images import Image, Made, match_classes, share_of, split_tags, tell_own_network
 from tagmask.runs.processes import count_processes, each, launched_shard
+from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
 
 Loaded = TypeVar("Loaded")
@@ -60,52 +60,58 @@ SECONDS_OF_OBJECT_MAPS = 0.02  # of one photo, from kept tokens
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
-def made_from(settings: SeedSettings) -> Parts:
-    """What the maps are made from; ``batch`` changes only their last digits."""
-    classifier = settings.model or settings.out / layout.CLASSIFIER
+def made_from(run: Run, settings: SeedSettings) -> Parts:
+    """Return what the maps are made from; ``batch`` changes only their last digits."""
+    classifier = settings.model or run.out / layout.CLASSIFIER
     return record.made_from(settings, {"classifier": classifier}, unused=["batch"])
 
 
-def seed_catalog(settings: SeedSettings, catalog: Catalog | None = None) -> Made:
-    """Make the maps of every tagged image that has none yet."""
-    check(settings)
-    model = on_device(load_classifier(settings.model or settings.out / layout.CLASSIFIER))
-    catalog = open_catalog(settings) if catalog is None else catalog
+def seed_catalog(run: Run, settings: SeedSettings) -> Made:
+    """Make the maps of every tagged image that has none yet.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+
+    Returns:
+        How many maps were made, and which images were skipped.
+
+    Raises:
+        TagmaskError: The classifier is missing or does not know a class, or the folder holds maps
+            that were made with other settings.
+    """
+    model = on_device(load_classifier(settings.model or run.out / layout.CLASSIFIER))
+    catalog = run.catalog
     numbers = match_classes(catalog.classes, model)
     shard, indices = share_of(settings, catalog)
-    done = Made("seeds", settings.out / layout.SEEDS)
+    done = Made("seeds", run.out / layout.SEEDS)
     files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
-    parts = {**made_from(settings), "layers": settings.layers or model.map_layers}
+    parts = {**run.made_from("seeds", settings), "layers": settings.layers or model.map_layers}
     record.Record(done.folder, "**/*.npz").claim(
         parts, catalog, "maps", settings.restart, files.values()
     )
     if shard[0] == 0:
-        write_section(settings.out / layout.CONFIG, "seeds", settings)
+        run.keep(settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
-    work = _Work(model, numbers, catalog, settings)
-    windows = [
-        indices[start : start + work.window] for start in range(0, len(indices), work.window)
-    ]
-    items = [
-        (window, todo.intersection(window)) for window in windows if not todo.isdisjoint(window)
-    ]
-    with tqdm(
-        total=len(indices), initial=done.kept, desc="seeds", unit="image", disable=shard[0] > 0
-    ) as bar:
+    work = _Work(model, numbers, catalog, settings, run.settings)
+    items = []
+    for start in range(0, len(indices), work.window):
+        window = indices[start : start + work.window]
+        if not todo.isdisjoint(window):
+            items.append((window, todo.intersection(window)))
+    with Bar(len(indices), "seeds", initial=done.kept, quiet=shard[0] > 0) as bar:
         processes = work.processes(len(indices))
-        results = (
-            each(work.write, items, processes)
-            if processes > 1
-            else (work.write(item, bar) for item in items)
-        )
+        results: Iterable[Made] = (work.write(item, bar) for item in items)
+        if processes > 1:
+            results = each(work.write, items, processes)
         for part in results:
             done.made += part.made
             done.skipped |= part.skipped
             done.notes += tuple(note for note in part.notes if note not in done.notes)
             bar.update(part.made if processes > 1 else 0)
     done.write_skipped(shard)
-    tell_own_network(settings, MapSettings, layout.CLASSIFIER, shard)
+    tell_own_network(run.out, settings, MapSettings, layout.CLASSIFIER, shard)
     return done
 
 
@@ -113,30 +119,42 @@ class _Work:
     """Maps of images by one classifier: sent to each process once."""
 
     def __init__(
-        self, model: Classifier, numbers: list[int], catalog: Catalog, settings: SeedSettings
+        self,
+        model: Classifier,
+        numbers: list[int],
+        catalog: Catalog,
+        settings: SeedSettings,
+        place: Place,
     ) -> None:
-        self.model, self.numbers, self.catalog, self.settings = model, numbers, catalog, settings
+        self.model = model
+        self.numbers = numbers
+        self.catalog = catalog
+        self.settings = settings
+        self.folder = place.out / layout.SEEDS
         self.shows_objects = shows_objects(model, settings)
-        self.store = _store(model, settings)
+        self.store = _store(model, settings, place)
         self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
 
     def processes(self, images: int) -> int:
-        """As many as asked for; by default one for each core, but one on a GPU or where tokens are still to be kept.
+        """Return how many processes make maps, of so many images in all.
 
+        By default it is one for each core, but one on a GPU or where tokens are still to be kept.
         It depends on all images, not on those left: the last digits of maps depend on the number of threads.
         """
-        alone = self.model.mean.device.type != "cpu" or launched_shard()[1] > 1
-        fresh = self.store is not None and not self.store.is_current
-        return self.settings.processes or (1 if alone or fresh else count_processes(None, images))
+        if self.settings.processes:
+            return self.settings.processes
+        is_alone = self.model.mean.device.type != "cpu" or launched_shard()[1] > 1
+        is_fresh = self.store is not None and not self.store.is_current
+        return 1 if is_alone or is_fresh else count_processes(None, images)
 
     def write(self, item: tuple[range, set[int]], bar: Any = None) -> Made:
         """Write the maps of the images of a window that are to do; ``bar`` counts them one by one."""
         window, todo = item
-        done = Made("seeds", self.settings.out / layout.SEEDS)
+        done = Made("seeds", self.folder)
         for i, maps in _all_maps(self, window, todo, done):
             file = seed_file(done.folder, self.catalog.name(i))
             write_seeds(
-                file, Maps(self.catalog.tags(i), maps.plain, maps.refined), self.settings.dtype
+                file, PhotoMaps(self.catalog.tags(i), maps.plain, maps.refined), self.settings.dtype
             )
             done.made += i in todo
             if bar is not None:
@@ -144,27 +162,27 @@ class _Work:
         return done
 
 
-def _store(model: Classifier, settings: SeedSettings) -> TokenStore | None:
+def _store(model: Classifier, settings: SeedSettings, place: Place) -> TokenStore | None:
     """Return the feature cache that maps are made from; None if photos are seen in another way."""
     if shows_objects(model, settings):
         assert model.finder is not None
         return TokenStore.features_of(
-            model, model.finder.blocks, model.finder.size, settings.out, settings.tokens_limit
+            model, model.finder.blocks, model.finder.size, place.out, place.tokens_limit
         )
     if takes_tokens(model, settings):
-        return TokenStore.of(model, settings.out, settings.tokens_limit, settings.tokens)
+        return TokenStore.of(model, place.out, place.tokens_limit, place.tokens)
     return None
 
 
-def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterator[tuple[int, Maps]]:
-    """The maps of all images that are to do, from kept tokens where the classifier was trained on them."""
-    model, numbers, catalog, settings, store = (
-        work.model,
-        work.numbers,
-        work.catalog,
-        work.settings,
-        work.store,
-    )
+def _all_maps(
+    work: _Work, window: range, todo: set[int], done: Made
+) -> Iterator[tuple[int, PhotoMaps]]:
+    """Yield the maps of all images that are to do, from kept tokens where there are any."""
+    model = work.model
+    numbers = work.numbers
+    catalog = work.catalog
+    settings = work.settings
+    store = work.store
     if store is None:
         batch = settings.batch if method_for(model, settings.method).batched else 1
         for group in _groups(catalog, window, todo, done.skipped, batch):
@@ -183,7 +201,7 @@ def _all_maps(work: _Work, window: range, todo: set[int], done: Made) -> Iterato
     done.notes += tuple(store.notes)
 
 
-def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
+def write_seeds(path: Path, maps: PhotoMaps, dtype: str) -> None:
     """Write the maps of an image."""
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
@@ -197,7 +215,7 @@ def write_seeds(path: Path, maps: Maps, dtype: str) -> None:
 
 
 def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a seed file, maps as stored; a sentence if the file is missing or damaged."""
+    """Return the arrays of a seed file, maps as stored; raise TagmaskError if it is damaged."""
     seeds = read_arrays(path, ("classes", "size", "plain", "refined"), "tagmask seeds")
     whole = all(seeds[name].dtype.kind in "iu" for name in ("classes", "size"))
     if not whole or seeds["classes"].ndim != 1 or seeds["size"].shape != (2,):
@@ -224,13 +242,14 @@ def check_seeds(seeds: Mapping[str, Any], catalog: Catalog) -> None:
 
 
 def as_float(maps: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Stored maps as numbers from 0 to 1."""
+    """Return stored maps as numbers from 0 to 1."""
     return maps.astype(np.float32) / np.float32(255 if maps.dtype == np.uint8 else 1)
 
 
 def estimate(probe: Probe) -> float:
-    """Seconds of an image."""
-    settings, model = probe.run.for_stage("seeds"), probe.task.classifier.eval()
+    """Return the seconds of an image."""
+    settings = probe.run.of(SeedSettings)
+    model = probe.task.classifier.eval()
     if probe.training.objects and settings.objects is not False:
         return SECONDS_OF_OBJECT_MAPS
     if takes_tokens(model, settings) and model.fixed_views is not None:
@@ -241,7 +260,7 @@ def estimate(probe: Probe) -> float:
 
 
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:
-    """Whether the maps of exactly these classes are there."""
+    """Return True if the maps of exactly these classes are there."""
     with suppress(TagmaskError):
         return path.exists() and bool(read_seeds(path)["classes"].tolist() == list(classes))
     return False
@@ -250,7 +269,7 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
 def _groups(
     catalog: Catalog, window: range, todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Image]]]:
-    """Readable, tagged images of a window in groups of equal shape, at most ``batch`` each.
+    """Yield readable, tagged images of a window in groups of equal shape, ``batch`` at most.
 
     The groups do not depend on what is left to do: the last digits of a map depend on the images in its batch, and a
     stage that was stopped must end with the same files. If any image of a group is left, the whole group is made.
@@ -266,7 +285,7 @@ def _groups(
 def _tagged(
     catalog: Catalog, indices: Iterable[int], load: Callable[[int], Loaded], skipped: dict[str, str]
 ) -> Iterator[tuple[int, Loaded]]:
-    """Items with tags and what ``load`` gives for them; the others are put into ``skipped``."""
+    """Yield items with tags and what ``load`` gives for them; others go into ``skipped``."""
     for i in indices:
         try:
             if not catalog.tags(i):
@@ -279,22 +298,24 @@ def _tagged(
 
 
 def localize(
-    model: Classifier,
+    model: Any,
     photo: str | Path | Pillow.Image | Image,
     tags: Sequence[str] | None = None,
     *,
     affinity: bool = True,
     **settings: Any,
 ) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
-    """Localisation maps of one photo at its own size, by class name: (H, W), values in [0, 1].
+    """Return localisation maps of one photo at its own size, by class name: (H, W) in [0, 1].
 
     Args:
+        model: what ``tagmask.load`` returns, or a classifier.
         photo: a path, a PIL image, or uint8 (H, W, 3).
         tags: class names to localise; default: those the model itself sees.
         affinity: refined by patch affinity (ACR) or not (ACR*).
         settings: those of ``tagmask.config.MapSettings``, e.g. ``scales=(0.75, 1.0)``; by default
             what the run decided that trained the model.
     """
+    model = getattr(model, "classifier", model)
     image = pixels(photo)
     options = settings_from(MapSettings, model.use, settings)
     classes = (
@@ -306,7 +327,7 @@ def localize(
 
 
 def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
-    """A photo as uint8 (H, W, 3), from a path, a PIL image or such an array."""
+    """Return a photo as uint8 (H, W, 3), from a path, a PIL image or such an array."""
     if isinstance(photo, (str, Path)):
         return read_image(Path(photo))
     array = np.asarray(photo.convert("RGB")) if isinstance(photo, Pillow.Image) else photo
@@ -318,7 +339,7 @@ def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
 
 
 def seed_photo(settings: PhotoSettings) -> str:
-    """The maps of a photo for the command line; returns what to print."""
+    """Make the maps of a photo for the command line, and return what to print."""
     check(settings)
     model = on_device(load_classifier(settings.model))
     image, names = read_image(settings.photo), split_tags(settings.tags)
@@ -355,7 +376,13 @@ def seed_photo(settings: PhotoSettings) -> str:
 def patch_affinity(
     model: Classifier, image: Image, settings: MapSettings
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int]]:
-    """The affinity (n, n) that refines maps, and its grid; the image is squeezed to whole patches."""
+    """Return the affinity (n, n) that refines maps, and its grid, of a photo.
+
+    Args:
+        model: The classifier.
+        image: uint8 (H, W, 3); it is squeezed to whole patches.
+        settings: Size, and the blocks whose attention is taken.
+    """
     picture, grid = whole_patches(model, settings.size or model.crop_size, image)
     with torch.no_grad():
         _, attention = model.attend(picture, block_range(settings.affinity_blocks))
@@ -363,9 +390,9 @@ def patch_affinity(
 
 
 def _show_affinity(
-    path: Path, image: Image, maps: Maps, model: Classifier, settings: MapSettings
+    path: Path, image: Image, maps: PhotoMaps, model: Classifier, settings: MapSettings
 ) -> None:
-    """What chosen source pixels attend to (red crosses), and the whole affinity matrix."""
+    """Draw what chosen source pixels attend to (red crosses), and the affinity matrix."""
     from tagmask.show.affinity import affinity_matrix, affinity_of_pixels, default_points
     from tagmask.show.sheet import save_picture, sheet
 

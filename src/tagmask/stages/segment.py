@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 
 from tagmask import layout
-from tagmask.config import SegmentSettings, check, write_section
+from tagmask.config import DeepLabSettings, HeadSettings, SegmentSettings
 from tagmask.data.catalog import Catalog
-from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError, first_of
 from tagmask.features.cache import TokenStore
 from tagmask.models.device import on_device
@@ -20,14 +19,11 @@ from tagmask.notes import CONTENTS, INPUT, Parts
 from tagmask.runs import record
 from tagmask.runs.images import list_skipped
 from tagmask.runs.record import IMAGES, check_classes, places
+from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.training.head import gather_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
-
-# settings that only a head has, and all that a head depends on
-_HEAD_ONLY = ("net", "head_blocks", "rounds", "cells")
-_OF_A_HEAD = (*_HEAD_ONLY, "size", "lr", "weight_decay", "steps", "seed")
 
 
 @dataclass
@@ -50,27 +46,21 @@ class HeadTrained:
         return "\n".join(lines)
 
 
-def made_from(settings: SegmentSettings) -> Parts:
+def made_from(run: Run, settings: SegmentSettings) -> Parts:
     """Return what the segmenter is made from, besides the pseudo labels."""
-    if settings.net == "deeplab":
-        return record.made_from(settings, unused=_HEAD_ONLY)
-    classifier = settings.model or settings.out / layout.CLASSIFIER
-    parts: Parts = {}
-    for name, value in record.made_from(settings, {"classifier": classifier}).items():
-        if name in _OF_A_HEAD or name.startswith(INPUT):
-            parts[name] = value
-    return parts
+    if isinstance(settings, HeadSettings):
+        classifier = settings.model or run.out / layout.CLASSIFIER
+        return record.made_from(settings, {"classifier": classifier})
+    return record.made_from(settings, unused=["net"])
 
 
-def train_segmenter(
-    settings: SegmentSettings, catalog: Catalog | None = None
-) -> Trained | HeadTrained:
+def train_segmenter(run: Run, settings: SegmentSettings) -> Trained | HeadTrained:
     """Train a segmenter, or resume a training that was stopped.
 
     Args:
-        settings: Settings of the stage; ``settings.net`` chooses a whole network or a head on the
-            classifier's features.
-        catalog: Images; None opens those that the settings name.
+        run: The run.
+        settings: Settings of the stage: those of DeepLabV2, or of a head on the classifier's
+            features.
 
     Returns:
         What the training left behind, with a summary for the terminal.
@@ -78,46 +68,46 @@ def train_segmenter(
     Raises:
         TagmaskError: If none of the images has a pseudo label, or the classes do not fit.
     """
-    check(settings)
-    labels = settings.pseudo or settings.out / layout.PSEUDO
-    whole = open_catalog(settings) if catalog is None else catalog
+    labels = settings.pseudo or run.out / layout.PSEUDO
+    whole = run.catalog
     check_classes(labels, whole.classes, "pseudo labels")
     labelled, label_notes, files = labelled_part(whole, labels)
     notes = (*whole.notes, *label_notes)
-    if settings.net == "head":
-        return _train_head(settings, labelled, labels, notes)
+    if isinstance(settings, HeadSettings):
+        return _train_head(run, settings, labelled, labels, notes)
 
+    assert isinstance(settings, DeepLabSettings)
     training, val = labelled.split(settings.val_fraction, settings.seed)
     identity: Parts = {
-        **made_from(settings),
-        **places(settings),
+        **run.made_from("segment", settings),
+        **places(settings, run.settings),
         IMAGES[0]: training.fingerprint(),
     }
     task = SegmenterTask(training, val, labels, settings)
     sizes = str([file.stat().st_size for file in files])
     identity[f"{INPUT}labels"] = hashlib.sha256(sizes.encode()).hexdigest()[:16]
     identity[f"{CONTENTS}labels"] = record.contents_of(files)
-    loop = Loop(task, settings, settings.out / layout.SEGMENTER, identity)
+    loop = Loop(task, settings, run.out / layout.SEGMENTER, identity)
     if loop.is_main:
-        write_section(settings.out / layout.CONFIG, "segment", settings)
+        run.keep(settings)
     return loop.train(training, (*notes, *task.network.notes))
 
 
 def _train_head(
-    settings: SegmentSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]
+    run: Run, settings: HeadSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]
 ) -> HeadTrained:
     """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
-    folder = settings.out / layout.SEGMENTER
+    folder = run.out / layout.SEGMENTER
     torch.manual_seed(settings.seed)
-    classifier = on_device(load_classifier(settings.model or settings.out / layout.CLASSIFIER))
+    classifier = on_device(load_classifier(settings.model or run.out / layout.CLASSIFIER))
     model = HeadSegmenter(classifier, settings.head_blocks, settings.size)
     if catalog.classes != model.classes:
         raise TagmaskError(
             "the classifier has other classes than the images; train it on these images first."
         )
-    write_section(settings.out / layout.CONFIG, "segment", settings)
+    run.keep(settings)
     store = TokenStore.features_of(
-        on_device(model).classifier, model.blocks, model.size, settings.out, settings.tokens_limit
+        on_device(model).classifier, model.blocks, model.size, run.out, run.settings.tokens_limit
     )
     tokens_of = partial(store.get, catalog)
     cells, broken = gather_cells(tokens_of, catalog, labels, model, settings.seed)
@@ -168,14 +158,15 @@ def estimate(probe: Probe) -> float:
     A step of a head counts with its rounds, and with its share of the time that the tokens of all
     photos take.
     """
-    settings: SegmentSettings = probe.run.for_stage("segment")
-    if settings.net == "head":
+    settings = probe.run.of(SegmentSettings)
+    if isinstance(settings, HeadSettings):
         images = len(probe.catalog)
         tokens = 0.0 if probe.keeps_features_before else timed(probe.see) * images
         head = probe.head
         features = torch.rand(settings.cells, len(head.shift), device=head.shift.device)
         step = timed(lambda: head.logits_of(features).logsumexp(-1).sum().backward())
-        return step * (settings.rounds + 1) + tokens / total_steps(settings, images)
+        return step * (settings.rounds + 1) + tokens / (settings.steps or 1)
+    assert isinstance(settings, DeepLabSettings)
     part = settings.batch // settings.accumulate
     size = settings.size
     batch = {
@@ -186,9 +177,23 @@ def estimate(probe: Probe) -> float:
     return time_step(module, batch) * settings.accumulate
 
 
+def amount(settings: SegmentSettings, photos: int) -> tuple[int, str]:
+    """Return how much there is to do, and in which unit.
+
+    Args:
+        settings: Those of the stage.
+        photos: How many there are.
+    """
+    if isinstance(settings, HeadSettings):
+        return settings.steps or 1, "steps"
+    assert isinstance(settings, DeepLabSettings)
+    return total_steps(settings, round(photos * (1 - settings.val_fraction))), "steps"
+
+
 def disk(probe: Probe) -> float:
     """Return the bytes that the feature cache takes."""
-    if probe.run.for_stage("segment").net != "head" or probe.keeps_features_before:
+    is_head = isinstance(probe.run.of(SegmentSettings), HeadSettings)
+    if not is_head or probe.keeps_features_before:
         return 0.0
     # two bytes for each value
     return float(probe.head_tokens.values.numel() * 2 * len(probe.catalog))

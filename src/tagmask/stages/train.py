@@ -15,7 +15,7 @@ from pathlib import Path
 from torch.utils.data import default_collate
 
 from tagmask import layout
-from tagmask.config import TrainSettings, check, write_section
+from tagmask.config import TrainSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
@@ -28,7 +28,8 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.notes import Parts
 from tagmask.runs.images import list_skipped, split_tags
-from tagmask.runs.record import IMAGES, made_from, places
+from tagmask.runs.record import IMAGES, places
+from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.training.checkpoint import read_state
 from tagmask.training.classifier import ClassifierTask, build_classifier
@@ -54,35 +55,34 @@ class Fitted:
         return "\n".join([*lines, f"classifier: {self.folder / layout.MODEL}"])
 
 
-def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained | Fitted:
+def train(run: Run, settings: TrainSettings) -> Trained | Fitted:
     """Train a classifier, or resume a training that was stopped, or fit one without training.
 
     Args:
+        run: the run.
         settings: those of the stage.
-        catalog: the images; default: those of the settings.
     """
-    check(settings)
-    whole = open_catalog(settings) if catalog is None else catalog
+    whole = run.catalog
     if not len(whole):
         raise TagmaskError("there is no image to train on; check the data settings.")
     if is_only_fitted(settings, len(whole)):
-        return _fit_only(settings, whole)
+        return _fit_only(run, settings)
     if settings.val_split is not None:
         training = whole
-        val = open_catalog(dataclasses.replace(settings, split=settings.val_split))
+        val = open_catalog(run.settings.with_data({"split": settings.val_split}), run.out)
     else:
         training, val = whole.split(settings.val_fraction, settings.seed)
     if not len(training):
         raise TagmaskError("there is no image to train on; check the data settings.")
     identity: Parts = {
-        **made_from(settings),
-        **places(settings),
+        **run.made_from("train", settings),
+        **places(settings, run.settings),
         IMAGES[0]: training.fingerprint(),
     }
-    task = ClassifierTask(training, val, settings)
+    task = ClassifierTask(training, val, settings, run.settings)
     if settings.objects:
         check_fittable(task.classifier, settings.object_blocks)
-    folder = settings.out / layout.CLASSIFIER
+    folder = run.out / layout.CLASSIFIER
     is_new = settings.restart or read_state(folder) is None
     if settings.head_first and is_new:
         fit_heads(on_device(task.classifier), settings.freeze, task.store, training)
@@ -91,12 +91,12 @@ def train(settings: TrainSettings, catalog: Catalog | None = None) -> Trained | 
         judge.keep_start()
     loop = Loop(task, settings, folder, identity)
     if loop.is_main:
-        write_section(settings.out / layout.CONFIG, "train", settings)
+        run.keep(settings)
     trained = loop.train(training, whole.notes)
     if judge is not None and loop.is_main:
         trained.notes += judge.decide()
     if settings.objects and loop.is_main:
-        vectors = _fit_objects(settings, task.classifier, whole)
+        vectors = _fit_objects(run, settings, task.classifier)
         task.classifier.save(folder)
         findings = _check_tags(vectors, whole, folder)
         trained.notes += tuple(tag_lines(findings))
@@ -113,29 +113,31 @@ def is_only_fitted(settings: TrainSettings, photos: int) -> bool:
     return photos < settings.train_from
 
 
-def _fit_only(settings: TrainSettings, catalog: Catalog) -> Fitted:
+def _fit_only(run: Run, settings: TrainSettings) -> Fitted:
     """Fit the head, and with ``objects`` the finder, on the untouched backbone.
 
     It takes a second once the tokens are there, so one that was stopped starts over.
     """
-    folder = settings.out / layout.CLASSIFIER
+    folder = run.out / layout.CLASSIFIER
+    catalog = run.catalog
     classifier = build_classifier(settings, catalog)
     size = settings.size or classifier.native_size
     classifier.crop_size = size
     if settings.fixed_views:
         classifier.fixed_views = (size, settings.freeze)
     classifier = on_device(classifier).eval().requires_grad_(False)
-    write_section(settings.out / layout.CONFIG, "train", settings)
+    run.keep(settings)
     findings: list[TagFinding] = []
     broken: dict[str, str] = {}
     if settings.objects:
         check_fittable(classifier, settings.object_blocks)
-        vectors = _fit_objects(settings, classifier, catalog)
+        vectors = _fit_objects(run, settings, classifier)
         fit_head(classifier, vectors)
         findings = _check_tags(vectors, catalog, folder)
         broken = vectors.broken
     else:
-        store = TokenStore.of(classifier, settings.out, settings.tokens_limit, settings.tokens)
+        place = run.settings
+        store = TokenStore.of(classifier, run.out, place.tokens_limit, place.tokens)
         fit_heads(classifier, settings.freeze, store, catalog)
     classifier.save(folder)
     reason = (
@@ -147,20 +149,21 @@ def _fit_only(settings: TrainSettings, catalog: Catalog) -> Fitted:
     return Fitted(folder, (*catalog.notes, reason), broken, findings, metrics)
 
 
-def _fit_objects(settings: TrainSettings, classifier: Classifier, catalog: Catalog) -> PhotoVectors:
+def _fit_objects(run: Run, settings: TrainSettings, classifier: Classifier) -> PhotoVectors:
     """Give the classifier its object finder."""
     classifier.eval()
     blocks = settings.object_blocks
     size = settings.object_size
-    store = TokenStore.features_of(classifier, blocks, size, settings.out, settings.tokens_limit)
+    limit = run.settings.tokens_limit
+    store = TokenStore.features_of(classifier, blocks, size, run.out, limit)
     return fit_objects(
         classifier,
         store,
-        catalog,
+        run.catalog,
         blocks=blocks,
         size=size,
         method=settings.object_method,
-        stuff=_stuff(settings, catalog),
+        stuff=_stuff(settings, run.catalog),
     )
 
 

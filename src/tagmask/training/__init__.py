@@ -1,0 +1,1 @@
+"""Training: the loop, its resume points, and what is trained with it."""

@@ -3,7 +3,7 @@
 Deviations: PSA trains a ResNet-38 with frozen first layers at a learning rate of 0.1 for 8 epochs;
 the defaults here are a ResNet-50, 0.01 and 5 epochs, the last two from MCTformer's copy. PSA
 averages the scores to stride 8; here labels are read at the centre of each cell.
-docs/paper-settings.md lists all settings.
+docs/reference/paper-settings.md lists all settings.
 """
 
 from pathlib import Path

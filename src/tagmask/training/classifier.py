@@ -1,7 +1,7 @@
 """Training of the tag classifier: two views, class loss, and two consistency losses (paper Eq. 6).
 
 Deviations from the paper: α and β are scaled to the grid unless ``alpha_absolute`` is set, and the
-default recipe is ours where docs/paper-settings.md says so; the presets `*-paper` restore the
+default recipe is ours where docs/reference/paper-settings.md says so; the presets `*-paper` restore the
 paper's.
 """
 
@@ -20,6 +20,7 @@ from torch.utils.data import Subset
 from tagmask.acr.consistency import consistency_losses, strength
 from tagmask.acr.views import View, parse_view
 from tagmask.config import TrainSettings
+from tagmask.config.run import Place
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import SquareDataset, TagDataset
 from tagmask.errors import ImageError, TagmaskError
@@ -193,7 +194,14 @@ def _block_range(chosen: tuple[int, int] | None, depth: int) -> range:
 
 
 class ClassifierTask(Task):
-    """Network, data and validation of the classifier, for the training loop."""
+    """Network, data and validation of the classifier, for the training loop.
+
+    Args:
+        train: Images to train on.
+        val: Images to validate on; may be empty.
+        settings: Those of the training.
+        place: The run, in whose folder features are kept.
+    """
 
     name = "train"
     what = "classifier"
@@ -202,7 +210,7 @@ class ClassifierTask(Task):
     metric = "map"
     metric_title = "validation mAP"
 
-    def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings) -> None:
+    def __init__(self, train: Catalog, val: Catalog, settings: TrainSettings, place: Place) -> None:
         self.val = val
         self.settings = settings
         classifier = build_classifier(settings, train)
@@ -215,9 +223,7 @@ class ClassifierTask(Task):
         view = parse_view(settings.view, classifier.patch_size)
         if settings.fixed_views:
             classifier.fixed_views = (self.size, settings.freeze)
-            self.store = TokenStore.of(
-                classifier, settings.out, settings.tokens_limit, settings.tokens
-            )
+            self.store = TokenStore.of(classifier, place.out, place.tokens_limit, place.tokens)
             self.module = TokenViews(classifier, view, settings)
             self.dataset = TokenDataset(train, self.store)
         else:
@@ -310,6 +316,7 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
         TagmaskError: If more blocks are to be frozen than there are.
     """
     torch.manual_seed(settings.seed)
+    of_kind: dict[str, Any] = {} if settings.mct_read is None else {"mct_read": settings.mct_read}
     classifier = KINDS[settings.kind](
         settings.backbone,
         len(catalog.classes),
@@ -317,6 +324,7 @@ def build_classifier(settings: TrainSettings, catalog: Catalog) -> Classifier:
         weights=settings.weights,
         classes=catalog.classes,
         drop_path=settings.drop_path,
+        **of_kind,
     )
     depth = len(classifier.blocks)
     if settings.freeze > depth:

@@ -16,19 +16,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm import tqdm
 
 from tagmask import layout
-from tagmask.config import SegmentSettings
+from tagmask.config import HeadSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
-from tagmask.data.datasets import read_pair
+from tagmask.data.datasets import read_label
+from tagmask.data.images import check_same_size
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.features.photo import Tokens
 from tagmask.files import write_text
 from tagmask.labels import UNSURE, Mask
 from tagmask.models.head import HeadSegmenter
-from tagmask.training.loop import total_steps
+from tagmask.progress import Bar, track
 
 # bytes of features held in memory; of more photos a random part of the cells is taken
 MOST_BYTES = 3e9
@@ -137,11 +137,12 @@ def gather_cells(
     classes = model.num_classes
     bytes_of_cell = 2 * len(model.shift)
     most = max(16, int(MOST_BYTES / (bytes_of_cell * max(1, len(catalog)))))
-    for i in tqdm(range(len(catalog)), desc="tokens", unit="image"):
+    for i in track(range(len(catalog)), "tokens", len(catalog)):
         name = catalog.name(i)
         try:
-            _, mask = read_pair(catalog, i, labels)
+            mask = read_label(catalog, i, labels)
             tokens = tokens_of(i)
+            check_same_size(tokens.shape, mask, name)
             person = fix(np.full_like(mask, UNSURE), catalog.load_correction(i), name)
         except ImageError as error:
             broken[name] = str(error)
@@ -184,7 +185,7 @@ def _choose_cells(known: Tensor, touched: Tensor, most: int, seed: list[int]) ->
 
 
 def train_head(
-    model: HeadSegmenter, cells: Cells, settings: SegmentSettings, folder: Path
+    model: HeadSegmenter, cells: Cells, settings: HeadSettings, folder: Path
 ) -> dict[str, float]:
     """Fit the head to the cells, with rounds of self-training.
 
@@ -206,9 +207,9 @@ def train_head(
     model.shift.copy_(sample.mean(0))
     model.scale.copy_(sample.std(0).clamp(min=1e-6))
     began = time.monotonic()
-    steps = total_steps(settings, count)
+    steps = settings.steps or 1
     turns = settings.rounds + 1
-    bar = tqdm(total=steps * turns, desc="segment", unit="step")
+    bar = Bar(steps * turns, "segment", "step")
     labels = cells.labels
     rows: list[str] = []
     loss = 0.0
@@ -235,7 +236,7 @@ def fit(
     model: HeadSegmenter,
     cells: Cells,
     labels: Tensor,
-    settings: SegmentSettings,
+    settings: HeadSettings,
     steps: int,
     turn: int,
 ) -> Iterator[tuple[int, float]]:
@@ -295,7 +296,7 @@ def answers(model: HeadSegmenter, cells: Cells) -> Tensor:
 
 
 def _draw(
-    settings: SegmentSettings, step: int, total: int, count: int, odds: Odds | None = None
+    settings: HeadSettings, step: int, total: int, count: int, odds: Odds | None = None
 ) -> Tensor:
     """Draw random cells of a step, a function of the seed, the step and the odds alone."""
     generator = np.random.default_rng([settings.seed, step + 1, 7])

@@ -2,6 +2,8 @@
 
 import signal
 import sys
+from functools import cache
+from multiprocessing import get_context
 from types import TracebackType
 from typing import Any
 
@@ -9,8 +11,29 @@ from torch.utils.data import DataLoader
 
 
 def loader(data: Any, workers: int, **how: Any) -> "DataLoader[Any]":
-    """A DataLoader whose processes print nothing when the command is stopped."""
+    """Return a DataLoader whose processes print nothing when the command is stopped.
+
+    Args:
+        data: A dataset of torch.
+        workers: Number of loading processes; 0 loads in this process.
+        **how: Other arguments of DataLoader.
+    """
+    if not can_share():
+        workers = 0
     return DataLoader(data, num_workers=workers, worker_init_fn=quiet, **how)
+
+
+@cache
+def can_share() -> bool:
+    """Return True if processes can share memory and locks.
+
+    Some containers have no /dev/shm; one process does all the work there.
+    """
+    try:
+        get_context("spawn").Event()
+    except (OSError, ImportError):
+        return False
+    return True
 
 
 def quiet(worker: int) -> None:

@@ -22,7 +22,6 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
-from tqdm import tqdm
 
 from tagmask import layout
 from tagmask.config import LoopSettings
@@ -31,6 +30,7 @@ from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text, write_json, write_text
 from tagmask.models.storage import StoredNetwork, check_finite
 from tagmask.notes import refuse_changes
+from tagmask.progress import Bar, logger
 from tagmask.training.checkpoint import load_resume, read_state, save_resume
 from tagmask.training.loading import loader
 from tagmask.training.optim import build_optimizer, decay, set_lr
@@ -59,7 +59,7 @@ class Task:
 
 @dataclass
 class Trained:
-    """What a training left behind."""
+    """Hold what a training left behind."""
 
     task: Task
     folder: Path
@@ -70,7 +70,7 @@ class Trained:
     is_main: bool  # False in all processes of a launch but one
 
     def summary(self) -> str:
-        """What a user wants to know at the end."""
+        """Return what a user wants to know at the end."""
         lines, name = list(self.notes), self.task.metric
         if self.broken:
             lines.append(
@@ -84,11 +84,17 @@ class Trained:
 
 
 def total_steps(settings: LoopSettings, images: int) -> int:
+    """Return the number of steps of a training, from steps or epochs.
+
+    Args:
+        settings: Steps, or epochs and batch size.
+        images: Number of training images.
+    """
     return settings.steps or max(1, math.floor(settings.epochs * images / settings.batch + 0.5))
 
 
 class Loop:
-    """One training of ``task`` into ``folder``. A resume needs the same ``identity``."""
+    """Train ``task`` into ``folder``. A resume needs the same ``identity``."""
 
     def __init__(
         self, task: Task, settings: LoopSettings, folder: Path, identity: Mapping[str, Any]
@@ -122,6 +128,7 @@ class Loop:
 
     @property
     def is_main(self) -> bool:
+        """Return True in one process of a launch, the one that writes."""
         return bool(self.accelerator.is_main_process)
 
     def _resume(self) -> None:
@@ -138,12 +145,20 @@ class Loop:
             _keep_log_until(self.folder / layout.LOG, self.step)
 
     def train(self, catalog: Catalog, notes: tuple[str, ...] = ()) -> Trained:
-        """Train to the end; with the last step the network is validated and saved. ``catalog`` names broken images."""
+        """Train to the end; with the last step the network is validated and saved.
+
+        Args:
+            catalog: Names the images that could not be used.
+            notes: Sentences for the end of the training.
+
+        Returns:
+            What the training left behind.
+        """
         metrics: dict[str, float] = dict(self.best)
         if self.step < self.total:
             metrics = self._train()
         elif self.is_main:
-            tqdm.write(f"{self.folder} is trained already ({self.total} steps); nothing to do.")
+            logger.info("%s is trained already (%d steps); nothing to do.", self.folder, self.total)
         self._leave()
         broken = [catalog.name(i) for i in sorted(self.broken)]
         if self.is_main and broken:
@@ -167,13 +182,7 @@ class Loop:
         every = max(1, round(settings.val_every * len(self.task.dataset) / settings.batch))
         recent: list[dict[str, float]] = []
         began = time.monotonic()
-        bar = tqdm(
-            total=self.total,
-            initial=self.step,
-            desc=self.task.name,
-            unit="step",
-            disable=not self.is_main,
-        )
+        bar = Bar(self.total, self.task.name, "step", self.step, quiet=not self.is_main)
         batches = iter(self._loader())
         for step in range(self.step, self.total):
             recent.append(self._one_step(step, batches))
@@ -193,7 +202,7 @@ class Loop:
             if validates or saves:
                 check_finite(self.task.module.state_dict())
             if validates:
-                metrics = self._validate(bar)
+                metrics = self._validate()
             if saves:
                 self._save(last)
         bar.close()
@@ -279,14 +288,14 @@ class Loop:
         finally:
             self.task.module.load_state_dict(current)
 
-    def _validate(self, bar: Any) -> dict[str, float]:
+    def _validate(self) -> dict[str, float]:
         metrics: dict[str, float] = self._averaged(lambda: self.task.validate(self.accelerator))
         if not metrics:
             return {}
         self._log(metrics)
         if self.is_main:
             values = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-            bar.write(f"step {self.step}: {values}")
+            logger.info("step %d: %s", self.step, values)
         if metrics[self.task.metric] > self.best.get(self.task.metric, -np.inf):
             self.best = {**metrics, "step": self.step}
             if self.is_main:
@@ -319,7 +328,15 @@ class Loop:
 
 
 def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
-    """The accelerator of a training; TensorBoard only where asked for."""
+    """Return the accelerator of a training; TensorBoard only where asked for.
+
+    Args:
+        settings: Precision and TensorBoard.
+        folder: Folder of the training.
+
+    Raises:
+        TagmaskError: If fp16 is asked for without a GPU, or TensorBoard is not installed.
+    """
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
     if not torch.distributed.is_initialized():
@@ -344,13 +361,22 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
 
 
 def _leave_cores_to_workers(workers: int) -> None:
-    """On the CPU, threads and loading processes that share a core slow each other down far more than twofold."""
+    """Leave cores to the loading processes.
+
+    On the CPU, threads and loading processes that share a core slow each other down far more than
+    twofold.
+    """
     if workers and not torch.accelerator.is_available():
         torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - workers)))
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """A tensor, or each of a list of tensors, on a device."""
+    """Return a tensor, or each of a list of tensors, on a device.
+
+    Args:
+        value: A tensor or a list of tensors.
+        device: The device.
+    """
     return [tensor.to(device) for tensor in value] if isinstance(value, list) else value.to(device)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from tagmask.data.catalog import Catalog
 from tagmask.errors import ImageError, TagmaskError
@@ -19,6 +18,7 @@ from tagmask.inference.evidence import fit_which, pool
 from tagmask.inference.objectness import Grid, Where, fit_where
 from tagmask.models.classifier import Classifier
 from tagmask.models.finder import ObjectFinder
+from tagmask.progress import track
 from tagmask.training.start import logistic_regression
 
 MOST_CELLS = 120_000  # that the direction to objects is learned from: 400 MB
@@ -119,7 +119,8 @@ def _learn_where(finder: ObjectFinder, store: TokenStore, catalog: Catalog, meth
     cells: list[Tensor] = []
     grids: list[Grid] = []
     count = 0
-    for i in tqdm(_spread(len(catalog)), desc="objects", unit="image"):
+    spread = _spread(len(catalog))
+    for i in track(spread, "objects", len(spread)):
         if count >= MOST_CELLS:
             break
         try:
@@ -159,7 +160,7 @@ def _vectors(
     class_tokens: list[Tensor] = []
     pooled: list[Tensor] = []
     broken: dict[str, str] = {}
-    for i in tqdm(range(len(catalog)), desc="photos", unit="image"):
+    for i in track(range(len(catalog)), "photos", len(catalog)):
         try:
             tokens = store.get(catalog, i)
         except ImageError as error:

@@ -1,4 +1,4 @@
-"""Training of the segmentation network on pseudo labels (docs/method.md §5)."""
+"""Training of the segmentation network on pseudo labels (docs/explanation/method.md §5)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from tagmask.config import SegmentSettings
+from tagmask.config import DeepLabSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import PseudoDataset, read_pair, to_tensor
 from tagmask.errors import ImageError
@@ -62,7 +62,7 @@ class SegmenterTask(Task):
     network: DeepLabV2
 
     def __init__(
-        self, train: Catalog, val: Catalog, folder: Path, settings: SegmentSettings
+        self, train: Catalog, val: Catalog, folder: Path, settings: DeepLabSettings
     ) -> None:
         self.val = val
         self.folder = folder
@@ -118,7 +118,7 @@ def predict_labels(model: DeepLabV2, image: np.ndarray[Any, Any]) -> np.ndarray[
 
 
 def build_segmenter(
-    settings: SegmentSettings, classes: Sequence[str], fresh: bool = False
+    settings: DeepLabSettings, classes: Sequence[str], fresh: bool = False
 ) -> DeepLabV2:
     """Build the network that a training starts from.
 

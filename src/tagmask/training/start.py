@@ -7,19 +7,19 @@ been seen.
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from tagmask.data.catalog import Catalog
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
+from tagmask.progress import track
 
 # on the squared weights; the best of powers of ten with 120, 219 and 1,527 photos
 _PENALTY = 1e-3
@@ -42,7 +42,7 @@ def fit_heads(classifier: Classifier, first: int, store: TokenStore, catalog: Ca
     Raises:
         TagmaskError: If no photo can be read.
     """
-    indices = tqdm(range(len(catalog)), "head", unit="image")
+    indices = track(range(len(catalog)), "head", len(catalog))
     inputs, readable = read_heads(classifier, first, store, catalog, indices)
     tags = torch.from_numpy(catalog.targets(readable))  # (N, C)
     # a photo and its mirror image follow each other
@@ -106,22 +106,20 @@ def read_heads(
     """
     readable: list[int] = []
     inputs: list[list[Tensor]] = []
-    hooks = []
-    for head in _heads(classifier):
-        given: list[Tensor] = []
-        inputs.append(given)
-        hook = head.register_forward_pre_hook(partial(_keep_input, given))
-        hooks.append(hook)
     classifier.eval()
-    for i in indices:
-        # the training names photos that cannot be read
-        with suppress(ImageError):
-            tokens = store.get(catalog, i)
-            rest = tail(classifier, first, tokens.grid)
-            rest(tokens.values.to(classifier.mean.device))
-            readable.append(i)
-    for hook in hooks:
-        hook.remove()
+    # the hooks are removed also after an error or Ctrl-C
+    with ExitStack() as hooks:
+        for head in _heads(classifier):
+            given: list[Tensor] = []
+            inputs.append(given)
+            hooks.enter_context(head.register_forward_pre_hook(partial(_keep_input, given)))
+        for i in indices:
+            # the training names photos that cannot be read
+            with suppress(ImageError):
+                tokens = store.get(catalog, i)
+                rest = tail(classifier, first, tokens.grid)
+                rest(tokens.values.to(classifier.mean.device))
+                readable.append(i)
     if not readable:
         raise TagmaskError("no image could be read; check the paths in the data settings.")
     return [torch.cat(parts) for parts in inputs], readable

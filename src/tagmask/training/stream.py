@@ -19,15 +19,24 @@ def _order(images: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def draw(position: int, images: int, seed: int) -> int:
-    """Image index at ``position``: each epoch is its own permutation, epochs follow each other without a gap."""
+    """Return the image index at ``position``.
+
+    Each epoch is its own permutation; epochs follow each other without a gap.
+
+    Args:
+        position: Number of images drawn before, since the start of the training.
+        images: Number of images.
+        seed: Random number that the order depends on.
+    """
     epoch, offset = divmod(position, images)
     return int(_order(images, seed, epoch)[offset])
 
 
 class Stream(Sampler[list[Draw]]):
-    """The batches of one process, part by part, from step ``start`` to step ``stop``.
+    """Yield the batches of one process, part by part, from step ``start`` to step ``stop``.
 
-    A step has ``batch`` images in ``accumulate`` parts; each part is split evenly over ``world`` processes.
+    A step has ``batch`` images in ``accumulate`` parts; each part is split evenly over ``world``
+    processes.
     """
 
     def __init__(

@@ -1,0 +1,563 @@
+"""Random damage for everything that reads a file or a request: `make torture`, or --help.
+
+Each reader starts from small files that it understands. They are changed at random: bytes are
+flipped, cut, repeated, exchanged between files and replaced by numbers and words that have done
+harm elsewhere. A change that reaches lines of tagmask that no other has reached is kept and
+changed further. With --atheris the same readers are driven by atheris (the extra `fuzz`), which
+knows the branches of the libraries too.
+
+A reader may return or raise a TagmaskError with a sentence. Anything else is a finding, and so is
+taking longer than ten seconds; the bytes are kept in --keep, from where the tests repeat them.
+"""
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+import numpy as np
+import torch
+from PIL import Image, PngImagePlugin
+from safetensors.torch import save
+
+import tagmask
+from tagmask.config import CorrectionSettings, ServeSettings, read_toml
+from tagmask.data.catalog import Catalog
+from tagmask.data.coco import read_coco
+from tagmask.data.corrections import read_labels, read_tags
+from tagmask.data.folder import read_folder
+from tagmask.data.images import read_image, read_mask
+from tagmask.data.keywords import keywords
+from tagmask.data.voc import read_voc
+from tagmask.errors import TagmaskError
+from tagmask.exchange import label_studio_server
+from tagmask.exchange.corrections import import_corrections
+from tagmask.exchange.label_studio import pack
+from tagmask.files import read_arrays, read_json
+from tagmask.models.classifier import Classifier
+from tagmask.models.kinds import load
+from tagmask.models.weights import read_weights
+from tagmask.runs.record import Record, read_log
+from tagmask.training.checkpoint import read_state
+
+SECONDS = 10.0  # that a reader may take
+SOURCE = str(Path(tagmask.__file__).parent)
+KEPT = Path(__file__).parents[1] / "tests/hostile_files"
+WORDS = [
+    b"9223372036854775807", b"-9223372036854775808", b"4294967296", b"1e309", b"NaN", b"-1", b"0",
+    b"null", b"true", b"[]", b"{}", b'""', b"\xef\xbb\xbf", b"\xff\xfe", b"\0", b"..", b"/etc/x",
+    b"\xed\xa0\x80", b"<![CDATA[", b"<!DOCTYPE", b"&amp;", b"9" * 400, b"[" * 400, b"\x1b[2J",
+    b"\xe2\x80\xa8", b"Infinity", b"\\ud800", b"%00", b"\r\n\r\n", b"Content-Length: -1\r\n",
+]  # fmt: skip
+NUMBERS = [0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader: what it starts from, and how bytes reach it."""
+
+    seeds: tuple[bytes, ...]
+    read: Callable[[bytes, Path], None]  # bytes, and a folder of its own
+
+
+def _photos(folder: Path) -> Path:
+    """Return a folder of two small photos."""
+    photos = folder / "photos"
+    if not photos.is_dir():
+        photos.mkdir()
+        for name in "ab":
+            Image.new("RGB", (8, 6)).save(photos / f"{name}.png")
+    return photos
+
+
+def _file(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def _table(suffix: str) -> Callable[[bytes, Path], None]:
+    def read(data: bytes, folder: Path) -> None:
+        read_folder(_photos(folder), _file(folder, f"tags{suffix}", data))
+
+    return read
+
+
+def _coco(data: bytes, folder: Path) -> None:
+    catalog = read_coco(_photos(folder), _file(folder, "c.json", data))
+    for i in range(len(catalog)):
+        catalog.load_mask(i)
+
+
+def _voc(data: bytes, folder: Path) -> None:
+    for part in ("JPEGImages", "Annotations", "ImageSets/Segmentation"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for name in "ab":
+        Image.new("RGB", (8, 6)).save(folder / f"JPEGImages/{name}.jpg")
+    _file(folder, "Annotations/a.xml", data)
+    _file(folder, "Annotations/b.xml", _VOC)
+    _file(folder, "ImageSets/Segmentation/train.txt", b"a\nb\n")
+    read_voc(folder, "train")
+
+
+def _voc_list(data: bytes, folder: Path) -> None:
+    _voc(_VOC, folder)
+    _file(folder, "ImageSets/Segmentation/train.txt", data)
+    read_voc(folder, "train")
+
+
+def _back(suffix: str) -> Callable[[bytes, Path], None]:
+    """Return a reader of corrections from another tool."""
+
+    def read(data: bytes, folder: Path) -> None:
+        photos = _photos(folder)
+        tags = _file(folder, "tags.csv", b"file,tags\na.png,cat\nb.png,dog\n")
+        source = _file(folder, f"back{suffix}", data)
+        import_corrections(
+            CorrectionSettings(
+                out=folder / "run", data="folder", images=photos, tags=tags, source=source
+            )
+        )
+
+    return read
+
+
+def _picture(suffix: str) -> Callable[[bytes, Path], None]:
+    def read(data: bytes, folder: Path) -> None:
+        path = _file(folder, f"a{suffix}", data)
+        keywords(path)
+        read_image(path)
+
+    return read
+
+
+def _mask(data: bytes, folder: Path) -> None:
+    path = _file(folder, "a.png", data)
+    read_labels(folder, "a", 3)
+    read_mask(path, 3)
+
+
+def _toml(data: bytes, folder: Path) -> None:
+    read_toml(_file(folder, "c.toml", data))
+
+
+def _notes(data: bytes, folder: Path) -> None:
+    record = Record(folder, "*.npz")
+    _file(folder, "done.json", data)
+    _file(folder, "log.jsonl", data)
+    read_log(folder / "log.jsonl")
+    Catalog(["cat"], ["a"], [[0]]).fingerprint()
+    _file(folder, "tags.json", data)
+    try:
+        read_tags(folder, ["cat"], {})
+    finally:
+        record.status({}, {})
+        read_json(folder / "done.json")
+
+
+def _arrays(data: bytes, folder: Path) -> None:
+    read_arrays(_file(folder, "a.npz", data), ("classes", "size"), "tagmask seeds")
+
+
+def _tensors(data: bytes, folder: Path) -> None:
+    _file(folder, "resume.safetensors", data)
+    try:
+        read_state(folder)
+    finally:
+        read_weights(_file(folder, "w.safetensors", data))
+
+
+@cache
+def _saved_network() -> tuple[bytes, bytes]:
+    """Return config.json and model.safetensors of a small network."""
+    folder = Path(tempfile.mkdtemp(prefix="network-"))
+    try:
+        Classifier("tagmask_tiny", 3, img_size=32).save(folder)
+        files = [folder / name for name in ("config.json", "model.safetensors")]
+        return files[0].read_bytes(), files[1].read_bytes()
+    finally:
+        shutil.rmtree(folder)
+
+
+def _network(data: bytes, folder: Path) -> None:
+    _file(folder, "config.json", data)
+    _file(folder, "model.safetensors", _saved_network()[1])
+    load(folder)
+
+
+def _weights(data: bytes, folder: Path) -> None:
+    """The head of the file is what is changed: its length, names, kinds, shapes and places."""
+    _file(folder, "config.json", _saved_network()[0])
+    _file(folder, "model.safetensors", data + _saved_network()[1][len(_weights_head()) :])
+    load(folder)
+
+
+def _weights_head() -> bytes:
+    whole = _saved_network()[1]
+    length = int.from_bytes(whole[:8], "little")
+    return whole[: 8 + length]
+
+
+class _Echo:
+    """Stands for a backend with a network."""
+
+    def answer(self, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
+        if path == "/setup":
+            label_studio_server.controls_of(str(request.get("schema", "")))
+        return {} if path in ("/setup", "/predict") else None
+
+
+_server: Any = None
+
+
+def _http(data: bytes, folder: Path) -> None:
+    """Send bytes to the server for Label Studio; it must stay up and print no traceback."""
+    global _server
+    if _server is None:
+        backend: Any = _Echo()
+        settings = ServeSettings(out=folder, label_studio=True, port=0)
+        _server = label_studio_server._Server(settings, backend, b"")
+        threading.Thread(target=_server.serve_forever, daemon=True).start()
+    printed = io.StringIO()
+    with redirect_stderr(printed):
+        _send(data, _server.server_port)
+        answer = _send(b"GET /health HTTP/1.0\r\n\r\n", _server.server_port)
+    if b"UP" not in answer or "Traceback" in printed.getvalue():
+        raise RuntimeError(f"the server is gone or prints {printed.getvalue()[-300:]}")
+
+
+def _send(data: bytes, port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS / 2) as client:
+        try:
+            client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+            answer = b""
+            while chunk := client.recv(65536):
+                answer += chunk
+            return answer
+        except (ConnectionError, BrokenPipeError):
+            return b""
+
+
+def _saved(form: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image = Image.fromarray(np.arange(8 * 6 * 3, dtype=np.uint8).reshape(6, 8, 3))
+    image.save(buffer, format=form, **options)
+    return buffer.getvalue()
+
+
+def _palette() -> bytes:
+    buffer = io.BytesIO()
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("correction", "x")
+    image = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(6, 8) % 3)
+    image.putpalette(bytes(range(30)))
+    image.save(buffer, format="PNG", pnginfo=texts)
+    return buffer.getvalue()
+
+
+def _zipped(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("annotations.xml", content)
+    return buffer.getvalue()
+
+
+def _npz() -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, classes=np.arange(3), size=np.array([4, 5]))
+    return buffer.getvalue()
+
+
+def _brushes() -> bytes:
+    rle = pack(np.eye(6, 8, dtype=bool))
+    sizes = {"original_width": 8, "original_height": 6}
+    brush = {"type": "brushlabels", "value": {"rle": rle, "brushlabels": ["cat"]}, **sizes}
+    corners = {"points": [[10, 10], [60, 10], [60, 70]], "polygonlabels": ["dog"]}
+    polygon = {"type": "polygonlabels", "value": corners, **sizes}
+    tasks = [{"data": {"image": "/data/a.png"}, "annotations": [{"result": [brush, polygon]}]}]
+    return json.dumps(tasks).encode()
+
+
+_VOC = b"<annotation><object><name>cat</name></object></annotation>"
+_XMP = (
+    b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF '
+    b'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description '
+    b'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:subject><rdf:Bag><rdf:li>cat</rdf:li>'
+    b"</rdf:Bag></dc:subject></rdf:Description></rdf:RDF></x:xmpmeta>"
+)
+_CVAT = (
+    b'<annotations><image id="0" name="a.png" width="8" height="6"><mask label="cat" left="1" '
+    b'top="1" width="3" height="2" rle="1,4,1" z_order="0"/><polygon label="dog" '
+    b'points="1,1;5,1;5,5" z_order="1"/><box label="cat" xtl="1" ytl="1" xbr="3" ybr="4"/>'
+    b'<tag label="cat"/></image></annotations>'
+)
+_COCO = json.dumps(
+    {
+        "images": [{"id": 1, "file_name": "a.png", "height": 6, "width": 8}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"image_id": 1, "category_id": 1, "segmentation": [[0, 0, 4, 0, 4, 4]], "iscrowd": 0},
+            {"image_id": 1, "category_id": 1, "iscrowd": 1,
+             "segmentation": {"size": [6, 8], "counts": [10, 20, 18]}},
+            {"image_id": 1, "category_id": 1, "segmentation": {"size": [6, 8], "counts": "o0`1"}},
+            {"image_id": 1, "category_id": 1, "bbox": [1, 1, 3, 3]},
+        ],
+    }
+).encode()  # fmt: skip
+_LABELME = json.dumps(
+    {
+        "version": "5", "imagePath": "a.png", "imageHeight": 6, "imageWidth": 8,
+        "shapes": [
+            {"label": "cat", "points": [[1, 1], [5, 1], [5, 5]], "shape_type": "polygon"},
+            {"label": "dog", "points": [[1, 1], [3, 3]], "shape_type": "rectangle"},
+            {"label": "cat", "points": [[3, 3], [4, 4]], "shape_type": "circle"},
+        ],
+    }
+).encode()  # fmt: skip
+_STATE = {"step": 1, "best": {}, "broken": [], "identity": {}}
+
+
+def targets() -> dict[str, Target]:
+    """Return every reader by name."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    jpeg = _saved("JPEG", exif=exif, xmp=_XMP)
+    tensors = save({"a": torch.ones(2, 3)}, metadata={"state": json.dumps(_STATE)})
+    request = (
+        b"POST /setup HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    rows = [{"file": "a.png", "tags": ["cat"]}, {"file": "b.png", "tags": ["dog"]}]
+    lines = b"\n".join(json.dumps(row).encode() for row in rows)
+    return {
+        "csv": Target((b"file,tags\na.png,cat;dog\nb.png,dog\n", b"file,cat,dog\na.png,1,0\n"),
+                      _table(".csv")),
+        "json table": Target((json.dumps(rows).encode(), b'{"a.png": ["cat"]}', _brushes()),
+                             _table(".json")),
+        "jsonl table": Target((lines, b'{"file_name": "a.png", "tags": ["cat"]}'),
+                              _table(".jsonl")),
+        "cvat tags": Target((_CVAT,), _table(".xml")),
+        "coco": Target((_COCO,), _coco),
+        "voc": Target((_VOC,), _voc),
+        "voc list": Target((b"a\nb\n", b"/JPEGImages/a.jpg /SegmentationClass/a.png\n"), _voc_list),
+        "cvat masks": Target((_CVAT,), _back(".xml")),
+        "cvat zip": Target((_zipped(_CVAT),), _back(".zip")),
+        "label studio masks": Target((_brushes(),), _back(".json")),
+        "coco masks": Target((_COCO,), _back(".json")),
+        "labelme": Target((_LABELME,), _back(".json")),
+        "jpeg": Target((jpeg,), _picture(".jpg")),
+        "png": Target((_saved("PNG"), _palette()), _picture(".png")),
+        "tiff": Target((_saved("TIFF"), _saved("TIFF", compression="tiff_lzw")), _picture(".tif")),
+        "gif, bmp, webp": Target((_saved("GIF"), _saved("BMP"), _saved("WEBP")), _picture(".gif")),
+        "mask": Target((_palette(),), _mask),
+        "toml": Target((b'[run]\ncount = 3\nout = "x"\n[train]\nlr = 0.1\n',), _toml),
+        "notes": Target((b'{"made_from": {"a": 1}, "files": "x"}',
+                         b'{"classes": ["cat"], "photos": {}, "identity": {}}'), _notes),
+        "npz": Target((_npz(),), _arrays),
+        "safetensors": Target((tensors,), _tensors),
+        "network": Target((_saved_network()[0],), _network),
+        "weights": Target((_weights_head(),), _weights),
+        "http": Target((request, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"), _http),
+    }  # fmt: skip
+
+
+def mutate(data: bytes, others: list[bytes], numbers: random.Random) -> bytes:
+    """Return a changed copy."""
+    changed = bytearray(data)
+    for _ in range(numbers.choice((1, 1, 1, 2, 4, 8))):
+        place = numbers.randrange(len(changed) + 1)
+        length = numbers.choice((1, 1, 2, 4, 16, 200))
+        kind = numbers.randrange(9)
+        if kind == 0 and changed:
+            changed[place % len(changed)] ^= 1 << numbers.randrange(8)
+        elif kind == 1 and changed:
+            changed[place % len(changed)] = numbers.randrange(256)
+        elif kind == 2:
+            del changed[place : place + length]
+        elif kind == 3:
+            del changed[place:]
+        elif kind == 4:
+            changed[place:place] = changed[place : place + length] * numbers.choice((1, 2, 50))
+        elif kind == 5:
+            changed[place : place + numbers.choice((0, length))] = numbers.choice(WORDS)
+        elif kind == 6:
+            other = numbers.choice(others)
+            start = numbers.randrange(len(other) + 1)
+            changed[place:place] = other[start : start + 4 * length]
+        elif kind == 7:
+            form = numbers.choice(("<B", "<H", ">H", "<I", ">I", "<Q"))
+            number = numbers.choice(NUMBERS) & ((1 << 8 * struct.calcsize(form)) - 1)
+            packed = struct.pack(form, number)
+            changed[place : place + len(packed)] = packed
+        else:
+            digits = [i for i, byte in enumerate(changed) if 48 <= byte < 58]
+            if digits:
+                where = numbers.choice(digits)
+                changed[where : where + 1] = numbers.choice(WORDS[:7])
+    return bytes(changed[: 1 << 16])
+
+
+def attempt(target: Target, data: bytes) -> str:
+    """Let a reader read; return what was wrong, empty if nothing was."""
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    began = time.monotonic()
+    try:
+        with redirect_stdout(io.StringIO()):
+            target.read(data, folder)
+    except TagmaskError as error:
+        if not str(error).strip():
+            return "an empty message"
+        if len(str(error)) > 100_000:
+            return f"a message of {len(str(error))} characters"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    took = time.monotonic() - began
+    return f"it takes {took:.0f} s" if took > SECONDS else ""
+
+
+def traced(target: Target, data: bytes) -> tuple[str, set[tuple[str, int]]]:
+    """Return what was wrong, and the lines of tagmask that were reached."""
+    reached: set[tuple[str, int]] = set()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(SOURCE):
+            return None
+        if event == "line":
+            reached.add((file, frame.f_lineno))
+        return trace
+
+    sys.settrace(trace)
+    threading.settrace(trace)  # a server answers in threads
+    try:
+        fault = attempt(target, data)
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+    return fault, reached
+
+
+def fuzz(name: str, target: Target, seconds: float, seed: int, most: int = 1 << 60) -> Any:
+    """Change the seeds of a reader for some time.
+
+    Args:
+        name: the reader's name, for the random numbers.
+        target: the reader.
+        seconds: how long.
+        seed: of the random numbers.
+        most: changes that are tried at most.
+
+    Returns:
+        How many were tried, how many lines were reached, and the findings: bytes by fault.
+    """
+    numbers = random.Random(f"{seed}/{name}")
+    corpus = list(target.seeds)
+    reached: set[tuple[str, int]] = set()
+    findings: dict[str, bytes] = {}
+    tried = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and tried < most:
+        is_seed = tried < len(target.seeds)
+        data = corpus[tried] if is_seed else mutate(numbers.choice(corpus), corpus, numbers)
+        fault, lines = traced(target, data)
+        tried += 1
+        if fault:
+            kind = fault.partition(":")[0]
+            findings.setdefault(kind, data)
+            if len(data) < len(findings[kind]):
+                findings[kind] = data
+        if not lines <= reached:
+            reached |= lines
+            if not is_seed:
+                corpus.append(data)
+    return tried, len(reached), findings
+
+
+def fuzz_with_atheris(name: str, target: Target, seconds: float, keep: Path) -> None:
+    """Drive a reader with atheris, which ends this process at the first finding."""
+    import atheris
+
+    corpus = Path(tempfile.mkdtemp(prefix="corpus-"))
+    for number, seed in enumerate(target.seeds):
+        (corpus / str(number)).write_bytes(seed)
+
+    def once(data: bytes) -> None:
+        fault = attempt(target, data)
+        if fault:
+            _keep(keep, name, data)
+            raise RuntimeError(fault)
+
+    atheris.instrument_all()
+    words = [sys.argv[0], str(corpus), f"-max_total_time={seconds:.0f}", "-max_len=4096"]
+    atheris.Setup([*words, "-rss_limit_mb=4096", "-verbosity=0", "-print_final_stats=1"], once)
+    atheris.Fuzz()
+
+
+def _keep(folder: Path, name: str, data: bytes) -> Path:
+    """Keep bytes under the name of their reader."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.{hashlib.sha256(data).hexdigest()[:8]}"
+    path.write_bytes(data)
+    return path
+
+
+def start() -> None:
+    """Fuzz all readers, or those that are named."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=10, help="for all readers together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", action="append", help="by name; default: all")
+    parser.add_argument("--keep", type=Path, default=Path("fuzz"), help="folder for findings")
+    parser.add_argument("--atheris", action="store_true", help="drive one --target with atheris")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # as for users
+    chosen = {
+        name: target
+        for name, target in targets().items()
+        if not options.target or name in options.target
+    }
+    seconds = 60 * options.minutes / max(1, len(chosen))
+    if options.atheris:
+        name, target = next(iter(chosen.items()))
+        fuzz_with_atheris(name, target, seconds, options.keep)
+    print("| reader | changes | lines reached | findings |\n|---|---|---|---|", flush=True)
+    total = 0
+    found = 0
+    for name, target in chosen.items():
+        tried, lines, findings = fuzz(name, target, seconds, options.seed)
+        print(f"| {name} | {tried} | {lines} | {len(findings)} |", flush=True)
+        for fault, data in findings.items():
+            print(f"{name}: {fault}: {_keep(options.keep, name, data)}", flush=True)
+        total += tried
+        found += len(findings)
+    print(f"| together | {total} | | {found} |")
+    sys.exit(found > 0)
+
+
+if __name__ == "__main__":
+    start()

@@ -1,0 +1,345 @@
+"""Say in flags what a person means who types paths alone, or flags without the data they belong to.
+
+    tagmask run photos tags.csv --out run      --images photos --tags tags.csv, preset own-photos
+    tagmask run run                            --config run/config.toml: resume
+    tagmask seeds run                          --out run
+    tagmask predict run photo.jpg              --photo photo.jpg --model run/5_segmenter
+    tagmask predict run holiday --to masks     --photos holiday --model run/5_segmenter --out masks
+    tagmask export run --to masks.zip          --out run --format cvat
+
+It works on words alone: the settings are parsed afterwards, from the flags that it returns. What
+cannot be understood is refused with a sentence that says what to type.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tagmask.cli.help import ASKED
+from tagmask.errors import TagmaskError
+from tagmask.layout import CLASSIFIER, CONFIG, FOLDERS, SEGMENTER, is_run
+
+TABLES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
+PHOTOS = {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
+# flags of data, and which data they are
+OF_DATA = {
+    "--annotations": "coco",
+    "--root": "voc",
+    "--images": "folder",
+    "--tags": "folder",
+    "--count": "scenes",
+    "--scene-seed": "scenes",
+}
+PRESET_OF_DATA = {"folder": "own-photos", "voc": "voc", "coco": "coco"}
+# commands that work in a run that exists
+ON_A_RUN = (
+    "seeds",
+    "pseudo",
+    "segment",
+    "predict",
+    "check",
+    "score",
+    "report",
+    "export",
+    "explore",
+    "serve",
+    "corrections",
+)
+NETWORK_OF = {"seeds": CLASSIFIER, "explore": CLASSIFIER, "predict": SEGMENTER}
+FORMATS = {
+    ".json": ("--format", "coco"),
+    ".zip": ("--format", "cvat"),
+    ".tgz": ("--format", "voc-test"),
+    ".gz": ("--format", "voc-test"),
+}
+NO_DATA = (
+    "there are no images: give your photos (--images photos --tags tags.csv), VOC (--root FOLDER) "
+    "or COCO (--images FOLDER --annotations FILE); `tagmask demo` shows everything on built-in "
+    "pictures, which --data scenes names here."
+)
+
+
+def understand(command: str, arguments: Sequence[str]) -> list[str]:
+    """Return the flags that a command line means.
+
+    Args:
+        command: Name of the command.
+        arguments: What follows it on the command line.
+
+    Raises:
+        TagmaskError: Something necessary is missing, or a path is not what the command needs.
+    """
+    words = list(arguments)
+    if ASKED & set(words) or command in ("demo", "paper"):
+        return words
+    paths = _leading_paths(words)
+    rest = words[len(paths) :]
+    if command == "run":
+        rest = _run(paths, rest)
+    elif command == "train":
+        rest = _train(paths, rest)
+    elif command in ON_A_RUN:
+        rest = _on_a_run(command, paths, rest)
+    else:
+        return words
+    return rest
+
+
+def _run(paths: list[str], rest: list[str]) -> list[str]:
+    """Return the flags of a whole run."""
+    if len(paths) == 1 and _folder_of_run(paths[0]):
+        return ["--config", str(Path(paths[0]) / CONFIG), "--out", paths[0], *rest]
+    flags = [*_data_of(paths, "run"), *rest]
+    flags = [*_inferred(flags), *flags]
+    _need_out(flags, "run")
+    _refuse_words(flags)
+    return flags
+
+
+def _train(paths: list[str], rest: list[str]) -> list[str]:
+    """Return the flags of a training."""
+    if len(paths) == 1 and _folder_of_run(paths[0]):
+        rest = ["--out", paths[0], *rest]
+        paths = []
+    flags = [*_data_of(paths, "train"), *rest]
+    config = Path(value_of(flags, "--out") or "") / CONFIG
+    names_images = any(is_given(flags, name) for name in OF_DATA)
+    if not _names_data(flags) and not names_images and _has_training(config):
+        # resume the training of the run
+        return ["--config", str(config), *flags]
+    flags = [*_inferred(flags), *flags]
+    _need_out(flags, "train")
+    _refuse_words(flags)
+    return flags
+
+
+def _on_a_run(command: str, paths: list[str], rest: list[str]) -> list[str]:
+    """Return the flags of a command that works in a run, or on photos with its network."""
+    if command == "export":
+        rest = _with_format(rest)
+    if command == "serve" and not is_given(rest, "--label-studio"):
+        rest = ["--label-studio", *rest]
+    folder = None
+    if paths and (_folder_of_run(paths[0]) or not _is_photo(paths[0])):
+        folder = _checked_run(command, paths.pop(0))
+    if not paths:
+        if folder is None:
+            _check_out(command, rest)
+            return rest
+        return ["--out", folder, *rest]
+    if command == "corrections" and len(paths) == 1:
+        return ["--out", folder or "", "--source", paths[0], *rest]
+    return _on_photos(command, folder, paths, rest)
+
+
+def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[str]) -> list[str]:
+    """Return the flags of a command on a photo or on a folder of photos."""
+    if command not in NETWORK_OF:
+        raise TagmaskError(
+            f"tagmask {command} works on a run, not on photos; leave out {paths[0]!r}, or type "
+            f"`tagmask predict RUN {paths[0]}` for a mask."
+        )
+    if len(paths) > 1:
+        raise TagmaskError(
+            f"{len(paths)} photos were named; tagmask {command} takes one, or a folder: "
+            f"put them into a folder and type `tagmask predict RUN FOLDER --to masks`."
+        )
+    (path,) = paths
+    model: list[str] = []
+    if not is_given(rest, "--model"):
+        if folder is None:
+            raise TagmaskError(
+                f"which network? Name the run first: `tagmask {command} RUN {path}`; "
+                "a run is made by `tagmask run`."
+            )
+        network = Path(folder) / NETWORK_OF[command]
+        if not network.is_dir():
+            raise TagmaskError(
+                f"{network} does not exist: the run is not finished; "
+                f"`tagmask run {folder}` resumes it."
+            )
+        model = ["--model", str(network)]
+    if not Path(path).is_dir():
+        _check_tags_of_photo(rest)
+        return [path, *model, *rest]
+    if command != "predict":
+        raise TagmaskError(f"{path} is a folder; tagmask {command} takes one photo of it.")
+    to = value_of(rest, "--to")
+    if to is None and not is_given(rest, "--out"):
+        raise TagmaskError(f"where to? Add a folder for the masks of {path}: --to masks.")
+    if to is not None:
+        rest = ["--out", to, *without(rest, "--to")]
+    return ["--photos", path, *model, *rest]
+
+
+def _with_format(rest: list[str]) -> list[str]:
+    """Return the flags of an export with the format that the file to write has."""
+    to = value_of(rest, "--to")
+    if to is None or is_given(rest, "--format"):
+        return rest
+    suffix = Path(to).suffix.lower()
+    if suffix == ".onnx":
+        return ["--onnx", to, *without(rest, "--to")]
+    if suffix in FORMATS:
+        return [*FORMATS[suffix], *rest]
+    if suffix:
+        raise TagmaskError(
+            f"--to {to}: which format is it? Add --format: coco and label-studio write .json, cvat "
+            ".zip, voc-test .tgz, and the others a folder; `tagmask export --help` lists them."
+        )
+    raise TagmaskError(
+        f"--to {to} is a folder: which format? Add --format voc, overlays, ultralytics, fiftyone, "
+        "huggingface or another; `tagmask export --help` lists them."
+    )
+
+
+def _data_of(paths: list[str], command: str) -> list[str]:
+    """Return the flags of images and tags that are named by position."""
+    flags: list[str] = []
+    for path in paths:
+        file = Path(path)
+        if file.is_dir():
+            is_voc = (file / "JPEGImages").is_dir()
+            flags += ["--root" if is_voc else "--images", path]
+        elif file.suffix.lower() in TABLES:
+            flags += ["--tags", path]
+        elif _is_photo(path) and file.exists():
+            raise TagmaskError(
+                f"{path} is one photo; tagmask {command} learns from a folder of them. "
+                f"For a mask of it: `tagmask predict RUN {path}`."
+            )
+        else:
+            raise TagmaskError(
+                f"{path} does not exist; tagmask {command} takes a folder of photos and a table of "
+                f"their tags: tagmask {command} photos tags.csv --out run."
+            )
+    return flags
+
+
+def _inferred(flags: Sequence[str]) -> list[str]:
+    """Return which data and preset the flags mean, if they name neither."""
+    if _names_data(flags):
+        return []
+    for name, data in OF_DATA.items():
+        if is_given(flags, name):
+            preset = PRESET_OF_DATA.get(data)
+            return ["--data", data] if preset is None else ["--preset", preset]
+    raise TagmaskError(NO_DATA)
+
+
+def _names_data(flags: Sequence[str]) -> bool:
+    return any(is_given(flags, name) for name in ("--data", "--preset", "--config"))
+
+
+def _need_out(flags: Sequence[str], command: str) -> None:
+    """Refuse a command that does not say where to write."""
+    if not is_given(flags, "--out") and not is_given(flags, "--config"):
+        raise TagmaskError(
+            f"where to? Name a new folder for the results: tagmask {command} … --out run."
+        )
+
+
+def _refuse_words(flags: Sequence[str]) -> None:
+    """Refuse tags where a table of tags is needed."""
+    tags = value_of(flags, "--tags")
+    if tags is None or Path(tags).exists() or "," not in tags:
+        return
+    raise TagmaskError(
+        f"--tags {tags}: this is a table here, with a line file,tags and then a line per photo: "
+        "beach/001.jpg,dog;person. For photos in one folder per tag leave --tags out."
+    )
+
+
+def _check_tags_of_photo(rest: Sequence[str]) -> None:
+    """Refuse a table where the tags of one photo are needed."""
+    tags = value_of(rest, "--tags")
+    if tags is not None and Path(tags).suffix.lower() in TABLES:
+        raise TagmaskError(f"--tags {tags}: write what is on this photo instead: --tags dog,sofa.")
+
+
+def _checked_run(command: str, path: str) -> str:
+    """Return the folder of a run; refuse one that is none, and say what it is."""
+    folder = Path(path)
+    if folder.name in FOLDERS and is_run(folder.parent):
+        return str(folder.parent)
+    if not folder.exists():
+        raise TagmaskError(f"{path} does not exist; name the folder of a run, or check the path.")
+    if not folder.is_dir():
+        raise TagmaskError(f"{path} is a file; name the folder of a run first.")
+    if is_run(folder):
+        return path
+    if command == "predict":
+        raise TagmaskError(
+            f"{path} is no run, so there is no network in it. For masks of its photos: "
+            f"`tagmask predict RUN {path} --to masks`; a run is made by `tagmask run`."
+        )
+    raise TagmaskError(
+        f"{path} is no run: it has no {CONFIG}. A run is made by `tagmask run photos tags.csv "
+        "--out run`; name its folder."
+    )
+
+
+def _check_out(command: str, rest: Sequence[str]) -> None:
+    """Refuse --out that is no run where one must exist, and a command without a run."""
+    out = value_of(rest, "--out")
+    if out is None:
+        needs_none = any(is_given(rest, name) for name in ("--photo", "--config", "--model"))
+        if not needs_none:
+            raise TagmaskError(f"which run? Name its folder: tagmask {command} run.")
+        return
+    # these have everything that they need from flags
+    is_whole = any(is_given(rest, name) for name in ("--model", "--data", "--preset", "--config"))
+    if not is_whole and Path(out).is_dir() and any(Path(out).iterdir()):
+        _checked_run(command, out)
+
+
+def _leading_paths(words: Sequence[str]) -> list[str]:
+    """Return the words before the first flag."""
+    paths: list[str] = []
+    for word in words:
+        if word.startswith("-"):
+            break
+        paths.append(word)
+    return paths
+
+
+def _has_training(config: Path) -> bool:
+    if not config.is_file():
+        return False
+    return "[train]" in config.read_text(encoding="utf-8", errors="replace")
+
+
+def _folder_of_run(path: str) -> bool:
+    return (Path(path) / CONFIG).is_file()
+
+
+def _is_photo(path: str) -> bool:
+    return Path(path).suffix.lower() in PHOTOS
+
+
+def is_given(words: Sequence[str], name: str) -> bool:
+    """Return True if a flag is given, as ``name VALUE`` or ``name=VALUE``."""
+    return any(word.partition("=")[0] == name for word in words)
+
+
+def value_of(words: Sequence[str], name: str) -> str | None:
+    """Return the value of a flag, or None if it is not given or has no value."""
+    for index, word in enumerate(words):
+        if word == name:
+            return words[index + 1] if index + 1 < len(words) else None
+        if word.startswith(name + "="):
+            return word.partition("=")[2]
+    return None
+
+
+def without(words: Sequence[str], name: str) -> list[str]:
+    """Return the words without a flag and its value."""
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == name:
+            skip = True
+        elif not word.startswith(name + "="):
+            kept.append(word)
+    return kept

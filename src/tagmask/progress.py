@@ -1,0 +1,122 @@
+"""Progress of long work: told to a callback, and shown as bars by the command line.
+
+The library itself prints nothing. ``show_bars`` is what the command line asks for; ``listening``
+is what a run does with the callback that it was given.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+Item = TypeVar("Item")
+logger = logging.getLogger("tagmask")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far some work has come."""
+
+    title: str  # e.g. "seeds"
+    done: int
+    total: int
+    unit: str  # "image" or "step"
+
+
+Listener = Callable[[Progress], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+_shows_bars = False
+
+
+def show_bars(shown: bool = True) -> None:
+    """Show a bar on the terminal for all work from now on, or no more."""
+    global _shows_bars
+    _shows_bars = shown
+
+
+@contextmanager
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Tell the progress of the work inside to a callback.
+
+    Args:
+        listener: Called after each image or step; None changes nothing.
+    """
+    if listener is None:
+        yield
+        return
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+class Bar:
+    """Count the items of some work.
+
+    Args:
+        total: How many there are.
+        title: What is done.
+        unit: What is counted.
+        initial: How many were done before.
+        quiet: Show and tell nothing; for all but the first of several processes.
+    """
+
+    def __init__(
+        self, total: int, title: str, unit: str = "image", initial: int = 0, quiet: bool = False
+    ) -> None:
+        self._quiet = quiet
+        self._title = title
+        self._unit = unit
+        self._total = total
+        self._done = initial
+        self._shown: Any = None
+        if _shows_bars and not quiet:
+            from tqdm import tqdm
+
+            self._shown = tqdm(total=total, initial=initial, desc=title, unit=unit)
+
+    def update(self, count: int = 1) -> None:
+        """Count items that are done."""
+        self._done += count
+        if self._shown is not None:
+            self._shown.update(count)
+        listener = _listener.get()
+        if count and listener is not None and not self._quiet:
+            listener(Progress(self._title, self._done, self._total, self._unit))
+
+    def set_postfix_str(self, text: str) -> None:
+        """Show a text at the end of the bar."""
+        if self._shown is not None:
+            self._shown.set_postfix_str(text)
+
+    def close(self) -> None:
+        """End the bar."""
+        if self._shown is not None:
+            self._shown.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def track(
+    items: Iterable[Item], title: str, total: int, unit: str = "image", quiet: bool = False
+) -> Iterator[Item]:
+    """Yield items and count each when the next one is asked for.
+
+    Args:
+        items: The work.
+        title: What is done.
+        total: How many items there are.
+        unit: What is counted.
+        quiet: Show and tell nothing.
+    """
+    with Bar(total, title, unit, quiet=quiet) as bar:
+        for item in items:
+            yield item
+            bar.update()

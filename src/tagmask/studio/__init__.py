@@ -1,0 +1,1 @@
+"""The studio: a page on this machine that leads from photos to checked masks, and looks inside."""

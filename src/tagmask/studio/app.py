@@ -1,0 +1,869 @@
+"""What the page asks for and does: photos, tags, corrections, checks, learning, runs and exports."""
+
+import dataclasses
+import io
+import shlex
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tagmask import layout
+from tagmask.config import (
+    ExploreSettings,
+    MapSettings,
+    StudioSettings,
+    check,
+    read_values,
+    settings_from,
+)
+from tagmask.config.run import RunTop, data_of, read_config
+from tagmask.data.catalog import Catalog
+from tagmask.data.corrections import NOT_CORRECTED, fix
+from tagmask.data.images import read_image
+from tagmask.data.open import read_catalog
+from tagmask.data.survey import copies_of
+from tagmask.errors import TagmaskError
+from tagmask.inference.maps import predicted_classes
+from tagmask.inference.selfcheck import read_verdicts, verdict_lines
+from tagmask.models.kinds import load_classifier
+from tagmask.runs.images import match_classes, split_tags
+from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.table import sections
+from tagmask.studio import export as exports
+from tagmask.studio import suggest, versions
+from tagmask.studio.colours import bright_colours
+from tagmask.studio.events import Events
+from tagmask.studio.job import Job
+from tagmask.studio.learn import Learner
+from tagmask.studio.photos import SHOWN, THUMB, Photo, photos_of_catalog, photos_of_folder, picture
+from tagmask.studio.review import Review
+from tagmask.studio.tags import TABLE, TABLE_OF_RUN, TagTable, clean_tag, digest
+from tagmask.studio.view import LAYERS, View
+
+# answers to writes that may be sent again because their answer was lost
+REMEMBERED = 500
+# photos that one request may change
+MOST_CHANGES = 20_000
+
+
+@dataclasses.dataclass
+class Refused(Exception):
+    """A request that gets no more than a status and a sentence."""
+
+    status: HTTPStatus
+    why: str
+
+
+class Studio:
+    """One folder of photos, one run or one photo; each answer is JSON or bytes.
+
+    Args:
+        views: The run or photo, and perhaps a second run on the same photos; none while a folder
+            has no run yet.
+        title: Title of the page.
+        settings: The folder and how to run on it; None without one.
+    """
+
+    def __init__(
+        self, views: list[View], title: str, settings: StudioSettings | None = None
+    ) -> None:
+        self.title = title
+        self.settings = settings
+        self.events = Events()
+        self.stopped = threading.Event()
+        self.saving = threading.RLock()
+        self.job = Job(self._tell_job, self._run_ended)
+        self.suggestions: list[dict[str, Any]] = []
+        self.order: list[int] = []
+        self.comparing: dict[str, Any] = {"state": "idle"}
+        self._vectors: torch.Tensor | None = None
+        self._tags_changed = threading.Event()
+        self._facts_wanted = threading.Event()
+        self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._masks_told = 0.0
+        self._threads: list[threading.Thread] = []
+        self.table: TagTable | None = None
+        if settings is not None and settings.folder is not None:
+            self.photos = photos_of_folder(settings.folder)
+            self.table = TagTable(self.out / TABLE, self.photos)
+            if not self.table.file.is_file() and settings.tags is not None:
+                self.table.take_over(settings.folder, settings.tags)
+        else:
+            self.photos = photos_of_catalog(views[0].catalog)
+        self._thumbs = lru_cache(4096)(lambda i: self._picture(i, THUMB))
+        self.notes = self._find_copies() if self.table is not None else {}
+        self._look_at(views)
+
+    def _look_at(self, views: list[View]) -> None:
+        """Show other runs, or the same run after it has changed."""
+        self.views = views
+        self.learner = Learner(views[0], self._tell_learning) if views else None
+        self.review = Review(views[0]) if views and views[0].out is not None else None
+        places = {photo.name: i for i, photo in enumerate(self.photos)}
+        self.items: dict[int, int] = {}
+        if views:
+            catalog = views[0].catalog
+            for item in range(len(catalog)):
+                place = places.get(catalog.name(item))
+                if place is not None:
+                    self.items[place] = item
+        self._facts_wanted.set()
+
+    @property
+    def out(self) -> Path:
+        """Return the folder of the run.
+
+        Raises:
+            TagmaskError: This is a single photo.
+        """
+        if self.settings is not None and self.settings.out is not None:
+            return self.settings.out
+        return self.view.run.out
+
+    @property
+    def view(self) -> View:
+        """Return the run that is worked on.
+
+        Raises:
+            Refused: There is none yet.
+        """
+        if not self.views:
+            raise Refused(HTTPStatus.CONFLICT, "there is no run yet; make the masks first.")
+        return self.views[0]
+
+    def item(self, i: int) -> int:
+        """Return the index of a photo in the run.
+
+        Raises:
+            Refused: The run does not have it.
+        """
+        self.view  # noqa: B018  says it if there is no run
+        if i not in self.items:
+            raise Refused(
+                HTTPStatus.NOT_FOUND, "the run does not have this photo; it had no tag then."
+            )
+        return self.items[i]
+
+    # what is shown
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the page needs to be usable."""
+        view = self.views[0] if self.views else None
+        classes = list(view.catalog.classes) if view else []
+        mode = "folder" if self.table is not None else "run"
+        if view is not None and view.out is None:
+            mode = "photo"
+        return {
+            "title": self.title,
+            "mode": mode,
+            "out": "" if mode == "photo" else str(self.out),
+            "runs": [str(v.out or "") for v in self.views],
+            "classes": classes,
+            "colours": bright_colours(len(classes) + 1).tolist(),
+            "photos": [photo.name for photo in self.photos],
+            "tags": [self.tags(i) for i in range(len(self.photos))],
+            "tagDigests": [digest(self.tags(i)) for i in range(len(self.photos))],
+            "notes": self.notes,
+            "inRun": sorted(self.items),
+            "editable": view is not None and view.out is not None,
+            "learning": None if self.learner is None else self.learner.progress,
+            "job": self.job.state,
+            "order": self.order,
+            "suggestions": self.suggestions,
+            "comparing": self.comparing,
+            "cards": exports.CARDS,
+            **self.marks(),
+        }
+
+    def marks(self) -> dict[str, Any]:
+        """Return what is known about photos and changes while one works."""
+        view = self.views[0] if self.views else None
+        marks: dict[str, Any] = {
+            "masks": [],
+            "pseudo": [],
+            "corrected": [],
+            "checked": [],
+            "drawn": [],
+            "facts": [],
+            "made": {},
+            "foreign": "",
+            "truth": False,
+            "versions": [],
+            "report": False,
+            "verdicts": [],
+            "outdated": False,
+        }
+        if view is None:
+            return marks
+        missing = {kind: set(view.missing(kind)) for kind in LAYERS}
+        for kind, name in (("mask", "masks"), ("pseudo", "pseudo")):
+            marks[name] = [i for i, item in self.items.items() if item not in missing[kind]]
+        marks["truth"] = view.catalog.has_masks
+        marks["facts"] = [
+            view.facts[self.items[i]] if i in self.items else None for i in range(len(self.photos))
+        ]
+        if view.out is None:
+            return marks
+        corrected = {*view.changes(), *view.names_in(layout.CORRECTIONS)}
+        marks["corrected"] = [i for i, p in enumerate(self.photos) if p.name in corrected]
+        marks["made"] = {kind: (view.out / folder).is_dir() for kind, folder in LAYERS.items()}
+        marks["foreign"] = " ".join(filter(None, (view.foreign(kind) for kind in LAYERS)))
+        if self.review is not None:
+            checked = self.review.checked
+            marks["checked"] = [i for i, p in enumerate(self.photos) if p.name in checked]
+            drawn = {*self.review.drawn}
+            marks["drawn"] = [i for i, p in enumerate(self.photos) if p.name in drawn]
+        marks["versions"] = versions.list_versions(view.out)
+        marks["report"] = (view.out / layout.REPORT).is_file()
+        marks["verdicts"] = _verdicts(view.out)
+        marks["outdated"] = self._is_outdated()
+        return marks
+
+    def _is_outdated(self) -> bool:
+        """Return True if tags have changed since the run in a way that it does not know."""
+        if self.table is None:
+            return False
+        for i in range(len(self.photos)):
+            tags = self.table[i]
+            in_run = self._tags_in_run(i)
+            if (tags or i in self.items) and set(tags) != set(in_run):
+                return True
+        return False
+
+    def _tags_in_run(self, i: int) -> list[str]:
+        if i not in self.items:
+            return []
+        catalog = self.views[0].catalog
+        return [catalog.classes[c] for c in catalog.tags(self.items[i])]
+
+    def tags(self, i: int) -> list[str]:
+        """Return the tags of a photo by name."""
+        if self.table is not None:
+            return list(self.table[i])
+        return self._tags_in_run(i)
+
+    def info(self, i: int) -> dict[str, Any]:
+        """Return what the page needs to open a photo, besides its pictures."""
+        view = self.view
+        item = self.item(i)
+        if self.review is not None:
+            self.review.show_first(item)
+        return {
+            "size": view.size(item),
+            "tags": self._tags_in_run(i),
+            "tagDigest": digest(self.tags(i)),
+            "digest": view.catalog.correction_digest(item),
+            "methods": [v.methods for v in self.views],
+            "refusal": self.learner.refusal() if self.learner else "",
+            "hasHead": view.out is not None and view.head is not None,
+        }
+
+    def _picture(self, i: int, side: int) -> bytes:
+        photo = self.photos[i]
+
+        def load() -> Any:
+            if i in self.items:
+                return self.views[0].catalog.load_image(self.items[i])
+            assert photo.path is not None
+            return read_image(photo.path)
+
+        try:
+            return picture(photo, side, load)
+        except TagmaskError:
+            self.notes[i] = "cannot be read"
+            raise
+
+    def thumb(self, i: int) -> bytes:
+        """Return a small JPEG of a photo."""
+        return self._thumbs(i)
+
+    def image(self, i: int) -> bytes:
+        """Return a photo as large as a screen, as JPEG."""
+        return self._picture(i, SHOWN)
+
+    def mask_thumb(self, i: int) -> bytes:
+        """Return the mask of a photo, with what is corrected, as a small transparent PNG."""
+        item = self.item(i)
+        mask = self.view.layer("mask", item)
+        if mask is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no mask of this photo yet.")
+        labels = fix(mask, self.view.layer("correction", item), self.photos[i].name, unsure=False)
+        step = max(1, -(-max(labels.shape) // THUMB))
+        small = labels[::step, ::step]  # (h, w)
+        colours = np.zeros((256, 4), np.uint8)
+        colours[:255, :3] = bright_colours(255)
+        colours[1:255, 3] = 255
+        buffer = io.BytesIO()
+        Image.fromarray(colours[small], "RGBA").save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+
+    def layer(self, run: int, kind: str, i: int) -> bytes:
+        """Return labels (H, W) as bytes; empty if there are none.
+
+        Args:
+            run: Index of the run.
+            kind: "trial" for what was just learned, or a kind of ``View.layer``.
+            i: Index of the photo.
+        """
+        if kind == "trial" and run == 0 and self.learner is not None:
+            labels = self.learner.mask(self.item(i))
+        else:
+            labels = self.views[run].layer(kind, self.item_in(run, i))
+        return b"" if labels is None else labels.tobytes()
+
+    def item_in(self, run: int, i: int) -> int:
+        """Return the index of a photo in one of the runs.
+
+        Raises:
+            Refused: The run does not have it.
+        """
+        if run == 0:
+            return self.item(i)
+        wanted = self.photos[i].name
+        other = self.views[run].catalog
+        for k in range(len(other)):
+            if other.name(k) == wanted:
+                return k
+        raise Refused(HTTPStatus.NOT_FOUND, "the other run does not have this photo.")
+
+    # what is written
+
+    def once(self, key: str, write: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Write, or return the answer that the same request got before.
+
+        Args:
+            key: What the page calls this write; a page that lost the answer sends it again.
+            write: Does it.
+        """
+        with self.saving:
+            if key and key in self._answers:
+                return self._answers[key]
+            answer = write()
+            if key:
+                self._answers[key] = answer
+                while len(self._answers) > REMEMBERED:
+                    self._answers.popitem(last=False)
+            return answer
+
+    def correct(
+        self, i: int, box: tuple[int, int, int, int], body: bytes, before: str, page: str
+    ) -> dict[str, Any]:
+        """Save what is corrected in a part of a photo, unless it has changed since it was read.
+
+        Args:
+            i: Index of the photo.
+            box: Top, left, height and width of the part in pixels.
+            body: Its labels, one byte for each pixel.
+            before: Digest of the corrections that the page has read.
+            page: Name of the page that writes; the others are told.
+
+        Returns:
+            The tags, their digest and the new digest.
+        """
+        item = self.item(i)
+        view = self.view
+        with self.saving:
+            now, kept = view.correction(item)
+            if before != now:
+                raise Refused(
+                    HTTPStatus.CONFLICT,
+                    f"{self.photos[i].name} was corrected in another window meanwhile; "
+                    "its current state is shown.",
+                )
+            if kept is None:
+                labels = np.full(view.size(item), NOT_CORRECTED, np.uint8)
+            else:
+                labels = kept.copy()
+            top, left, height, width = box
+            part = np.frombuffer(body, np.uint8).reshape(height, width)
+            _check_labels(part, len(view.catalog.classes))
+            labels[top : top + height, left : left + width] = part
+            tags_before = self._tags_in_run(i)
+            view.save_labels(item, labels)
+            tags = self._tags_in_run(i)
+            if tags != tags_before and self.table is not None:
+                self.table.change({i: tags})
+            view.facts[item] = None
+            if self.review is not None and self.photos[i].name in self.review.checked:
+                self.review.check(item, True)
+        self._facts_wanted.set()
+        answer = self._answer(i)
+        self.events.send("photo", {**answer, "page": page})
+        return answer
+
+    def _answer(self, i: int) -> dict[str, Any]:
+        correction = ""
+        if self.views and i in self.items and self.views[0].out is not None:
+            correction = self.views[0].catalog.correction_digest(self.items[i])
+        tags = self.tags(i)
+        return {"photo": i, "tags": tags, "tagDigest": digest(tags), "digest": correction}
+
+    def retag(self, changes: Any, page: str) -> dict[str, Any]:
+        """Save the tags of photos; those that changed meanwhile are left as they are.
+
+        Args:
+            changes: List of ``photo``, its wanted ``tags`` and the digest ``before``.
+            page: Name of the page that writes; the others are told.
+
+        Returns:
+            ``photos`` as they are now, and those of them in ``conflicts`` that were not written.
+
+        Raises:
+            Refused: The list has another form, or a tag is unknown to a run.
+        """
+        wanted: dict[int, list[str]] = {}
+        conflicts = []
+        with self.saving:
+            for i, tags, before in self._parsed(changes):
+                if before != digest(self.tags(i)):
+                    conflicts.append(i)
+                else:
+                    wanted[i] = tags
+            if wanted:
+                self._save_tags(wanted)
+            touched = [*wanted, *conflicts]
+            answers = [self._answer(i) for i in touched]
+        self._tags_changed.set()
+        self._facts_wanted.set()
+        for answer in answers:
+            if answer["photo"] in wanted:
+                self.events.send("photo", {**answer, "page": page})
+        return {"photos": answers, "conflicts": conflicts}
+
+    def _parsed(self, changes: Any) -> list[tuple[int, list[str], str]]:
+        """Return changes of tags, if the page has sent them as it should."""
+        bad = Refused(HTTPStatus.BAD_REQUEST, "changes are a list of photo, tags and before.")
+        if not isinstance(changes, list) or len(changes) > MOST_CHANGES:
+            raise bad
+        parsed = []
+        for change in changes:
+            if not isinstance(change, dict):
+                raise bad
+            photo = change.get("photo")
+            tags = change.get("tags")
+            before = change.get("before")
+            if type(photo) is not int or not 0 <= photo < len(self.photos):
+                raise bad
+            if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+                raise bad
+            if not isinstance(before, str):
+                raise bad
+            parsed.append((photo, sorted({clean_tag(tag) for tag in tags}), before))
+        return parsed
+
+    def _save_tags(self, wanted: Mapping[int, Sequence[str]]) -> None:
+        """Write tags to the table, and as corrections of the run where it knows the classes."""
+        numbers: dict[int, list[int]] = {}
+        if self.views:
+            known = {name: c for c, name in enumerate(self.view.catalog.classes)}
+            for i, tags in wanted.items():
+                unknown = [tag for tag in tags if tag not in known]
+                if unknown and self.table is None:
+                    raise TagmaskError(
+                        f"the run has no class {unknown[0]!r}; its classes are {', '.join(known)}."
+                    )
+                if i in self.items and not unknown:
+                    numbers[self.items[i]] = [known[tag] for tag in tags]
+        if self.table is not None:
+            self.table.change(wanted)
+        if numbers:
+            self.view.save_tags(numbers)
+            for item in numbers:
+                self.view.facts[item] = None
+
+    def check(self, photos: Any, is_good: Any, page: str) -> dict[str, Any]:
+        """Note that photos are checked, or take it back.
+
+        Args:
+            photos: Their indices.
+            is_good: False takes it back.
+            page: Name of the page that writes.
+        """
+        if not isinstance(photos, list) or type(is_good) is not bool:
+            raise Refused(HTTPStatus.BAD_REQUEST, "name photos and whether they are checked.")
+        if self.review is None:
+            raise Refused(HTTPStatus.CONFLICT, "there is no run yet; make the masks first.")
+        for i in photos:
+            if type(i) is not int or not 0 <= i < len(self.photos):
+                raise Refused(HTTPStatus.BAD_REQUEST, "there is no such photo.")
+        with self.saving:
+            for i in photos:
+                self.review.check(self.item(i), is_good)
+        answer = {"photos": photos, "good": is_good}
+        self.events.send("checked", {**answer, "page": page})
+        return answer
+
+    def draw(self, count: Any) -> dict[str, Any]:
+        """Draw photos at random that are to be checked completely."""
+        if type(count) is not int or not 1 <= count <= 1000:
+            raise Refused(HTTPStatus.BAD_REQUEST, "draw 1 to 1000 photos.")
+        if self.review is None:
+            raise Refused(HTTPStatus.CONFLICT, "there is no run yet; make the masks first.")
+        with self.saving:
+            names = {*self.review.draw(count)}
+        drawn = [i for i, photo in enumerate(self.photos) if photo.name in names]
+        self._tell_marks()
+        return {"drawn": drawn}
+
+    def scores(self) -> dict[str, Any]:
+        """Return how good the masks are, by the photos that were drawn and checked."""
+        if self.review is None:
+            raise Refused(HTTPStatus.CONFLICT, "there is no run yet; make the masks first.")
+        return self.review.scores()
+
+    # what takes longer
+
+    def act(self, name: str) -> dict[str, Any]:
+        """Do what a button says, and return how far it is."""
+        learner = self.learner
+        if learner is None:
+            raise Refused(HTTPStatus.CONFLICT, "there is no run yet; make the masks first.")
+        if name == "learn":
+            learner.start(learner.learn, "learning")
+        elif name == "accept":
+            learner.start(self._accept, "accepting")
+        else:
+            learner.take_back()
+        return learner.progress
+
+    def _accept(self) -> None:
+        """Accept what was learned, as a new version; the one before is kept as well."""
+        learner = self.learner
+        assert learner is not None
+        out = self.view.run.out
+        if learner.trial is None:
+            raise TagmaskError("there is nothing to accept; learn first.")
+        versions.keep_version(out, "before learning again", 0)
+        with self.saving:
+            learner.accept()
+        corrected = len(self.view.names_in(layout.CORRECTIONS))
+        versions.keep_version(out, "learned from corrections", corrected)
+        self._facts_wanted.set()
+        self._tell_marks()
+
+    def go_back(self, number: Any) -> dict[str, Any]:
+        """Make a version of the run the current one."""
+        if type(number) is not int:
+            raise Refused(HTTPStatus.BAD_REQUEST, "name the number of a version.")
+        with self.saving:
+            out = self.view.run.out
+            if number not in [version["number"] for version in versions.list_versions(out)]:
+                raise TagmaskError(f"there is no version {number} of {out}.")
+            corrected = len(self.view.names_in(layout.CORRECTIONS))
+            versions.keep_version(out, "before going back", corrected)
+            versions.go_back(out, number)
+            self._look_at([View(v.raw, v.classifier_folder, v.settings) for v in self.views])
+        self.events.send("reload", {})
+        return {"version": number}
+
+    def start_run(self) -> dict[str, Any]:
+        """Make masks from the tags: start `tagmask run`, or resume it.
+
+        Raises:
+            Refused: There are too few tags, or this is no folder.
+        """
+        if self.table is None or self.settings is None or self.settings.folder is None:
+            raise Refused(
+                HTTPStatus.CONFLICT, "the studio was opened on a run; type `tagmask run` for it."
+            )
+        if not any(self.table[i] for i in range(len(self.photos))):
+            raise Refused(HTTPStatus.CONFLICT, "no photo has a tag yet; tag some first.")
+        if not self.job.is_running:
+            with self.saving:
+                self._renumber_corrections()
+                self.table.write(self.out / TABLE_OF_RUN)
+            self.job.start(self._words())
+        return self.job.state
+
+    def _words(self) -> list[str | Path]:
+        """Return the command line of the run."""
+        settings = self.settings
+        assert settings is not None and settings.folder is not None  # noqa: PT018
+        words: list[str | Path] = ["run", "--preset", settings.preset]
+        words += ["--images", settings.folder, "--tags", self.out / TABLE_OF_RUN, "--out", self.out]
+        if settings.backbone is not None:
+            words += ["--train.backbone", settings.backbone]
+        if settings.weights is not None:
+            words += ["--train.no-pretrained", "--train.weights", settings.weights]
+        return [*words, *shlex.split(settings.flags)]
+
+    def _renumber_corrections(self) -> None:
+        """Give corrected pixels the numbers that their classes have in the new table.
+
+        A class that no photo has any more leaves its pixels not corrected.
+        """
+        assert self.table is not None
+        if not self.views:
+            return
+        view = self.view
+        classes = sorted(self.table.counts())
+        if list(view.catalog.classes) == classes:
+            return
+        numbers = np.full(256, NOT_CORRECTED, np.uint8)
+        numbers[[0, 254]] = [0, 254]
+        for c, name in enumerate(view.catalog.classes):
+            if name in classes:
+                numbers[c + 1] = classes.index(name) + 1
+        view.renumber(numbers, classes)
+
+    def _run_ended(self) -> None:
+        self.reopen()
+        if self.views:
+            corrected = len(self.view.names_in(layout.CORRECTIONS))
+            versions.keep_version(self.out, "made by a run", corrected)
+        self.events.send("reload", {})
+
+    def reopen(self) -> None:
+        """Read the run again, after it was made or has changed."""
+        if (self.out / layout.CONFIG).is_file():
+            self._look_at([view_of(self.out)])
+
+    def export(self, format: Any, only_checked: Any) -> dict[str, Any]:
+        """Write the masks for another tool, and return where."""
+        if not isinstance(format, str) or type(only_checked) is not bool:
+            raise Refused(HTTPStatus.BAD_REQUEST, "name a format and which photos.")
+        checked = {*self.review.checked} if self.review and only_checked else None
+        path = exports.export(self.view, format, checked)
+        return {"path": str(path), "name": path.name}
+
+    def exported(self, name: str) -> Path:
+        """Return an export as a file to download.
+
+        Raises:
+            Refused: There is no export of this name.
+        """
+        folder = self.out / exports.FOLDER
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name == name and not path.name.startswith("."):
+                return exports.packed(path)
+        raise Refused(HTTPStatus.NOT_FOUND, "there is no such export.")
+
+    # what goes on in the background
+
+    def begin(self) -> None:
+        """Start what goes on while the page is open: facts to sort by, similarity, suggestions."""
+        work = [self._warm_up, self._gather_facts]
+        if self.table is not None:
+            work.append(self._compare)
+        self._threads = [threading.Thread(target=one, daemon=True) for one in work]
+        for thread in self._threads:
+            thread.start()
+
+    def _warm_up(self) -> None:
+        """Load networks while the page opens, so that it need not wait for them later."""
+        with suppress(TagmaskError, OSError):
+            for view in self.views:
+                view.numbers  # noqa: B018
+            if self.learner is not None:
+                self.learner.refusal()
+
+    def end(self) -> None:
+        """Stop everything."""
+        self.stopped.set()
+        self._facts_wanted.set()
+        self._tags_changed.set()
+        self.job.end()
+        # a network that is being loaded while the interpreter ends would abort it
+        for thread in self._threads:
+            thread.join(20)
+
+    def _gather_facts(self) -> None:
+        while not self.stopped.is_set():
+            self._facts_wanted.wait()
+            self._facts_wanted.clear()
+            if not self.views or self.job.is_running:
+                continue
+            view = self.views[0]
+            told = time.monotonic()
+            fresh: dict[int, Any] = {}
+            places = {item: i for i, item in self.items.items()}
+            for item in view.gather_facts(self.stopped.is_set):
+                if item in places:
+                    fresh[places[item]] = view.facts[item]
+                if time.monotonic() - told > 0.5:
+                    self.events.send("facts", fresh)
+                    fresh = {}
+                    told = time.monotonic()
+            if fresh:
+                self.events.send("facts", fresh)
+
+    def _compare(self) -> None:
+        """Compute what photos look like, then suggest tags whenever tags have changed."""
+        try:
+            self._look_at_photos()
+        except (TagmaskError, OSError, RuntimeError, MemoryError) as error:
+            self._tell_comparing({"state": "failed", "why": str(error)})
+            return
+        self._tags_changed.set()
+        while not self.stopped.is_set():
+            self._tags_changed.wait()
+            # tags come in bursts
+            time.sleep(0.3)
+            self._tags_changed.clear()
+            if self.stopped.is_set() or self._vectors is None:
+                return
+            tags = [self.tags(i) for i in range(len(self.photos))]
+            self.suggestions = suggest.suggest(self._vectors, tags)
+            self.events.send("suggestions", self.suggestions)
+
+    def _look_at_photos(self) -> None:
+        settings = self.settings
+        assert settings is not None
+        self._tell_comparing({"state": "loading", "done": 0, "total": len(self.photos)})
+        train = run_values(settings.preset, None)["train"]
+        model = suggest.load_network(
+            settings.backbone or train.backbone,
+            settings.weights,
+            train.pretrained and settings.weights is None,
+        )
+        vectors: list[torch.Tensor] = []
+        for i, photo in enumerate(self.photos):
+            if self.stopped.is_set():
+                return
+            # the run needs the machine
+            while self.job.is_running and not self.stopped.wait(0.5):
+                pass
+            vectors.append(self._vector(model, i, photo))
+            if i % 8 == 7:
+                self._tell_comparing(
+                    {"state": "comparing", "done": i + 1, "total": len(self.photos)}
+                )
+        width = max(len(vector) for vector in vectors)
+        self._vectors = torch.stack([v if len(v) else torch.zeros(width) for v in vectors])
+        self.order = suggest.order_by_similarity(self._vectors)
+        self._tell_comparing({"state": "done"})
+        self.events.send("order", self.order)
+
+    def _vector(self, model: Any, i: int, photo: Photo) -> torch.Tensor:
+        """Return what a photo looks like; empty if it cannot be read."""
+        assert photo.path is not None
+        try:
+            data = self._thumbs(i)
+        except TagmaskError:
+            self.events.send("notes", self.notes)
+            return torch.zeros(0)
+        small = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        return suggest.photo_vector(model, small)
+
+    def _find_copies(self) -> dict[int, str]:
+        """Return the photos that are copies of others, byte by byte, with a sentence each."""
+        paths = {photo.path: i for i, photo in enumerate(self.photos) if photo.path is not None}
+        notes = {}
+        for group in copies_of(paths):
+            first, *others = sorted(group, key=lambda path: paths[path])
+            for path in others:
+                notes[paths[path]] = f"a copy of {self.photos[paths[first]].name}"
+        return notes
+
+    def _tell_comparing(self, state: dict[str, Any]) -> None:
+        self.comparing = state
+        self.events.send("comparing", state)
+
+    def _tell_learning(self, progress: dict[str, Any]) -> None:
+        if "changed" in progress:
+            places = {item: i for i, item in self.items.items()}
+            changed = [
+                {**row, "photo": places[row["photo"]]}
+                for row in progress["changed"]
+                if row["photo"] in places
+            ]
+            progress = {**progress, "changed": changed}
+        self.events.send("learning", progress)
+
+    def _tell_job(self, state: dict[str, Any]) -> None:
+        self.events.send("job", {**state, "log": state["log"][-60:]})
+        stages = state["stages"]
+        is_predicting = bool(stages) and stages[-1]["name"] == "predict"
+        if is_predicting and time.monotonic() - self._masks_told > 1.5:
+            self._masks_told = time.monotonic()
+            self.reopen()
+            self._tell_marks()
+
+    def _tell_marks(self) -> None:
+        self.events.send("marks", self.marks())
+
+
+def _check_labels(labels: np.ndarray[Any, Any], classes: int) -> None:
+    """Refuse labels that no class has."""
+    wrong = labels[(labels > classes) & (labels < 254)]
+    if wrong.size:
+        raise TagmaskError(
+            f"there is no label {wrong[0]}; with {classes} classes the last is {classes}."
+        )
+
+
+def _verdicts(out: Path) -> list[str]:
+    """Return what the self-check of a run says, a sentence each; nothing without one."""
+    try:
+        return verdict_lines(read_verdicts(out / layout.CHECK))
+    except TagmaskError as error:
+        return [str(error)]
+
+
+def view_of(out: Path) -> View:
+    """Open a run as it is shown: with the images that its last stage was run on."""
+    file = out / layout.CONFIG
+    tables = read_config(file)
+    stages = [name for name in sections() if name in tables]
+    data = data_of(tables, stages[-1] if stages else None)
+    values = run_values(None, file) | read_values(RunTop, data, str(file))
+    settings = run_settings({**values, "out": out})
+    return View(read_catalog(settings), out / layout.CLASSIFIER, settings)
+
+
+def open_studio(settings: StudioSettings) -> Studio:
+    """Open the studio of a folder, or of the run that is named instead of one."""
+    check(settings)
+    folder = settings.folder
+    assert folder is not None
+    if layout.is_run(folder) and (folder / layout.CONFIG).is_file():
+        own = folder / TABLE_OF_RUN
+        images = view_of(folder).run.images if own.is_file() else None
+        if images is None:
+            return Studio([view_of(folder)], folder.resolve().name)
+        # the run of a folder: go on with the folder
+        settings = dataclasses.replace(settings, folder=images, out=folder)
+    elif settings.out is None:
+        settings = dataclasses.replace(settings, out=default_out(folder))
+    out = settings.out
+    assert out is not None and settings.folder is not None  # noqa: PT018
+    views = [view_of(out)] if (out / layout.CONFIG).is_file() else []
+    return Studio(views, settings.folder.resolve().name, settings)
+
+
+def default_out(folder: Path) -> Path:
+    """Return the folder beside the photos that the studio writes to."""
+    absolute = folder.resolve()
+    return absolute.with_name(f"{absolute.name}-tagmask")
+
+
+def open_explorer(settings: ExploreSettings) -> Studio:
+    """Open the page of a run, two runs, or a photo."""
+    check(settings)
+    if settings.out is not None:
+        views = [view_of(settings.out)]
+        if settings.against is not None:
+            views.append(view_of(settings.against))
+        return Studio(views, settings.out.resolve().name)
+    # without a run both are given: it was checked above
+    photo = settings.photo or Path()
+    folder = settings.model or Path()
+    model = load_classifier(folder)
+    image = read_image(photo)
+    names = split_tags(settings.tags)
+    if names is not None:
+        tags = match_classes(names, model)
+    else:
+        tags = predicted_classes(model, image, settings_from(MapSettings, model.use, {}))
+    catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
+    return Studio([View(catalog, folder)], photo.name)

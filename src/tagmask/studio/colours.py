@@ -1,0 +1,26 @@
+"""Colours of classes on the page: bright, so that they show on dark and on light photos."""
+
+import colorsys
+from typing import Any
+
+import numpy as np
+
+# a part of the circle after which hues come back as late as possible
+_GOLDEN = 0.618034
+_FIRST = 0.02  # red
+
+
+def bright_colours(count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return a colour for each label, (count, 3); label 0 is black and is not drawn.
+
+    Args:
+        count: Number of labels, with the background.
+    """
+    colours = np.zeros((count, 3), np.uint8)
+    for label in range(1, count):
+        hue = (_FIRST + (label - 1) * _GOLDEN) % 1
+        # every fourth is paler: neighbours on the circle differ in more than the hue
+        saturation = 0.6 if label % 4 == 0 else 0.95
+        red, green, blue = colorsys.hsv_to_rgb(hue, saturation, 1.0)
+        colours[label] = [round(255 * part) for part in (red, green, blue)]
+    return colours

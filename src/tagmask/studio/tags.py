@@ -1,0 +1,124 @@
+"""The table of tags that a person works on: ``tags.csv`` in the folder of the run."""
+
+import csv
+import hashlib
+import io
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tagmask.data.folder import read_folder
+from tagmask.data.report import Mistakes
+from tagmask.data.table import read_table
+from tagmask.errors import TagmaskError
+from tagmask.files import write_text
+from tagmask.studio.photos import Photo
+
+TABLE = "tags.csv"
+# what the last run was made from: masks and classes belong to it
+TABLE_OF_RUN = "tags_of_run.csv"
+LONGEST = 60
+
+
+def digest(tags: Iterable[str]) -> str:
+    """Return a short hash of the tags of a photo, whatever their order."""
+    text = "\0".join(sorted(tags))
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def clean_tag(text: str) -> str:
+    """Return a tag as it is kept.
+
+    Args:
+        text: What was typed.
+
+    Raises:
+        TagmaskError: A table or a mask cannot hold it.
+    """
+    tag = " ".join(text.split())
+    if not tag or len(tag) > LONGEST:
+        raise TagmaskError(f"a tag has 1 to {LONGEST} characters; this one has {len(tag)}.")
+    if any(mark in tag for mark in ";|,[]") or any(
+        unicodedata.category(mark) in ("Cc", "Cs") for mark in tag
+    ):
+        raise TagmaskError(f"the tag {tag!r} contains a mark that tables use; leave out ; | , [ ].")
+    if tag.casefold() == "background":
+        raise TagmaskError("what has no tag is the background; give the tag another name.")
+    return tag
+
+
+class TagTable:
+    """Tags by photo, written to a file after every change.
+
+    Args:
+        file: The table; it is read if it is there.
+        photos: All photos.
+    """
+
+    def __init__(self, file: Path, photos: Sequence[Photo]) -> None:
+        self.file = file
+        self._photos = photos
+        self._tags: list[tuple[str, ...]] = [()] * len(photos)
+        if file.is_file():
+            self._read()
+
+    def __getitem__(self, i: int) -> tuple[str, ...]:
+        return self._tags[i]
+
+    def _read(self) -> None:
+        mistakes = Mistakes(self.file)
+        table = read_table(self.file, mistakes)
+        mistakes.raise_if_any()
+        rows = {row.file: row.tags for row in table.rows}
+        self._tags = [tuple(sorted(rows.get(photo.file, ()))) for photo in self._photos]
+
+    def take_over(self, images: Path, tags: Path | None) -> None:
+        """Take the tags that are there already, as the command line reads them.
+
+        Args:
+            images: Folder of the photos.
+            tags: A table or a tool's file; None: one sub-folder per tag.
+        """
+        catalog = read_folder(images, tags)
+        known = {}
+        for item in catalog:
+            known[item.name] = tuple(catalog.classes[tag] for tag in item.tags)
+        self._tags = [known.get(photo.name, ()) for photo in self._photos]
+        self.write()
+
+    def change(self, changes: Mapping[int, Iterable[str]]) -> None:
+        """Replace the tags of some photos, and write the table.
+
+        Args:
+            changes: Tags by the index of the photo.
+        """
+        before = self._tags
+        self._tags = [*before]
+        for i, tags in changes.items():
+            self._tags[i] = tuple(sorted({clean_tag(tag) for tag in tags}))
+        try:
+            self.write()
+        except OSError:
+            self._tags = before
+            raise
+
+    def write(self, file: Path | None = None) -> None:
+        """Write the table: a line for each photo.
+
+        Args:
+            file: Another file; default: the table itself.
+        """
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(["file", "tags"])
+        for photo, tags in zip(self._photos, self._tags, strict=True):
+            lines.writerow([photo.file, ";".join(tags)])
+        write_text(file or self.file, text.getvalue())
+
+    def counts(self) -> dict[str, int]:
+        """Return how many photos have each tag."""
+        counts: dict[str, int] = {}
+        for tags in self._tags:
+            for tag in tags:
+                counts[tag] = counts.get(tag, 0) + 1
+        return counts

@@ -1,0 +1,149 @@
+// Step 1: tags for many photos at once.
+
+import {button, make, say} from "./dom.js";
+import {Filters} from "./filters.js";
+import {Grid} from "./grid.js";
+import {listed} from "./list.js";
+import {go} from "./route.js";
+import {get, set, watch} from "./store.js";
+import {adding, changeTags, removing} from "./writes.js";
+
+// photos of a tag from which masks can be expected
+const ENOUGH = 10;
+
+export class Tagging {
+  /** @param {any} root */
+  constructor(root) {
+    this.filters = new Filters();
+    this.grid = new Grid(() => listed(get().server, get().route, get().only), (id) => this.look(id), true);
+    this.field = make("input", {id: "tag-field", placeholder: "type a tag, Enter adds it", autocomplete: "off"});
+    this.field.setAttribute("list", "known-tags");
+    this.known = make("datalist", {id: "known-tags"});
+    this.field.onkeydown = (/** @type {KeyboardEvent} */ event) => this.typed(event);
+    this.recent = make("ol", {className: "recent", id: "recent"});
+    this.chosen = make("div", {className: "chips", id: "chosen"});
+    this.counts = make("ul", {className: "counts", id: "counts"});
+    this.hints = make("div", {id: "suggestions"});
+    this.status = make("p", {className: "soft", id: "comparing", role: "status"});
+    this.selected = make("p", {id: "selected", role: "status"});
+    this.next = button("Make masks →", () => go({step: "run", photo: -1}), {className: "main", id: "to-run"});
+    const side = make("section", {className: "side", "aria-label": "Tags"}, make("h2", {textContent: "Tag the selection"}), this.selected,
+      make("label", {}, "Tag ", this.field), this.known, make("h3", {textContent: "Recent tags: keys 1 to 9"}), this.recent, this.chosen,
+      make("h2", {textContent: "Suggestions"}), this.status, this.hints, make("h2", {textContent: "All tags"}), this.counts, this.next);
+    this.large = make("dialog", {id: "large", "aria-label": "Photo"});
+    root.replaceChildren(make("div", {className: "tagging"}, make("div", {className: "list"}, this.filters.root, this.grid.root), side, this.large));
+    this.grid.refresh();
+    this.stop = watch(["server", "selection", "only"], () => this.update());
+    this.update();
+  }
+
+  close() {
+    this.filters.close();
+    this.grid.close();
+    this.stop();
+    set({only: null});
+  }
+
+  /** @param {number} id */
+  look(id) {
+    const shut = make("form", {method: "dialog"}, make("button", {className: "main", textContent: "Close"}));
+    this.large.replaceChildren(make("img", {src: `photo/${id}`, alt: get().server.photos[id]}), shut);
+    this.large.showModal();
+  }
+
+  /** Tags, the last used first. */
+  recentTags() {
+    const {server} = get(), all = [...new Set(server.tags.flat())].sort();
+    return [...new Set([...Tagging.used.filter((tag) => all.includes(tag)), ...all])].slice(0, 9);
+  }
+
+  /** @param {KeyboardEvent} event */
+  typed(event) {
+    if (event.key === "Escape") { this.grid.root.focus(); return; }
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    const tag = this.field.value.trim().replace(/\s+/g, " ");
+    if (!tag) return;
+    this.apply(tag);
+    this.field.value = "";
+  }
+
+  /** @param {string} tag */
+  apply(tag) {
+    const {selection, server} = get();
+    if (!selection.length) { say("Select photos first: click, drag, Shift+click or Ctrl+A."); return; }
+    const all = selection.every((id) => server.tags[id].includes(tag));
+    changeTags(selection, all ? removing(tag) : adding(tag), all ? `${tag} removed` : `${tag} added`);
+    if (!Tagging.used.includes(tag)) Tagging.used.push(tag);
+  }
+
+  update() {
+    const {server, selection, only} = get();
+    const counts = new Map();
+    for (const tags of server.tags) for (const tag of tags) counts.set(tag, (counts.get(tag) || 0) + 1);
+    const all = [...counts.keys()].sort();
+    this.known.replaceChildren(...all.map((tag) => make("option", {value: tag})));
+    this.selected.textContent = selection.length ? `${selection.length} selected` : "Nothing is selected.";
+    this.recent.replaceChildren(...this.recentTags().map((tag) => make("li", {}, button(tag, () => this.apply(tag), {title: "add to the selection, or remove if all have it"}))));
+    const mine = [...new Set(selection.flatMap((id) => server.tags[id]))].sort();
+    this.chosen.replaceChildren(...mine.map((tag) => button(`${tag} ×`, () => changeTags(selection, removing(tag), `${tag} removed`), {"aria-label": `Remove ${tag} from the selection`})));
+    this.counts.replaceChildren(...all.map((tag) => {
+      const count = counts.get(tag), more = count < ENOUGH ? `, ${ENOUGH - count} more would help` : "";
+      return make("li", {}, button(tag, () => go({tag})), ` ${count}${more}`);
+    }));
+    const untagged = server.tags.filter((tags) => !tags.length).length;
+    this.counts.append(make("li", {className: "soft"}, `${untagged} photos without a tag`));
+    this.showHints(only);
+    this.next.disabled = !all.length;
+  }
+
+  /** @param {number[] | null} only */
+  showHints(only) {
+    const {server} = get(), {state, done, total, why} = server.comparing;
+    this.status.textContent = {loading: "Loading the network that compares photos …", comparing: `Comparing photos: ${done} of ${total}`,
+      failed: `Photos cannot be compared: ${why}`, done: server.suggestions.length ? "" : "Tag a few photos of at least two kinds, then suggestions come.", idle: ""}[/** @type {"idle"} */ (state)] || "";
+    const rows = [];
+    for (const {tag, likely, unlikely} of server.suggestions) {
+      const lacks = likely.map((/** @type {[number, number]} */ pair) => pair[0]).filter((/** @type {number} */ id) => !server.tags[id].includes(tag));
+      const odd = unlikely.map((/** @type {[number, number]} */ pair) => pair[0]).filter((/** @type {number} */ id) => server.tags[id].includes(tag));
+      if (lacks.length) rows.push(button(`likely ${tag}, not tagged: ${lacks.length}`, () => this.offer(tag, lacks, true)));
+      if (odd.length) rows.push(button(`tagged ${tag}, unlikely: ${odd.length}`, () => this.offer(tag, odd, false)));
+    }
+    if (only && this.offered) {
+      const {tag, add} = this.offered;
+      rows.unshift(make("p", {className: "offer"}, `Enter ${add ? "adds" : "removes"} ${tag} ${add ? "to" : "from"} what is selected. `, button(add ? "Add" : "Remove", () => this.accept(), {className: "main", id: "accept-suggestion"}), " ",
+        button("All photos again", () => set({only: null, selection: []}))));
+    }
+    this.hints.replaceChildren(...rows);
+  }
+
+  /** @param {string} tag @param {number[]} ids @param {boolean} add */
+  offer(tag, ids, add) {
+    this.offered = {tag, add};
+    set({only: ids, selection: ids});
+    this.grid.root.focus();
+  }
+
+  accept() {
+    if (!this.offered) return;
+    const {tag, add} = this.offered, {selection} = get();
+    changeTags(selection, add ? adding(tag) : removing(tag), `${tag} ${add ? "added" : "removed"}`);
+    set({only: null, selection: []});
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.key >= "1" && event.key <= "9") { const tag = this.recentTags()[Number(event.key) - 1]; if (tag) this.apply(tag); }
+    else if (event.key === "Enter" && get().only) this.accept();
+    else if (event.key === "Enter" && get().selection.length) this.field.focus();
+    else if (event.key === "Escape") set({selection: [], only: null});
+    else if (/^[a-zA-Z]$/.test(event.key)) this.field.focus();
+    else return false;
+    // a letter goes into the field
+    return !/^[a-zA-Z]$/.test(event.key);
+  }
+
+  undo() { return false; }
+}
+/** Tags that were given in this session, in order. @type {string[]} */
+Tagging.used = [];

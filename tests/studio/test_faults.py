@@ -1,0 +1,199 @@
+"""Work that must not be lost or land elsewhere: slow answers, no network, two windows, full disks."""
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tagmask.config import ExploreSettings
+from tagmask.data.corrections import read_labels
+from tagmask.data.scenes.catalog import CLASSES, Scenes
+from tagmask.studio.app import open_explorer
+from tagmask.studio.server import Server
+from tests.alone import run
+from tests.runs.tiny import IMAGES, head_run
+from tests.studio.conftest import Page, looking
+
+SCENES = Scenes(IMAGES)
+OFFLINE = ("ERR_INTERNET_DISCONNECTED", "ERR_FAILED", "net::ERR")
+
+
+def corrected(out: Path) -> set[int]:
+    """Return the photos that have corrected pixels."""
+    folder = out / "corrections"
+    return {
+        i for i in range(IMAGES) if read_labels(folder, SCENES.name(i), len(CLASSES)) is not None
+    }
+
+
+def stroke(look: Page, y: float = 0.5) -> None:
+    look.page.keyboard.press("b")
+    start = look.at(0.3, y)
+    look.page.mouse.move(*start)
+    look.page.mouse.down()
+    look.page.mouse.move(start[0] + 60, start[1])
+    look.page.mouse.up()
+
+
+def test_a_stroke_while_the_next_photo_loads_is_painted_nowhere(look: Page, out: Path) -> None:
+    look.open(0)
+    order = look.page.evaluate("studio.get().server.photos.length")
+    assert order == IMAGES
+    held: list[Any] = []
+    look.page.route("**/info/1", lambda route: held.append(route))
+    look.page.evaluate("location.hash = '#/review/1'")
+    look.until("studio.get().opening === 1")
+    stroke(look)
+    assert look.get("get().outbox.waiting") == 0
+    while not held:
+        look.page.wait_for_timeout(20)
+    held[0].continue_()
+    look.until("studio.get().open.id === 1")
+    look.saved()
+    assert corrected(out) == set()
+    stroke(look)
+    look.saved()
+    assert corrected(out) == {1}
+
+
+def test_after_a_failed_load_the_photo_that_is_shown_is_painted(look: Page, out: Path) -> None:
+    look.expected += OFFLINE
+    look.open(0)
+    look.page.context.set_offline(True)
+    look.page.evaluate("location.hash = '#/review/1'")
+    look.until("!document.getElementById('message').hidden")
+    look.page.context.set_offline(False)
+    assert look.get("get().open.id") == 0
+    assert look.page.inner_text("#name") == SCENES.name(0)
+    look.until("location.hash.startsWith('#/review/0')")
+    stroke(look)
+    look.saved()
+    assert corrected(out) == {0}
+
+
+def test_pieces_that_arrive_late_label_nothing(look: Page, out: Path) -> None:
+    look.open(0)
+    held: list[Any] = []
+    look.page.route("**/pieces/**", lambda route: held.append(route))
+    look.page.keyboard.press("s")
+    look.click(0.5, 0.5)
+    look.page.evaluate("location.hash = '#/review/1'")
+    look.until("studio.get().open.id === 1")
+    look.click(0.5, 0.5)
+    for route in held:
+        route.continue_()
+    look.page.unroute("**/pieces/**")
+    look.until("studio.view.tools.pieces.has('medium/1')")
+    look.saved()
+    assert corrected(out) == set()
+    look.click(0.5, 0.5)
+    look.saved()
+    assert corrected(out) == {1}
+
+
+def test_the_class_of_the_last_photo_is_not_painted_on_this_one(look: Page, out: Path) -> None:
+    first = SCENES.tags(0)[0]
+    other = next(i for i in range(IMAGES) if first not in SCENES.tags(i))
+    look.open(0)
+    assert look.get("get().label") == first + 1
+    look.page.evaluate(f"location.hash = '#/review/{other}'")
+    look.until(f"studio.get().open.id === {other}")
+    assert look.get("get().label") == SCENES.tags(other)[0] + 1
+    # a class that is chosen on purpose adds its tag, and undo takes the tag with the stroke
+    look.page.select_option("#label", str(first + 1))
+    stroke(look)
+    look.saved()
+    assert CLASSES[first] in look.get(f"get().server.tags[{other}]")
+    look.page.keyboard.press("Control+z")
+    look.until("studio.get().history.redo === 1")
+    look.saved()
+    assert corrected(out) == set()
+    assert json.loads((out / "corrections/tags.json").read_text())["photos"] == {}
+
+
+def test_an_offline_stroke_waits_and_is_saved(look: Page, out: Path) -> None:
+    look.expected += OFFLINE
+    look.open(0)
+    look.page.context.set_offline(True)
+    stroke(look)
+    look.until("document.getElementById('saving').textContent.includes('not saved: 1')")
+    asks = look.page.evaluate(
+        "!window.dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+    )
+    assert asks
+    look.page.evaluate("location.hash = '#/review/1'")
+    look.until("!document.getElementById('message').hidden")
+    look.page.context.set_offline(False)
+    look.saved()
+    assert corrected(out) == {0}
+
+
+def test_tags_in_two_windows(browser: Any, look: Page, server: Server, out: Path) -> None:
+    free = [name for c, name in enumerate(CLASSES) if c not in SCENES.tags(0)]
+    look.open(0)
+    with looking(browser, server) as second:
+        second.open(0)
+        look.page.select_option("#add", free[0])
+        second.until(f"studio.get().server.tags[0].includes('{free[0]}')")
+        assert "another window" in second.page.inner_text("#message")
+        # one that has not been told yet: its change is refused, and it shows what is there
+        second.page.evaluate("studio.setServer({})")
+        held: list[Any] = []
+        second.page.route("**/tags", lambda route: held.append(route))
+        second.page.select_option("#add", free[1])
+        while not held:
+            second.page.wait_for_timeout(20)
+        look.page.select_option("#add", free[2])
+        look.saved()
+        held[0].continue_()
+        second.saved()
+        assert "changed in another window" in second.page.inner_text("#message")
+        assert free[2] in second.get("get().server.tags[0]")
+        assert free[1] not in second.get("get().server.tags[0]")
+    added = json.loads((out / "corrections/tags.json").read_text())["photos"][SCENES.name(0)]
+    assert added["added"] == sorted([free[0], free[2]])
+
+
+@pytest.mark.parametrize("when", ["segment", "predict"])
+def test_accepting_on_a_full_disk_keeps_the_old_head_and_masks(
+    out: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio = open_explorer(ExploreSettings(out=out))
+    labels = np.zeros((9, 9), np.uint8)
+    studio.correct(0, (0, 0, 9, 9), labels.tobytes(), "", "")
+    assert studio.learner is not None
+    studio.learner.learn()
+
+    def kept() -> dict[str, bytes]:
+        folders = (out / "5_segmenter", out / "6_predictions")
+        return {
+            str(file): file.read_bytes()
+            for folder in folders
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
+
+    before = kept()
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise full
+
+    with monkeypatch.context() as patch:
+        if when == "segment":
+            patch.setattr("tagmask.models.head.HeadSegmenter.save", fail)
+        else:
+            patch.setattr("tagmask.stages.predict.write_mask", fail)
+        with pytest.raises(OSError, match="No space"):
+            studio.learner.accept()
+    assert kept() == before
+    # with space again, the same trial is accepted, and a run finds it done
+    assert studio.learner.trial is not None
+    studio.learner.accept()
+    assert kept() != before
+    assert run(head_run(out)).made[-2:] == ("score", "report")
+    shutil.rmtree(out)

