@@ -109,6 +109,7 @@ def lay_out(words: list[str]) -> None:
         elif word == "run":
             for name in ("1_classifier", "5_segmenter"):
                 (path / name).mkdir(parents=True)
+            (path / "config.toml").touch()
         else:
             path.mkdir()
 

@@ -486,8 +486,9 @@ def only_one(folder: Path, shared: bool = False) -> Iterator[None]:
             refuse_links(folder / name)
         if not shared:
             _tidy(folder)
-            held.callback(_note_format, folder)
         yield
+        if not shared:
+            _note_format(folder)
 
 
 def check_format(folder: Path) -> None:

@@ -76,7 +76,7 @@ class Run:
         progress: Listener | None = None,
         **settings: Any,
     ) -> None:
-        out = Path(out)
+        out = read_values(RunTop, {"out": out}, "tagmask.Run")["out"]
         own = out / layout.CONFIG
         if preset is None and config is None:
             if own.is_file():
@@ -399,11 +399,10 @@ def run_images(
     if preset is None and config is None:
         preset = "own-photos"
     values = run_values(preset, Path(config) if config is not None else None)
-    out = settings.pop("out", values.get("out"))
-    if out is None:
-        raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
     values |= _given(values, settings)
-    return Run.of(run_settings({**values, "out": Path(out)}))()
+    if "out" not in values:
+        raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
+    return Run.of(run_settings(values))()
 
 
 def tell_network(run: Run, row: Stage) -> None:
