@@ -26,15 +26,12 @@ RULE = "cross_entropy"
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """From tags to masks, on built-in pictures: minutes on two cores, no download, no GPU.
-
-    example:
-      tagmask demo --out demo
-    """
+    """Hold the settings of ``tagmask demo``."""
 
     out: Path = Path("demo")
     """Folder to write."""
     seed: int = 0
+    """Random numbers of the trainings."""
     steps: int = PRESETS["scenes"]["train"]["steps"]
     """Training steps; fewer are quicker and worse."""
 

@@ -45,8 +45,7 @@ def run_command(name: str, arguments: list[str]) -> None:
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
 
-        description = inspect.getdoc(DemoSettings) or ""
-        run_demo(from_flags(DemoSettings, {}, arguments, "demo", description))
+        run_demo(from_flags(DemoSettings, {}, arguments, name, examples.DEMO))
     elif name == "presets":
         print(listing())
     elif name == "selftest":

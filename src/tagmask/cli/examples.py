@@ -43,6 +43,13 @@ SOURCES = (
     "start from the section of this command in a run's config.toml\n"
 )
 
+DEMO = """\
+From tags to masks, on built-in pictures: minutes on two cores, no download, no GPU.
+
+examples:
+  tagmask demo --out demo
+"""
+
 RUN = f"""\
 From images and tags to masks: train, seeds, pseudo, segment, predict, check, score, report. \
 If it is stopped, the same

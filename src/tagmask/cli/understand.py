@@ -317,12 +317,22 @@ def _is_photo(path: str) -> bool:
 
 
 def is_given(words: Sequence[str], name: str) -> bool:
-    """Return True if a flag is given, as ``name VALUE`` or ``name=VALUE``."""
+    """Return True if a flag is given, as ``name VALUE`` or ``name=VALUE``.
+
+    Args:
+        words: The words of the command line.
+        name: The flag, with its dashes.
+    """
     return any(word.partition("=")[0] == name for word in words)
 
 
 def value_of(words: Sequence[str], name: str) -> str | None:
-    """Return the value of a flag, or None if it is not given or has no value."""
+    """Return the value of a flag, or None if it is not given or has no value.
+
+    Args:
+        words: The words of the command line.
+        name: The flag, with its dashes.
+    """
     for index, word in enumerate(words):
         if word == name:
             return words[index + 1] if index + 1 < len(words) else None
@@ -332,7 +342,12 @@ def value_of(words: Sequence[str], name: str) -> str | None:
 
 
 def without(words: Sequence[str], name: str) -> list[str]:
-    """Return the words without a flag and its value."""
+    """Return the words without a flag and its value.
+
+    Args:
+        words: The words of the command line.
+        name: The flag, with its dashes.
+    """
     kept: list[str] = []
     skip = False
     for word in words:

@@ -355,7 +355,12 @@ def flag(name: str) -> str:
 
 
 def within(path: Path | None, folder: Path) -> bool:
-    """Return True if a path is a folder, or lies in it."""
+    """Return True if a path is a folder, or lies in it.
+
+    Args:
+        path: It need not exist; None lies nowhere.
+        folder: The folder; links are followed.
+    """
     return path is not None and Path(os.path.realpath(path)).is_relative_to(
         os.path.realpath(folder)
     )

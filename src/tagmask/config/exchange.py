@@ -69,11 +69,12 @@ class ExportSettings(DataSettings):
     """onnx: folder of a trained segmenter; default: 5_segmenter of the run."""
 
     def inputs(self) -> dict[str, Path]:
-        """What is read, with the files of the run."""
+        """Return what is read, with the files of the run."""
         made = (*layout.FOLDERS, layout.CONFIG, layout.SCORES, layout.CURVE, layout.REPORT)
         return super().inputs() | {f"{name} of the run": self.out / name for name in made}
 
     def data_mistakes(self) -> Iterator[str]:
+        """Yield what is wrong with the data, unless only the network is exported."""
         if self.to is not None or self.onnx is None:  # not the network alone
             yield from super().data_mistakes() if self.photos is None else check_photos(self.photos)
 
@@ -127,6 +128,7 @@ class ServeSettings(MaskSettings, DataSettings):
     """File with user:password, which Label Studio must then send."""
 
     def data_mistakes(self) -> Iterator[str]:
+        """Yield what is wrong with the photos, the address and the secret."""
         if not self.label_studio:
             yield "--label-studio is missing; it is the tool that can be served."
         if self.images is None or not self.images.is_dir():

@@ -130,7 +130,12 @@ class PaperSettings(Staged, PaperTop):
 
 
 def write_paper_config(path: Path, settings: PaperSettings) -> None:
-    """Write every setting of a table, as `tagmask paper --config` reads them."""
+    """Write every setting of a table, as `tagmask paper --config` reads them.
+
+    Args:
+        path: The TOML file.
+        settings: Those of the table.
+    """
     top = {field.name: getattr(settings, field.name) for field in dataclasses.fields(PaperTop)}
     write_sections(path, {"paper": to_plain(PaperTop(**top))})
     write_config(dataclasses.replace(settings.run(settings.out), tokens=None), path)

@@ -137,7 +137,11 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def find_preset(name: str) -> Preset:
-    """The sections of a preset."""
+    """Return the sections of a preset.
+
+    Raises:
+        TagmaskError: There is no such preset.
+    """
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(PRESETS)}."
@@ -148,6 +152,14 @@ def find_preset(name: str) -> Preset:
 
 
 def preset_of(name: str, section: str) -> dict[str, Any]:
-    """Return what a stage starts from: its section of a preset, and the data settings."""
+    """Return what a stage starts from: its section of a preset, and the data settings.
+
+    Args:
+        name: Of the preset.
+        section: Of the stage in config.toml.
+
+    Raises:
+        TagmaskError: There is no such preset.
+    """
     preset = find_preset(name)
     return {**preset["run"], **preset.get(section, {})}

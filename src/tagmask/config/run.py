@@ -262,6 +262,11 @@ def _tables_of_place(settings: RunSettings) -> Tables:
 def check_is_config(tables: Mapping[str, Any], sections: Mapping[str, Any], path: Path) -> None:
     """Refuse a TOML file that has no section of a run.
 
+    Args:
+        tables: What the file holds.
+        sections: The sections that a run may have.
+        path: The file, for the message.
+
     Raises:
         TagmaskError: It is no run's.
     """

@@ -1,0 +1,1 @@
+"""Catalog, readers of folders, VOC and COCO, images, corrections, the built-in scenes."""

@@ -1,4 +1,6 @@
-"""Tags in a camera-trap package, Camtrap DP 1.0: https://camtrap-dp.tdwg.org
+"""Read tags from a camera-trap package, Camtrap DP 1.0.
+
+The standard: https://camtrap-dp.tdwg.org
 
 media.csv           mediaID, deploymentID, timestamp, filePath, fileMediatype, …
 observations.csv    mediaID or an event (deploymentID, eventStart, eventEnd), observationLevel,

@@ -361,7 +361,12 @@ def to_tensor(image: Picture) -> Tensor:
 
 
 def tags_of(catalog: Catalog, index: int) -> Tensor:
-    """Return the multi-hot tags (C,) of an item."""
+    """Return the multi-hot tags (C,) of an item.
+
+    Args:
+        catalog: The images.
+        index: The item.
+    """
     return torch.from_numpy(catalog.targets([index])[0])  # (C,)
 
 

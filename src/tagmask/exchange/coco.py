@@ -1,4 +1,6 @@
-"""COCO's ``instances.json``: https://cocodataset.org/#format-data
+"""Write COCO's ``instances.json``.
+
+The format: https://cocodataset.org/#format-data
 
 Category ids are the labels of the masks, 1 for the first class. Unsure pixels (255) belong to no
 annotation.

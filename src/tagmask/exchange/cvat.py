@@ -91,7 +91,7 @@ def label_map(classes: Sequence[str]) -> str:
 
 
 def number_objects(mask: Mask, pieces: bool) -> tuple[Mask, bool]:
-    """Number the objects of a mask from 1.
+    """Give the objects of a mask numbers from 1.
 
     Args:
         mask: uint8 labels (H, W).

@@ -1,4 +1,6 @@
-"""An auto-annotation function for CVAT: https://docs.cvat.ai/docs/api_sdk/sdk/auto-annotation
+"""Offer a segmenter to CVAT as an auto-annotation function.
+
+The interface: https://docs.cvat.ai/docs/api_sdk/sdk/auto-annotation
 
 cvat-cli task auto-annotate ID --function-module tagmask.exchange.cvat_function -p model=str:run/5_segmenter
 

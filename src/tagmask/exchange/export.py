@@ -103,7 +103,19 @@ def export_run(settings: ExportSettings) -> str:
 
 
 def export_masks(settings: ExportSettings, to: Path) -> Exported:
-    """Write the masks of the run's images to the file or folder ``to``."""
+    """Write the masks of the run's images to the file or folder ``to``.
+
+    Args:
+        settings: Those of the command; ``labels`` defaults to the run's predictions.
+        to: The file or folder to write.
+
+    Returns:
+        What was written, and which images were left out.
+
+    Raises:
+        TagmaskError: There are no masks, or writing would replace something that is not an
+            earlier export.
+    """
     folder = settings.labels or settings.out / layout.PREDICTIONS
     if within(to, folder):
         raise TagmaskError(
@@ -165,7 +177,7 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
 
 
 def _maps(folder: Path, name: str) -> dict[int, Mask]:
-    """The seeds of an image as 0 … 255, by label; none if there are no seeds of it."""
+    """Return the seeds of an image as 0 … 255, by label; empty if it has none."""
     file = layout.seed_file(folder, name)
     if not file.is_file():
         return {}
@@ -248,7 +260,7 @@ def _remove_listed(folder: Path, name: str) -> None:
 
 
 def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
-    """What is written besides a file that --to names itself."""
+    """Return what is written besides a file that --to names itself."""
     if settings.format == "voc":
         return voc_files(to, names, settings.split)
     if settings.format == "overlays":
@@ -259,7 +271,18 @@ def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
 
 
 def export_network(settings: ExportSettings, to: Path) -> str:
-    """Write the run's segmentation network as ONNX."""
+    """Write the run's segmentation network as ONNX.
+
+    Args:
+        settings: Those of the command; ``model`` defaults to the run's segmenter.
+        to: The file to write.
+
+    Returns:
+        A sentence about the file for the terminal.
+
+    Raises:
+        TagmaskError: There is no segmenter, or ONNX is not installed.
+    """
     from tagmask.exchange.onnx import write_onnx  # its packages are optional
     from tagmask.models.kinds import load_segmenter
 
@@ -269,7 +292,7 @@ def export_network(settings: ExportSettings, to: Path) -> str:
 
 
 def _open(settings: ExportSettings, folder: Path) -> Catalog:
-    """The images whose masks are in ``folder``, which must have been made for the same classes."""
+    """Return the images whose masks are in ``folder``; refuse masks made for other classes."""
     if settings.photos is None:
         catalog = open_catalog(settings, settings.out)
         check_classes(folder, catalog.classes, "masks")

@@ -186,7 +186,15 @@ class Server:
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
     def post(self, path: str, content: Any) -> Any:
-        """Send an object, and return the answer."""
+        """Send an object, and return the answer.
+
+        Args:
+            path: Of the address, such as /api/projects.
+            content: What is sent, as JSON.
+
+        Raises:
+            TagmaskError: Label Studio cannot be reached, or refuses.
+        """
         return self._ask("POST", path, content)
 
     def delete(self, path: str) -> None:

@@ -1,4 +1,6 @@
-"""A machine-learning backend for Label Studio: https://labelstud.io/guide/ml_create
+"""Serve a segmenter to Label Studio as its machine-learning backend.
+
+The interface: https://labelstud.io/guide/ml_create
 
 GET  /health    that it is up
 POST /setup     when it is connected to a project

@@ -244,7 +244,7 @@ class _Photo:
 
     @property
     def content(self) -> str:
-        """A hash of the content, computed when it is first asked for."""
+        """Return a hash of the content, computed when it is first asked for."""
         if self._content is None:
             self._content = self._hash()
         return self._content

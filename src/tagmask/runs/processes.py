@@ -50,16 +50,29 @@ def each(
 
 @contextmanager
 def pool(processes: int, work: Callable[[Any], Any]) -> Iterator[Each]:
-    """Yield a ``map`` of ``work`` over processes; it is sent to each of them once, with all that it holds.
+    """Yield a ``map`` of ``work`` over processes.
 
-    Only the main process receives Ctrl-C; the others finish their current item and stop. They all end with the process
-    that started them, however it ends.
+    Only the main process receives Ctrl-C; the others finish their current item and stop. They all
+    end with the process that started them, however it ends.
+
+    Args:
+        processes: How many to start.
+        work: Done with each item; it is sent to each process once, with all that it holds.
+
+    Raises:
+        TagmaskError: A process was killed.
     """
     context = get_context("spawn")
     stopped = context.Event()
     with ProcessPoolExecutor(processes, context, _begin, (stopped, work)) as executor:
 
         def spread(items: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
+            """Yield the results of the items, in their order.
+
+            Args:
+                items: What to work on.
+                chunksize: How many items a process takes at once.
+            """
             with block_sigint():  # it is here that processes start
                 return executor.map(_do, items, chunksize=chunksize)
 
@@ -105,7 +118,7 @@ def single_process() -> Iterator[None]:
 
 
 def _begin(stopped: Any, work: Callable[[Any], Any]) -> None:
-    """In a new process of the pool."""
+    """Prepare a new process of the pool."""
     import torch
 
     global _stopped, _work

@@ -162,10 +162,12 @@ class Record:
 
     @property
     def done(self) -> Path:
+        """Return the path of the note that the stage is finished."""
         return self.folder / f"{self.prefix}{layout.DONE}"
 
     @property
     def begun(self) -> Path:
+        """Return the path of the note that the stage has begun."""
         return self.folder / f"{self.prefix}{layout.BEGUN}"
 
     def files(self) -> str:
@@ -310,9 +312,18 @@ class Record:
     def claim(
         self, parts: Parts, catalog: Catalog, what: str, restart: bool, files: Iterable[Path]
     ) -> None:
-        """Write made_by.json; refuse to mix ``what`` (a plural noun) of two models or settings.
+        """Write made_by.json, or refuse to mix files of two models or settings.
 
-        On a restart ``files`` are removed first, so that whenever it is stopped, made_by.json describes what is there.
+        Args:
+            parts: What the files are made from.
+            catalog: The images.
+            what: A plural noun for messages, such as "masks".
+            restart: Remove ``files`` first, so that whenever it is stopped, made_by.json describes
+                what is there.
+            files: What the stage makes.
+
+        Raises:
+            TagmaskError: The folder holds files that were made from something else.
         """
         refuse_clashes([catalog.name(i) for i in range(len(catalog))], self.folder)
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
@@ -433,7 +444,16 @@ def classes_of(folder: Path) -> list[str] | None:
 
 
 def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
-    """Refuse ``what`` (a plural noun) made for other classes: their numbers mean other things."""
+    """Refuse files made for other classes: their numbers mean other things.
+
+    Args:
+        folder: Where they are.
+        classes: Those of the images.
+        what: A plural noun for the message, such as "masks".
+
+    Raises:
+        TagmaskError: They were made for other classes.
+    """
     made_for = classes_of(folder)
     if made_for is not None and list(made_for) != list(classes):
         raise TagmaskError(

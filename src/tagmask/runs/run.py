@@ -76,8 +76,8 @@ class Run:
         progress: Listener | None = None,
         **settings: Any,
     ) -> None:
-        out = read_values(RunTop, {"out": out}, "tagmask.Run")["out"]
-        own = out / layout.CONFIG
+        folder: Path = read_values(RunTop, {"out": out}, "tagmask.Run")["out"]
+        own = folder / layout.CONFIG
         if preset is None and config is None:
             if own.is_file():
                 config = own
@@ -88,11 +88,11 @@ class Run:
             settings["images"] = Path(images)
             settings.setdefault("data", "folder")
         if isinstance(tags, Mapping):
-            settings["tags"] = _write_tags(out / layout.GIVEN_TAGS, tags)
+            settings["tags"] = _write_tags(folder / layout.GIVEN_TAGS, tags)
         elif tags is not None:
             settings["tags"] = Path(tags)
         values |= _given(values, settings)
-        self._begin(run_settings({**values, "out": out}), None, progress)
+        self._begin(run_settings({**values, "out": folder}), None, progress)
 
     @classmethod
     def of(
@@ -421,7 +421,12 @@ def tell_network(run: Run, row: Stage) -> None:
 
 
 def status_of(run: Run, row: Stage) -> Status:
-    """Return how far a stage has come."""
+    """Return how far a stage has come.
+
+    Args:
+        run: The run.
+        row: The stage.
+    """
     where = places(row.settings_of(run.settings), run.settings)
     return row.record(run.out).status(run.parts(row), where, run.settings.restart)
 

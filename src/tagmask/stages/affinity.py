@@ -51,7 +51,12 @@ def is_needed(settings: PseudoSettings) -> bool:
 
 
 def made_from(run: Run, settings: PseudoSettings) -> Parts:
-    """Return what AffinityNet is made from; settings that only labelling has do not count."""
+    """Return what AffinityNet is made from; settings that only labelling has do not count.
+
+    Args:
+        run: The run.
+        settings: Those of the pseudo labels.
+    """
     parts: Parts = {}
     seeds = {"seeds": run.out / layout.SEEDS}
     for name, value in record.made_from(settings, seeds).items():

@@ -60,7 +60,12 @@ _SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
 
 
 def made_from(run: Run, settings: PredictSettings) -> Parts:
-    """Return what the masks are made from."""
+    """Return what the masks are made from.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
     segmenter = settings.model or run.out / layout.SEGMENTER
     return record.made_from(settings, {"segmenter": segmenter})
 

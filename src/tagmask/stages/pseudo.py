@@ -77,7 +77,12 @@ class Pseudo(Made):
 
 
 def made_from(run: Run, settings: PseudoSettings) -> Parts:
-    """Return what the labels are made from: settings, seeds, perhaps a classifier."""
+    """Return what the labels are made from: settings, seeds, perhaps a classifier.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
     inputs = {"seeds": run.out / layout.SEEDS}
     if settings.method == "attention":
         inputs["classifier"] = settings.model or run.out / layout.CLASSIFIER

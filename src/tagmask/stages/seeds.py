@@ -61,7 +61,12 @@ _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sort
 
 
 def made_from(run: Run, settings: SeedSettings) -> Parts:
-    """Return what the maps are made from; ``batch`` changes only their last digits."""
+    """Return what the maps are made from; ``batch`` changes only their last digits.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
     classifier = settings.model or run.out / layout.CLASSIFIER
     return record.made_from(settings, {"classifier": classifier}, unused=["batch"])
 
@@ -148,7 +153,15 @@ class _Work:
         return 1 if is_alone or is_fresh else count_processes(None, images)
 
     def write(self, item: tuple[range, set[int]], bar: Any = None) -> Made:
-        """Write the maps of the images of a window that are to do; ``bar`` counts them one by one."""
+        """Write the maps of the images of a window that are to do.
+
+        Args:
+            item: The window, and the indices in it whose maps are missing.
+            bar: Counts the images one by one.
+
+        Returns:
+            How many were written, and which images were skipped.
+        """
         window, todo = item
         done = Made("seeds", self.folder)
         for i, maps in _all_maps(self, window, todo, done):
@@ -202,7 +215,13 @@ def _all_maps(
 
 
 def write_seeds(path: Path, maps: PhotoMaps, dtype: str) -> None:
-    """Write the maps of an image."""
+    """Write the maps of an image.
+
+    Args:
+        path: The file, ``.npz``.
+        maps: From 0 to 1.
+        dtype: How they are stored: "uint8" in 255 steps, or "float16".
+    """
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
     for kind, values in (("plain", maps.plain), ("refined", maps.refined)):
@@ -231,7 +250,15 @@ def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def check_seeds(seeds: Mapping[str, Any], catalog: Catalog) -> None:
-    """Refuse maps of classes that the images do not have."""
+    """Refuse maps of classes that the images do not have.
+
+    Args:
+        seeds: What ``read_seeds`` returned.
+        catalog: The images.
+
+    Raises:
+        TagmaskError: A map is of another class.
+    """
     wrong = [
         number for number in seeds["classes"].tolist() if not 0 <= number < len(catalog.classes)
     ]

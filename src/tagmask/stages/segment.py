@@ -47,7 +47,12 @@ class HeadTrained:
 
 
 def made_from(run: Run, settings: SegmentSettings) -> Parts:
-    """Return what the segmenter is made from, besides the pseudo labels."""
+    """Return what the segmenter is made from, besides the pseudo labels.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
     if isinstance(settings, HeadSettings):
         classifier = settings.model or run.out / layout.CLASSIFIER
         return record.made_from(settings, {"classifier": classifier})

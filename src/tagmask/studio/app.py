@@ -324,6 +324,10 @@ class Studio:
     def item_in(self, run: int, i: int) -> int:
         """Return the index of a photo in one of the runs.
 
+        Args:
+            run: The number of the run; 0 is the studio's own.
+            i: The photo.
+
         Raises:
             Refused: The run does not have it.
         """
@@ -629,7 +633,15 @@ class Studio:
             self._look_at([view_of(self.out)])
 
     def export(self, format: Any, only_checked: Any) -> dict[str, Any]:
-        """Write the masks for another tool, and return where."""
+        """Write the masks for another tool, and return where.
+
+        Args:
+            format: A name of ``tagmask export --format``.
+            only_checked: True to leave out masks that nobody has checked.
+
+        Raises:
+            Refused: One of them is of another type.
+        """
         if not isinstance(format, str) or type(only_checked) is not bool:
             raise Refused(HTTPStatus.BAD_REQUEST, "name a format and which photos.")
         checked = {*self.review.checked} if self.review and only_checked else None

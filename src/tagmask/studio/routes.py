@@ -25,7 +25,12 @@ class Request(Protocol):
     headers: Any
 
     def body(self, most: int = ..., exactly: bool = ...) -> bytes:
-        """Read the body, within its limit."""
+        """Read the body, within its limit.
+
+        Args:
+            most: The largest length in bytes.
+            exactly: True to refuse a shorter one.
+        """
 
     def json(self) -> Any:
         """Read the body as JSON."""
@@ -40,14 +45,26 @@ class Request(Protocol):
         packed: bool = ...,
         headers: Mapping[str, str] | None = ...,
     ) -> None:
-        """Answer with bytes."""
+        """Answer with bytes.
+
+        Args:
+            data: The content.
+            kind: Its media type.
+            packed: True to compress it, if the browser takes that.
+            headers: Further headers.
+        """
 
     def send_events(self, messages: Iterable[bytes]) -> None:
         """Answer with messages that come as things happen."""
 
 
 def is_count(word: str, digits: int) -> bool:
-    """Return True if a word is a whole number with fewer than ``digits`` digits."""
+    """Return True if a word is a whole number with fewer than ``digits`` digits.
+
+    Args:
+        word: A part of a path or a query.
+        digits: The limit.
+    """
     return word.isascii() and word.isdigit() and len(word) < digits
 
 

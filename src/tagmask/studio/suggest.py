@@ -29,7 +29,13 @@ MOST = 60
 
 
 def load_network(backbone: str, weights: Path | None, pretrained: bool) -> Classifier:
-    """Return the network that photos are compared with, without a head of its own."""
+    """Return the network that photos are compared with, without a head of its own.
+
+    Args:
+        backbone: A name of timm.
+        weights: A file with its weights.
+        pretrained: True to take timm's weights, where no file is given.
+    """
     model = Classifier(backbone, 1, pretrained=pretrained, weights=weights, img_size=SIZE)
     return model.eval()
 
