@@ -262,7 +262,7 @@ def test_explorer_and_services(out: Path, tmp_path: Path) -> None:
         learner.learn()
         assert learner.mask(0) is not None
         learner.accept()
-        assert learner.progress["state"] == "accepted"
+        assert learner.trial is None
         files: Any = {"show": tmp_path / "maps.png", "show_affinity": tmp_path / "affinity.png"}
         photo = PhotoSettings(photo=tmp_path / "photos/a.png", model=out / "1_classifier", **files)
         assert "seen by the model" in seed_photo(photo)

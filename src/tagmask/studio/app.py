@@ -540,7 +540,7 @@ class Studio:
             learner.take_back()
         return learner.progress
 
-    def _accept(self) -> None:
+    def _accept(self) -> dict[str, Any]:
         """Accept what was learned, as a new version; the one before is kept as well."""
         learner = self.learner
         assert learner is not None
@@ -554,6 +554,7 @@ class Studio:
         versions.keep_version(out, "learned from corrections", corrected)
         self._facts_wanted.set()
         self._tell_marks()
+        return {"state": "accepted"}
 
     def go_back(self, number: Any) -> dict[str, Any]:
         """Make a version of the run the current one."""

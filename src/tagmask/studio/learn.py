@@ -113,11 +113,11 @@ class Learner:
             )
         return ""
 
-    def start(self, work: Callable[[], None], state: str) -> None:
+    def start(self, work: Callable[[], dict[str, Any]], state: str) -> None:
         """Work in the background, unless something is under way.
 
         Args:
-            work: ``learn`` or ``accept``.
+            work: Does it, and returns the progress to show then.
             state: What the page shows meanwhile.
 
         Raises:
@@ -131,21 +131,21 @@ class Learner:
         self.progress = {"state": state, "what": "starting", "done": 0, "total": 1}
         threading.Thread(target=self._attempt, args=(work,), daemon=True).start()
 
-    def _attempt(self, work: Callable[[], None]) -> None:
+    def _attempt(self, work: Callable[[], dict[str, Any]]) -> None:
         try:
-            work()
+            ended = work()
         except (TagmaskError, OSError, MemoryError, RuntimeError) as error:
             # a trial that could not be accepted can be accepted once there is space
-            self._busy.release()
-            self.progress = {"state": "failed", "why": str(error), "trial": self.trial is not None}
-        else:
-            self._busy.release()
+            ended = {"state": "failed", "why": str(error), "trial": self.trial is not None}
+        # a page that is told of the end may start the next work at once
+        self._busy.release()
+        self.progress = ended
 
     def _tell(self, what: str, done: int, total: int) -> None:
         self.progress = {**self.progress, "what": what, "done": done, "total": total}
 
-    def learn(self) -> None:
-        """Fit a copy of the head, and find the photos that it changes most."""
+    def learn(self) -> dict[str, Any]:
+        """Fit a copy of the head, and return the photos that it changes most."""
         view = self.view
         head = view.head
         assert head is not None
@@ -178,7 +178,7 @@ class Learner:
             if share > 0:
                 changed.append({"photo": i, "share": share})
         most = sorted(changed, key=lambda change: -change["share"])
-        self.progress = {"state": "learnt", "changed": most[:SHOWN], "photos": len(changed)}
+        return {"state": "learnt", "changed": most[:SHOWN], "photos": len(changed)}
 
     def mask(self, i: int) -> Mask | None:
         """Return the mask (H, W) that the trial gives, before sharpening; None without a trial."""
@@ -237,7 +237,6 @@ class Learner:
         view.__dict__.pop("head", None)
         view.facts = [None] * len(view.catalog)
         self.trial = None
-        self.progress = {"state": "accepted"}
 
     def _replace_head(self, run: Run, trial: HeadSegmenter) -> None:
         """Save the trial as the run's segmenter; what was there is kept aside."""
