@@ -1,9 +1,9 @@
 """Self-attention that also gives its head mean, without keeping the matrix of every head.
 
-The consistency losses need Ā, the mean over heads of the post-softmax attention, of every block. Keeping
-(B, heads, N, N) of every block for the backward pass is what makes the straightforward way heavy. Here the
-forward pass computes the matrices a few heads at a time and keeps only q, k, v and Ā; the backward pass computes
-them again, as fused attention kernels do.
+The consistency losses need Ā, the mean over heads of the post-softmax attention, of every block.
+Keeping (B, heads, N, N) of every block for the backward pass is what makes the straightforward way
+heavy. Here the forward pass computes the matrices a few heads at a time and keeps only q, k, v and
+Ā; the backward pass computes them again, as fused attention kernels do.
 
 No architecture is changed: while ``record_attention`` is active, ``attend`` takes the place of
 ``torch.nn.functional.scaled_dot_product_attention`` inside the blocks.
@@ -197,7 +197,8 @@ def attend(
     """
     if dropout_p or is_causal:
         raise TagmaskError(
-            "attention dropout and causal masks cannot be recorded; create the backbone without them."
+            "attention dropout and causal masks cannot be recorded; "
+            "create the backbone without them."
         )
     query, key = (
         query.to(value.dtype),
@@ -306,8 +307,8 @@ def _recording(
             output = plain(*args, **kwargs)
         if len(matrices) != 1:
             raise TagmaskError(
-                f"a {type(block).__name__} of this backbone makes {len(matrices)} attention matrices, "
-                "not one; use a plain ViT such as deit_small_patch16_224."
+                f"a {type(block).__name__} of this backbone makes {len(matrices)} attention "
+                "matrices, not one; use a plain ViT such as deit_small_patch16_224."
             )
         return output, matrices[0]
 

@@ -1,13 +1,14 @@
 """The two consistency losses of ACR (paper Eq. 1 and 2).
 
-Both compare the head-mean attention Ā of an image with the restored one of its view: the class token's row
-(region activation) and the patch-to-patch part (region affinity). Mean-reduced; what the patches attend to in the
-class token is not regularised; both views receive gradient. A model with T class tokens (``class_tokens``) has T rows
-of activation, and what is given to class tokens is compared for neither class tokens nor patches.
+Both compare the head-mean attention Ā of an image with the restored one of its view: the class
+token's row (region activation) and the patch-to-patch part (region affinity). Mean-reduced; what
+the patches attend to in the class token is not regularised; both views receive gradient. A model
+with T class tokens (``class_tokens``) has T rows of activation, and what is given to class tokens
+is compared for neither class tokens nor patches.
 
-Rows of attention sum to one, so a mean of |differences| over entries shrinks as 1/n, and a mean of squares (l2, and
-smooth_l1 below 1) as 1/n². The paper's α = β = 100 were chosen on its 24×24 grid. Deviation: ``strength`` keeps their
-effect on another grid; ``absolute`` gives the paper's plain α.
+Rows of attention sum to one, so a mean of |differences| over entries shrinks as 1/n, and a mean of
+squares (l2, and smooth_l1 below 1) as 1/n². The paper's α = β = 100 were chosen on its 24×24 grid.
+Deviation: ``strength`` keeps their effect on another grid; ``absolute`` gives the paper's plain α.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,8 @@ def consistency_losses(
         raise ValueError(f"there is no distance {distance!r}; choose from {', '.join(DISTANCES)}")
     if attention.shape != restored.shape:
         raise ValueError(
-            f"attentions differ in shape, {tuple(attention.shape)} and {tuple(restored.shape)}; restore one first"
+            f"attentions differ in shape, {tuple(attention.shape)} and {tuple(restored.shape)}; "
+            "restore one first"
         )
     entries = DISTANCES[distance](attention, restored, reduction="none")  # (…, T+n, T+n)
     rows = entries[..., class_tokens:].mean(

@@ -1,18 +1,20 @@
-"""Class gradients of the attention: g_i^c = ∂y^c / ∂A_i[0, 1:] for the last blocks (paper Eq. 7), exactly.
+"""Class gradients of the attention, exactly: g_i^c = ∂y^c / ∂A_i[0, 1:] (paper Eq. 7).
 
 Two ways to the same numbers:
 
-``shortcut`` (last one or two blocks of most ViTs): A_i[0, :] only moves the class token of block i, and the score
-reads only the prefix tokens of the last block. So nothing but the class token's path needs a graph: its row in each
-of the two blocks is computed again, once per class, with the keys and values of the patches that the forward pass
-already has. Everything else runs without a graph, and the last block needs neither MLP nor output for its patches.
+``shortcut`` (last one or two blocks of most ViTs): A_i[0, :] only moves the class token of block i,
+and the score reads only the prefix tokens of the last block. So nothing but the class token's path
+needs a graph: its row in each of the two blocks is computed again, once per class, with the keys
+and values of the patches that the forward pass already has. Everything else runs without a graph,
+and the last block needs neither MLP nor output for its patches.
 
-No block is written anew for that. Apart from its attention a block treats every token by itself, so timm's own code is
-run on K copies of the class token, and where it calls the fused attention it is handed what the rows of the class
-token give. Position biases arrive there as a mask; rotary positions never turn the class token.
+No block is written anew for that. Apart from its attention a block treats every token by itself, so
+timm's own code is run on K copies of the class token, and where it calls the fused attention it is
+handed what the rows of the class token give. Position biases arrive there as a mask; rotary
+positions never turn the class token.
 
-``autograd`` (any number of blocks, any ViT whose attention can be recorded): one graph that starts at the first
-attention asked for, parameters frozen, all classes in one batched backward pass.
+``autograd`` (any number of blocks, any ViT whose attention can be recorded): one graph that starts
+at the first attention asked for, parameters frozen, all classes in one batched backward pass.
 """
 
 import warnings
@@ -175,14 +177,16 @@ def check_head(model: Network) -> None:
     """
     if model.vit.num_classes != model.num_classes:
         raise TagmaskError(
-            "ACR, weighted gradients, CAM, TS-CAM, Grad-CAM, generic attention, LeGrad, rollout need a classifier with "
-            "one class token and a head, and this is an MCTformer; train one with --kind acr to compare them."
+            "ACR, weighted gradients, CAM, TS-CAM, Grad-CAM, generic attention, LeGrad, rollout "
+            "need a classifier with one class token and a head, and this is an MCTformer; "
+            "train one with --kind acr to compare them."
         )
 
 
 def why_no_shortcut(model: Network) -> str:
     """Return the reason why the shortcut does not apply to this backbone; empty if it does."""
-    # Imported here because tagmask.models must be imported before timm, and only a model from there comes this way.
+    # Imported here because tagmask.models must be imported before timm, and only a model from there
+    # comes this way.
     from timm.layers.attention import Attention, AttentionRope
     from timm.models import beit, deit, eva
     from timm.models import vision_transformer as plain

@@ -3,21 +3,25 @@
     M*^c = Σ_{last k blocks} mean_heads( relu(g_i^c) )        "ACR*", without affinity
     M^c  = ( Σ_blocks Ā_i[1:, 1:] ) · M*^c                    "ACR", with affinity
 
-ReLU comes before the mean over heads. The paper writes the product as a row vector times A (Aᵀg); here each patch
-collects evidence from the patches it attends to (A·g), as the authors' code does; ``transpose`` gives Aᵀg. The paper
-takes the affinity of all blocks; ``affinity_blocks`` chooses others.
+ReLU comes before the mean over heads. The paper writes the product as a row vector times A (Aᵀg);
+here each patch collects evidence from the patches it attends to (A·g), as the authors' code does;
+``transpose`` gives Aᵀg. The paper takes the affinity of all blocks; ``affinity_blocks`` chooses
+others.
 
-Not the paper's, and off by default (``docs/how-to/seeds.md`` says where they help and what else was tried):
+Not the paper's, and off by default (``docs/how-to/seeds.md`` says where they help and what else was
+tried):
 
 - ``affinity_steps`` repeats the product.
-- ``centre`` subtracts the mean over the patches from the gradients. A row of attention sums to 1: it can move between
-  tokens but not grow, so a constant added to all of g changes nothing that the network can do, and where relu cuts is
-  arbitrary. With ``centre`` it cuts at the mean: what is left speaks for the class more than the average patch does.
-- ``compete`` (``share``): before the affinity spreads the maps, each class keeps, at each patch, its softmax share
-  against the other tagged classes and a constant background. The authors name a limit of their maps: classes do not
-  compete, so connected or co-occurring objects over-activate.
-- ``propagation`` (``propagate``): instead of one product A·g, a walk with restart, x ← (1 − r)·g + r·A x. Evidence
-  reaches patches that are related over several steps, and stays anchored where it came from.
+- ``centre`` subtracts the mean over the patches from the gradients. A row of attention sums to 1:
+  it can move between tokens but not grow, so a constant added to all of g changes nothing that the
+  network can do, and where relu cuts is arbitrary. With ``centre`` it cuts at the mean: what is
+  left speaks for the class more than the average patch does.
+- ``compete`` (``share``): before the affinity spreads the maps, each class keeps, at each patch,
+  its softmax share against the other tagged classes and a constant background. The authors name a
+  limit of their maps: classes do not compete, so connected or co-occurring objects over-activate.
+- ``propagation`` (``propagate``): instead of one product A·g, a walk with restart, x ← (1 − r)·g +
+  r·A x. Evidence reaches patches that are related over several steps, and stays anchored where it
+  came from.
 
 ``localize`` serves every map method, not only ACR's: see ``MapMethod`` and ``tagmask.methods``.
 """
@@ -54,8 +58,9 @@ class Maps:
 MapMethod = Callable[..., Maps]
 """``method(model, images, classes, blocks, **options) -> Maps``.
 
-``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1, whose maps are ignored,
-and ``blocks`` are those whose attention is wanted. Options are keyword-only arguments with defaults.
+``images`` (B, 3, H, W) are normalised, ``classes`` (B, K) are class numbers filled up with −1,
+whose maps are ignored, and ``blocks`` are those whose attention is wanted. Options are keyword-only
+arguments with defaults.
 """
 
 
@@ -322,12 +327,14 @@ def _maps(
     model.grid(*images.shape[-2:])
     if len(classes) != len(images):
         raise TagmaskError(
-            f"classes were given for {len(classes)} images, but there are {len(images)}; give one list each."
+            f"classes were given for {len(classes)} images, but there are {len(images)}; "
+            "give one list each."
         )
     largest = max((number for numbers in classes for number in numbers), default=0)
     if largest >= model.num_classes:
         raise TagmaskError(
-            f"class {largest} does not exist; this model knows classes 0 to {model.num_classes - 1}."
+            f"class {largest} does not exist; this model knows classes 0 to "
+            f"{model.num_classes - 1}."
         )
     foreign = [name for name in options if name not in inspect.signature(method).parameters]
     if foreign:

@@ -1,14 +1,15 @@
 """Views of an image and their inverses on attention (paper §3.2, Eq. 3–5).
 
-A view f changes the image; ``restore`` is f⁻¹ on the attention matrix of the changed image, class token at
-index 0, so that it can be compared with the attention of the original image. Of a model with T class tokens
-(``class_tokens``) these stand first, and all stay in place.
+A view f changes the image; ``restore`` is f⁻¹ on the attention matrix of the changed image, class
+token at index 0, so that it can be compared with the attention of the original image. Of a model
+with T class tokens (``class_tokens``) these stand first, and all stay in place.
 
-The paper writes f⁻¹ for flips and rotations as products with P_w ⊗ P_h and a commutation matrix. That is one
-permutation π of the patch tokens applied to rows and columns, so here it is an index: ``A'[..., π, :][..., :, π]``.
-Deviations: tokens are row-major (the paper's vec() is column-major); 180° is both flips (the paper's line for it
-is a 90° rotation); grids need not be square. Resizing has no permutation: the attention is interpolated as a
-function of two grid positions, and its rows are scaled back to their sum.
+The paper writes f⁻¹ for flips and rotations as products with P_w ⊗ P_h and a commutation matrix.
+That is one permutation π of the patch tokens applied to rows and columns, so here it is an index:
+``A'[..., π, :][..., :, π]``. Deviations: tokens are row-major (the paper's vec() is column-major);
+180° is both flips (the paper's line for it is a 90° rotation); grids need not be square. Resizing
+has no permutation: the attention is interpolated as a function of two grid positions, and its rows
+are scaled back to their sum.
 """
 
 from collections.abc import Sequence
@@ -310,8 +311,8 @@ def _check(attention: Tensor, grid: Grid, class_tokens: int) -> None:
     if attention.shape[-2:] != (tokens, tokens):
         first = "a class token" if class_tokens == 1 else f"{class_tokens} class tokens"
         raise ValueError(
-            f"attention is {tuple(attention.shape[-2:])}, but the view of this grid has {grid[0]}×{grid[1]} patches "
-            f"and {first}: ({tokens}, {tokens}) was expected"
+            f"attention is {tuple(attention.shape[-2:])}, but the view of this grid has "
+            f"{grid[0]}×{grid[1]} patches and {first}: ({tokens}, {tokens}) was expected"
         )
 
 

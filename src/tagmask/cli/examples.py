@@ -189,7 +189,8 @@ Ctrl-C ends it.
 examples:
   tagmask studio photos
   tagmask studio photos --tags tags.csv                    begin with tags that are there already
-  tagmask studio photos --weights dinov2.safetensors       weights of a file instead of fetching them
+  tagmask studio photos --weights dinov2.safetensors       \
+weights of a file instead of fetching them
   tagmask studio photos-tagmask                            go on later
 """
 

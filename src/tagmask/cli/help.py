@@ -4,7 +4,10 @@
 their own.
 """
 
+import ast
 import dataclasses
+import inspect
+import textwrap
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
@@ -63,17 +66,40 @@ def _part(
     import tyro
 
     hints = typing.get_type_hints(kind)
+    texts = _explanations(kind)
     annotations: dict[str, Any] = {}
     for name in hidden:
         annotations[name] = Annotated[hints[name], tyro.conf.Suppress]
     for name in values.keys() - hidden:
+        text = texts.get(name)
         if values[name] is None:
             # the docstring says what happens without a value
-            quiet = tyro.conf.arg(prefix_name=not in_group, help_behavior_hint="")
+            quiet = tyro.conf.arg(prefix_name=not in_group, help=text, help_behavior_hint="")
             annotations[name] = Annotated[hints[name], tyro.conf.DisallowNone, quiet]
         else:
-            shown = tyro.conf.arg(prefix_name=not in_group)
+            shown = tyro.conf.arg(prefix_name=not in_group, help=text)
             annotations[name] = Annotated[hints[name], shown]
     body = {"__annotations__": annotations, "__doc__": "All other settings."}
     part = type(kind.__name__, (kind,), body)
     return dataclasses.dataclass(frozen=True, kw_only=True)(part)
+
+
+def _explanations(kind: type[Any]) -> dict[str, str]:
+    """Return the docstring below each setting of a class and its bases, as one line.
+
+    tyro keeps the line breaks of the source, which fit no other width than that of the source.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except (OSError, TypeError):  # made while the program runs, or built in
+            continue
+        body = ast.parse(source).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(below, ast.Expr):
+                continue
+            if isinstance(field.target, ast.Name) and isinstance(below.value, ast.Constant):
+                found[field.target.id] = " ".join(str(below.value.value).split())
+    return found

@@ -1,4 +1,4 @@
-"""Every setting of every stage: one frozen dataclass per stage, TOML in and out, all mistakes reported at once."""
+"""Every setting of every stage: one frozen dataclass each, all mistakes reported at once."""
 
 from tagmask.config.base import DataSettings, LoopSettings, Settings, check, parse_shard
 from tagmask.config.exchange import (

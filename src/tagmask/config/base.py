@@ -1,4 +1,4 @@
-"""What the settings of several stages share: where images come from, how a network is trained, what is refused."""
+"""What the settings of several stages share: data, training, and what is refused."""
 
 import dataclasses
 import math
@@ -123,8 +123,9 @@ class Settings:
                 return f"--{flag(name)} {target} is read itself ({source}); choose another place."
             if path.is_dir() and target.exists() and not target.is_dir() and within(target, path):
                 return (
-                    f"--{flag(name)} {target} exists and lies in {path}, which is read ({source}); choose another "
-                    "place, or delete it first if it is an earlier output."
+                    f"--{flag(name)} {target} exists and lies in {path}, which is read "
+                    f"({source}); choose another place, or delete it first if it "
+                    "is an earlier output."
                 )
         return ""
 
@@ -139,7 +140,10 @@ def written_over(out: Path, makes: Iterable[str], inputs: Mapping[str, Path]) ->
     """
     for name, path in inputs.items():
         if any(within(path, out / made) for made in makes):
-            yield f"{name} {path} is read, but lies in a part of --out {out} that is written; copy it."
+            yield (
+                f"{name} {path} is read, but lies in a part of --out {out} that is written; "
+                "copy it."
+            )
     foreign = [name for name in makes if (out / name).exists()]
     if foreign and not layout.is_run(out):
         yield f"--out {out} is no run, but holds {foreign[0]}; choose another folder."
@@ -187,7 +191,8 @@ class DataSettings(Settings):
 
     basic = "out data images tags root split annotations"
     data: Literal["scenes", "folder", "voc", "coco"] = "scenes"
-    """scenes: built-in pictures; folder: images and a table of tags; voc, coco: their usual layouts."""
+    """scenes: built-in pictures; folder: images and a table of tags;
+    voc, coco: their usual layouts."""
     images: Path | None = None
     """folder, coco: the folder of images."""
     tags: Path | None = None
@@ -228,7 +233,10 @@ class DataSettings(Settings):
                 yield f"--{name} {path} does not exist; check the path."
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])
-                yield f"--{name} belongs to --data {kinds}, not to --data {self.data}; change one of them."
+                yield (
+                    f"--{name} belongs to --data {kinds}, not to --data {self.data}; "
+                    "change one of them."
+                )
         out: Path | None = getattr(self, "out", None)
         if (
             self.data == "folder"
@@ -236,7 +244,10 @@ class DataSettings(Settings):
             and self.images is not None
             and within(out, self.images)
         ):
-            yield f"--out {out} is inside --images {self.images}, whose folders are tags; put it elsewhere."
+            yield (
+                f"--out {out} is inside --images {self.images}, whose folders are tags; "
+                "put it elsewhere."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +255,8 @@ class TokenSettings(Settings):
     """How much may be kept of what frozen blocks compute."""
 
     tokens_limit: NonNegative = 20.0
-    """Gigabytes that kept tokens (0_tokens) may take; the rest is computed when it is needed. 0 keeps none."""
+    """Gigabytes that kept tokens (0_tokens) may take; the rest is computed when it is needed.
+    0 keeps none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +265,8 @@ class SharedTokenSettings(TokenSettings):
 
     written = ("tokens",)
     tokens: Path | None = None
-    """Keep what enters the trained blocks in this folder, for several runs on the same photos; default: 0_tokens."""
+    """Keep what enters the trained blocks in this folder, for several runs on the same photos;
+    default: 0_tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +275,8 @@ class LoopSettings(Settings):
 
     basic = "pretrained weights epochs steps batch lr workers restart"
     pretrained: bool = False
-    """Start from published weights (timm downloads them once; those of tagmask_tiny come with the package)."""
+    """Start from published weights (timm downloads them once;
+    those of tagmask_tiny come with the package)."""
     weights: Path | None = None
     """Start from a local .safetensors or .pth file."""
     epochs: Positive = 15
@@ -282,7 +296,8 @@ class LoopSettings(Settings):
     head_lr: NonNegative = 1.0
     """Factor on the learning rate of the new layers."""
     schedule: Literal["poly", "cosine"] | None = None
-    """How the learning rate decays: poly (the default) as --power says, cosine along half a wave."""
+    """How the learning rate decays: poly (the default) as --power says,
+    cosine along half a wave."""
     power: NonNegative = 0.9
     """Polynomial decay: lr · (1 − step/steps)^power."""
     warmup: Whole = 0
@@ -309,7 +324,10 @@ class LoopSettings(Settings):
     def _mistakes(self) -> Iterator[str]:
         yield from super()._mistakes()
         if self.accumulate and self.batch % self.accumulate:
-            yield f"--batch {self.batch} cannot be split into --accumulate {self.accumulate} equal parts."
+            yield (
+                f"--batch {self.batch} cannot be split into --accumulate "
+                f"{self.accumulate} equal parts."
+            )
         if self.weights is not None and not self.weights.is_file():
             yield f"--weights {self.weights} does not exist; check the path."
         if self.weights is not None and self.pretrained:

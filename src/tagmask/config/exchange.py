@@ -1,4 +1,4 @@
-"""Settings of what other tools read and write: exports, the backend of Label Studio, corrections."""
+"""Settings of the exchange with other tools: exports, Label Studio's backend, corrections."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class ExportSettings(DataSettings):
     out: Path
     """Folder of the run."""
     format: Literal[File, Folder] = "coco"
-    """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; table: a .csv, .tsv or .parquet file;
-    the others: a folder."""
+    """coco, label-studio: a .json file; voc-test: a .tgz file; cvat: a .zip file; table: a .csv,
+    .tsv or .parquet file; the others: a folder."""
     to: Path | None = None
     """The file or folder to write."""
     labels: Path | None = None
@@ -50,11 +50,14 @@ class ExportSettings(DataSettings):
     polygons: bool = False
     """coco: outlines as polygons instead of run lengths; both cover the same pixels."""
     pieces: bool = False
-    """coco, label-studio, cvat: each connected piece is an object of its own, instead of each class of an image."""
+    """coco, label-studio, cvat: each connected piece is an object of its own,
+    instead of each class of an image."""
     image_url: str = "/data/local-files/?d={folder}/{file}"
-    """label-studio: where it finds an image; {folder} is the name of the photos' folder, {file} the path in it."""
+    """label-studio: where it finds an image; {folder} is the name of the photos' folder,
+    {file} the path in it."""
     val_fraction: Share | None = None
-    """ultralytics, yolo-seg, huggingface: share of each tag's images for validation; default: 0.2."""
+    """ultralytics, yolo-seg, huggingface: share of each tag's images for validation;
+    default: 0.2."""
     split_seed: Seed = 0
     """ultralytics, yolo-seg, huggingface: another seed divides the images otherwise."""
     mm_per_pixel: Positive | None = None
@@ -82,14 +85,22 @@ class ExportSettings(DataSettings):
         yield from super()._mistakes()
         if self.to is None:
             if self.onnx is None:
-                yield "--to is missing; name the file or folder to write, or --onnx FILE for the network."
+                yield (
+                    "--to is missing; name the file or folder to write, "
+                    "or --onnx FILE for the network."
+                )
             return
         if self.format in FILES and self.to.is_dir():
-            yield f"--to {self.to} is a folder; --format {self.format} writes a single file: name it."
+            yield (
+                f"--to {self.to} is a folder; --format {self.format} writes a single file: name it."
+            )
         elif self.format not in FILES and self.to.is_file():
             yield f"--to {self.to} is a file; --format {self.format} writes a folder: name another."
         if self.format == "label-studio" and self.to.suffix.lower() == ".xml":
-            yield f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; name a .json."
+            yield (
+                f"--to {self.to}: the tasks are JSON, and their labelling interface is the .xml; "
+                "name a .json."
+            )
         if self.format == "table" and self.to.suffix.lower() not in (".csv", ".tsv", ".parquet"):
             yield f"--to {self.to}: a table is a .csv, .tsv or .parquet file; name one."
         of_table = self.mm_per_pixel is not None or self.about is not None or self.by
@@ -106,7 +117,10 @@ class ExportSettings(DataSettings):
             why = "always writes pieces" if always else "knows classes only, no objects"
             yield f"--pieces: --format {self.format} {why}; leave it out."
         if self.format not in SPLIT and (self.val_fraction is not None or self.split_seed):
-            yield f"--val-fraction and --split-seed: --format {self.format} has no split; leave them out."
+            yield (
+                f"--val-fraction and --split-seed: --format {self.format} has no split; "
+                "leave them out."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,18 +148,22 @@ class ServeSettings(MaskSettings, DataSettings):
         if self.images is None or not self.images.is_dir():
             yield "--images is missing or is not a folder; check the path of the photos."
         if self.secret is None and self.host not in ("127.0.0.1", "localhost", "::1"):
-            yield f"--host {self.host} is open to other machines; give --secret FILE with user:password."
+            yield (
+                f"--host {self.host} is open to other machines; "
+                "give --secret FILE with user:password."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorrectionSettings(DataSettings):
-    """Take over masks that were corrected in Label Studio, CVAT or another tool that writes COCO."""
+    """Take over masks that were corrected in another tool."""
 
     basic = "out source"
     out: Path
     """Folder of the run; the corrections go into its corrections folder."""
     source: Path
-    """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip), or COCO's instances (.json)."""
+    """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip),
+    or COCO's instances (.json)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,10 @@ class ExploreSettings(Settings):
     def _mistakes(self) -> Iterator[str]:
         yield from super()._mistakes()
         if (self.out is None) == (self.photo is None):
-            yield "name either a run (--out run) or a photo (tagmask explore photo.jpg --model FOLDER)."
+            yield (
+                "name either a run (--out run) or a photo (tagmask explore "
+                "photo.jpg --model FOLDER)."
+            )
         if self.photo is not None and self.model is None:
             yield "--model is missing; name the folder of a classifier, e.g. run/1_classifier."
         if self.photo is None and (self.model is not None or self.tags is not None):

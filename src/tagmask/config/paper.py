@@ -1,4 +1,4 @@
-"""Settings of the paper's tables and figures: the data, what to score on, and a section for each stage."""
+"""Settings of the paper's tables and figures: data, what to score, a section for each stage."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,8 @@ BELONGS = {  # setting of the images that are scored: the kinds of data that hav
 }
 SCENES_SCORED = 200
 PREDICTING = ("compare-coco", "compare-voc", "per-class", "segmentation", "examples")
-"""Tables and figures of predicted masks, which the paper makes of val: images that were not trained on."""
+"""Tables and figures of predicted masks, which the paper makes of val:
+images that were not trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,8 @@ class PaperTop(ShardSettings, DataSettings):
     section = "paper"
     basic = "random_seeds only rows pictures masks count score_split score_count scores shard"
     table: str
-    """The table or figure; `--table` may be left out if it comes first. `tagmask paper --list` names them."""
+    """The table or figure; `--table` may be left out if it comes first.
+    `tagmask paper --list` names them."""
     out: Path
     """Folder of the tables; trainings are shared by all tables in it."""
     random_seeds: Count = 1
@@ -44,28 +46,33 @@ class PaperTop(ShardSettings, DataSettings):
     only: tuple[str, ...] = ()
     """Also report the mean over the background and these classes, e.g. dog person."""
     rows: tuple[str, ...] = ()
-    """ablation, methods, backbones, augmentations, distances: these rows alone, e.g. none both; default: all."""
+    """ablation, methods, backbones, augmentations, distances: these rows alone, e.g. none both;
+    default: all."""
     pictures: Count = 4
     """Images in a figure."""
     scores: Path | None = None
-    """compare-coco, compare-seeds, compare-voc, per-class: scores.json of a finished run, instead of training one."""
+    """compare-coco, compare-seeds, compare-voc, per-class: scores.json of a finished run,
+    instead of training one."""
     mct_recipe: bool = False
-    """backbones, maps: train MCTformer with its own recipe (that of the preset voc-mct-paper) instead of ACR's."""
+    """backbones, maps: train MCTformer with its own recipe (that of the
+    preset voc-mct-paper) instead of ACR's."""
     keep_maps: bool = False
     """Keep the maps of every image once they are scored; they may take gigabytes."""
     score_split: str | None = None
-    """voc: the list whose images are scored; default: val for predicted masks, otherwise --split; train, as in the
-    paper, where that is train_aug. Pseudo labels exist of images trained on only: this may name a part of them, and
-    the next ones do not matter."""
+    """voc: the list whose images are scored; default: val for predicted masks, otherwise
+    --split; train, as in the paper, where that is train_aug. Pseudo labels exist of images
+    trained on only: this may name a part of them, and the next ones do not matter."""
     score_images: Path | None = None
-    """folder, coco: the images that are scored; default: those trained on. So for the next three."""
+    """folder, coco: the images that are scored; default: those trained on.
+    So for the next three."""
     score_tags: Path | None = None
     score_masks: Path | None = None
     score_annotations: Path | None = None
     score_count: Count | None = None
     """scenes: how many pictures are scored; default: 200."""
     score_scene_seed: Seed | None = None
-    """scenes: seed of the pictures that are scored; default: one more than --scene-seed, so none was trained on."""
+    """scenes: seed of the pictures that are scored;
+    default: one more than --scene-seed, so none was trained on."""
 
     def score_data(self) -> dict[str, Any]:
         """Return the data settings of the images that are scored."""
@@ -86,7 +93,7 @@ class PaperTop(ShardSettings, DataSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings(Staged, PaperTop):
-    """One table or figure of the paper, ours beside theirs; stages write into folders of the cache."""
+    """One table or figure of the paper; stages write into folders of the cache."""
 
     def _mistakes(self) -> Iterator[str]:
         told = self.run(self.out).mistakes()

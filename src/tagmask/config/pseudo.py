@@ -32,7 +32,8 @@ class AffinitySettings(LoopSettings):
     backbone: str = "resnet50"
     """Any timm CNN that can be dilated to stride 8."""
     caffe: bool = False
-    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
+    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution,
+    as Caffe's do."""
     freeze_norm: bool | None = None
     """Do not train batch norms; default: freeze them if the backbone starts from weights."""
     size: Annotated[int, Limit(above=0, most=16_384, multiple=STRIDE, example="448")] = 448
@@ -53,18 +54,23 @@ class PseudoSettings(ShardSettings):
     makes = (layout.CONFIG, layout.AFFINITY, layout.PSEUDO)
     basic = "method maps background crf unsure processes shard restart"
     method: Literal["walk", "crf", "attention"] = "walk"
-    """walk: AffinityNet and random walk, as in the paper; crf: only the dense CRF; attention: walk on the attention."""
+    """walk: AffinityNet and random walk, as in the paper; crf: only the dense CRF;
+    attention: walk on the attention."""
     maps: Literal["refined", "plain"] | None = None
-    """The seeds that are labelled: with affinity or without; default: without for attention, which adds its own."""
+    """The seeds that are labelled: with affinity or without;
+    default: without for attention, which adds its own."""
     regions: Literal["refined"] | None = None
-    """walk: refined: train AffinityNet on confident regions of the maps with affinity; default: without affinity, as
-    the paper advises, because PSA is easily misled by over-activation."""
+    """walk: refined: train AffinityNet on confident regions of the maps with affinity; default:
+    without affinity, as the paper advises, because PSA is easily misled by over-activation."""
     background: Annotated[float, Limit(least=0, most=1)] | None = None
-    """Score of the background, 0 to 1; the ACR authors' is 0.55; default: chosen by --rule, without masks."""
+    """Score of the background, 0 to 1; the ACR authors' is 0.55;
+    default: chosen by --rule, without masks."""
     background_power: Positive | None = None
-    """Let a background of (1 − highest map)^POWER walk along with the maps instead of a constant; PSA's POWER is 16."""
+    """Let a background of (1 − highest map)^POWER walk along with the maps instead of a constant;
+    PSA's POWER is 16."""
     stretch: bool | None = None
-    """walk, attention: stretch each map to 0 … 1 after the walk; default: yes, unless the background walks along."""
+    """walk, attention: stretch each map to 0 … 1 after the walk;
+    default: yes, unless the background walks along."""
     rule: Literal["cross_entropy", "otsu"] = "cross_entropy"
     """How the background's score is chosen from the histogram of the maps."""
     crf: bool = True
@@ -91,9 +97,11 @@ class PseudoSettings(ShardSettings):
     affinity: AffinitySettings = field(default_factory=AffinitySettings)
     """walk: how AffinityNet is trained."""
     device: Device | None = None
-    """Do the network, the walk and the CRF by torch, on the CPU or a GPU; default: walk and CRF by scipy on the CPU."""
+    """Do the network, the walk and the CRF by torch, on the CPU or a GPU;
+    default: walk and CRF by scipy on the CPU."""
     processes: Processes | None = None
-    """Label with this many processes, one thread each; default: one for each core, with --device gpu one."""
+    """Label with this many processes, one thread each;
+    default: one for each core, with --device gpu one."""
     restart: bool = False
     """Discard earlier labels and make all of them; walk: the regions and the network too."""
 
@@ -106,11 +114,17 @@ class PseudoSettings(ShardSettings):
         if self.background is not None and self.background_power is not None:
             yield "--background and --background-power exclude each other; choose one."
         if self.background_power is not None and self.stretch:
-            yield "--stretch changes the maps but not a background that walks along; leave out one of them."
+            yield (
+                "--stretch changes the maps but not a background that walks along; "
+                "leave out one of them."
+            )
         if not self.alpha_low < self.alpha_high:
             yield f"--alpha-low {self.alpha_low} must be below --alpha-high {self.alpha_high}."
         if self.unsure and self.method == "crf" and self.source() == "plain":
-            yield "--unsure compares with labels of plain maps, as --method crf --maps plain makes; leave it out."
+            yield (
+                "--unsure compares with labels of plain maps, as --method crf --maps plain makes; "
+                "leave it out."
+            )
 
     def stretches(self) -> bool:
         """Return True if maps are stretched after the walk."""

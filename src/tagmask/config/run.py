@@ -74,7 +74,8 @@ class RunTop(Place):
     restart: bool = False
     """Discard what earlier runs made and do every stage."""
     estimate: bool = True
-    """Measure first how long the stages will take; this takes seconds, on a slow machine up to a minute."""
+    """Measure first how long the stages will take; this takes seconds,
+    on a slow machine up to a minute."""
     rows: Rows = 12
     """Images in the report's gallery."""
 

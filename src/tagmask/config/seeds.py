@@ -18,30 +18,39 @@ class MapSettings(Settings):
     method: Literal[
         "acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"
     ] = "acr"
-    """acr: class gradients of the attention; weighted: these times the attention itself; generic, grad_cam, cam and
-    ts_cam are what the paper compares with, on the same classifier; legrad and rollout are not in the paper."""
+    """acr: class gradients of the attention; weighted: these times the attention itself;
+    generic, grad_cam, cam and ts_cam are what the paper compares with, on the same classifier;
+    legrad and rollout are not in the paper."""
     objects: bool | None = None
-    """Make maps of objects: where they are in photos like those of the run, and which of the photo's tags each has;
-    default: yes, if the classifier has learned that (train --objects). No: maps by --method."""
+    """Make maps of objects: where they are in photos like those of the run, and which of the
+    photo's tags each has; default: yes, if the classifier has learned that (train --objects).
+    No: maps by --method."""
     layers: Count | None = None
-    """How many last blocks give class gradients (default 2), or class attention in an mct model (default 3)."""
+    """How many last blocks give class gradients (default 2),
+    or class attention in an mct model (default 3)."""
     affinity_blocks: Blocks | None = None
     """First and last block (from 0) whose attention refines the maps; default: all."""
     affinity_steps: Annotated[int, Limit(least=1, most=1000)] = 1
-    """How often the affinity refines the maps; from 2 on its rows are normalised (not the paper's)."""
+    """How often the affinity refines the maps; from 2 on its rows are
+    normalised (not the paper's)."""
     transpose: bool = False
     """Propagate by Aᵀ·g (as the paper prints it) instead of A·g (as its authors compute it)."""
     centre: bool = False
-    """Take class gradients against their mean over the patches (not the paper's; better on all data measured)."""
+    """Take class gradients against their mean over the patches (not the paper's;
+    better on all data measured)."""
     compete: bool = False
-    """Let the classes of an image compete for each patch before the affinity spreads them (not the paper's)."""
+    """Let the classes of an image compete for each patch before the
+    affinity spreads them (not the paper's)."""
     propagation: Share = 0.0
-    """Spread by a walk with restart of this strength, e.g. 0.8, instead of one product (not the paper's); 0 = off."""
+    """Spread by a walk with restart of this strength, e.g. 0.8,
+    instead of one product (not the paper's); 0 = off."""
     size: Side | None = None
-    """Long side of the image in pixels; default: a quarter more than the training crops, as those saw it."""
+    """Long side of the image in pixels; default: a quarter more than the training crops,
+    as those saw it."""
     shape: Literal["square", "own"] | None = None
-    """square: squeeze images to a square of --size pixels, as the authors' code does; own: see them at their own size,
-    as MCTformer's code does; default: keep proportions, long side of --size pixels."""
+    """square: squeeze images to a square of --size pixels, as the authors' code does; own: see
+    them at their own size, as MCTformer's code does; default: keep proportions, long side of
+    --size pixels."""
     scales: Scales = (1.0,)
     """The image is seen at each of these scales of its size, and the maps are added."""
     flip: bool = True
@@ -62,7 +71,10 @@ class MapSettings(Settings):
         if self.shape == "own" and self.size is not None:
             yield f"--shape own sees photos at their own size; leave out --size {self.size}."
         if self.affinity_steps > 1 and self.propagation:
-            yield f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; choose one."
+            yield (
+                f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; "
+                "choose one."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +90,8 @@ class SeedSettings(MapSettings, ShardSettings):
     dtype: Literal["uint8", "float16"] = "uint8"
     """How the maps are stored: uint8 (0 to 255 for 0 to 1) or float16."""
     processes: Processes | None = None
-    """Make maps with this many processes, one thread each; default: one for each core, or one on a GPU."""
+    """Make maps with this many processes, one thread each;
+    default: one for each core, or one on a GPU."""
     restart: bool = False
     """Discard earlier maps and make all of them."""
 
@@ -86,7 +99,10 @@ class SeedSettings(MapSettings, ShardSettings):
         """Yield a sentence if the classifier has maps of its own."""
         is_mct = getattr(stages.get("train"), "kind", "") == "mct"
         if is_mct and (self.method != "acr" or self.centre):
-            yield "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
+            yield (
+                "--train.kind mct has maps of its own; "
+                "give --seeds.method acr and leave out --seeds.centre."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +120,8 @@ class PhotoSettings(MapSettings):
     show: Path | None = None
     """Write a picture of the maps here (PNG)."""
     show_affinity: Path | None = None
-    """Write a picture of the patch affinity here (PNG): from chosen source pixels, and the whole matrix."""
+    """Write a picture of the patch affinity here (PNG): from chosen source pixels,
+    and the whole matrix."""
     out: Path | None = None
     """Write the maps here (.npz)."""
 

@@ -28,7 +28,8 @@ from tagmask.config.limits import (
 )
 
 HALO = 256  # pixels seen around a tile
-TILE_STEP = 8  # pixels, the stride of most networks; networks with a larger stride need a multiple of theirs
+# pixels, the stride of most networks; networks with a larger stride need a multiple of theirs
+TILE_STEP = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +41,14 @@ class SegmentSettings(Settings):
     cache = TokenSettings
     basic = "net pseudo size lr steps"
     net: Literal["deeplab", "head"] = "deeplab"
-    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
-    seconds. Each has settings of its own: --net head --help shows those of a head."""
+    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the
+    classifier, trained in seconds. Each has settings of its own: --net head --help shows those
+    of a head."""
     pseudo: Path | None = None
     """Folder of pseudo labels (palette PNG, 255 = unsure); default: 4_pseudo of the run."""
     size: Annotated[int, Limit(least=9, most=16_384)] = 321
-    """Side of the square training crops in pixels, best one more than a multiple of 8; head: long side."""
+    """Side of the square training crops in pixels, best one more than a multiple of 8;
+    head: long side."""
     steps: Count | None = 20_000
     """Number of steps."""
     lr: Positive = 2.5e-4
@@ -71,8 +74,8 @@ class HeadSettings(SegmentSettings):
 
     basic = "model head_blocks rounds cells restart"
     net: Literal["deeplab", "head"] = "head"
-    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
-    seconds."""
+    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the
+    classifier, trained in seconds."""
     model: Path | None = None
     """Folder of the classifier; default: 1_classifier of the run."""
     head_blocks: Annotated[tuple[int, ...], Limit(least=0)] = (8, 11)
@@ -103,12 +106,14 @@ class DeepLabSettings(LoopSettings, SegmentSettings):
 
     basic = "backbone freeze_norm"
     net: Literal["deeplab", "head"] = "deeplab"
-    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the classifier, trained in
-    seconds. Each has settings of its own: --net head --help shows those of a head."""
+    """deeplab: DeepLabV2, all of it trained; head: a linear layer on the tokens of the
+    classifier, trained in seconds. Each has settings of its own: --net head --help shows those
+    of a head."""
     backbone: str = "resnet101"
     """Any convolutional timm encoder."""
     caffe: bool = False
-    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution, as Caffe's do."""
+    """The weights have the stride of ResNet bottlenecks on the first 1×1 convolution,
+    as Caffe's do."""
     multi_scale: bool = False
     """Also see each crop at ¾ and ½ of its size and take the largest logit."""
     freeze_norm: bool = False
@@ -141,13 +146,16 @@ class MaskSettings(Settings):
     crf_size: Side | None = None
     """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     pamr: bool = False
-    """Refine the probabilities by pixel-adaptive refinement, before the CRF or instead of it (--no-crf)."""
+    """Refine the probabilities by pixel-adaptive refinement,
+    before the CRF or instead of it (--no-crf)."""
     device: Device | None = None
-    """Do both by torch, on the CPU or a GPU; default: the CRF by scipy. The network uses a GPU in any case."""
+    """Do both by torch, on the CPU or a GPU; default: the CRF by scipy.
+    The network uses a GPU in any case."""
     tile: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example="1024")] | None = (
         None
     )
-    """Compute big images in squares of this many pixels, e.g. 1024, to save memory; default: at once."""
+    """Compute big images in squares of this many pixels, e.g. 1024, to save memory;
+    default: at once."""
     halo: Annotated[int, Limit(above=0, most=16_384, multiple=TILE_STEP, example=str(HALO))] = HALO
     """Pixels seen around each tile."""
 
@@ -165,7 +173,8 @@ class PredictSettings(MaskSettings, ShardSettings):
     photos: Path | None = None
     """A folder of photos without tags, instead of --data; sub-folders are read too."""
     processes: Processes | None = None
-    """Predict with this many processes, one thread each; default: one for each core, or one on a GPU."""
+    """Predict with this many processes, one thread each;
+    default: one for each core, or one on a GPU."""
     use_tags: bool = False
     """Rule out the classes that an image is not tagged with."""
     probabilities: bool = False
@@ -183,7 +192,10 @@ class PredictSettings(MaskSettings, ShardSettings):
             return
         yield from check_photos(self.photos)
         if self.photos.is_dir() and within(place.out, self.photos):
-            yield f"--out {place.out} is inside --photos {self.photos}, and would be read as photos; put it elsewhere."
+            yield (
+                f"--out {place.out} is inside --photos {self.photos}, and would be read as "
+                "photos; put it elsewhere."
+            )
         if self.use_tags:
             yield "--photos have no tags; leave out --use-tags."
 
@@ -199,7 +211,8 @@ class PredictPhotoSettings(MaskSettings):
     model: Path
     """Folder of a trained segmenter."""
     tags: str | None = None
-    """What is on the photo, e.g. dog,sofa; the other classes are ruled out. Default: all may occur."""
+    """What is on the photo, e.g. dog,sofa; the other classes are ruled out.
+    Default: all may occur."""
     show: Path | None = None
     """Write a picture of the photo and its mask here (PNG)."""
     mask: Path | None = None

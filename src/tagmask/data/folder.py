@@ -38,8 +38,8 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
         images: the folder.
         tags: a table (see ``tagmask.data.table``) with paths relative to ``images``, with or
             without suffix; a file or folder of another tool (see ``tagmask.data.tools``);
-            ``embedded`` or ``embedded-paths`` for the keywords in the photos; or None if ``images`` has one sub-folder
-            per tag.
+            ``embedded`` or ``embedded-paths`` for the keywords in the photos; or None if ``images``
+            has one sub-folder per tag.
         masks: a folder with a PNG for each image, at the same relative path; None if there are
             no masks.
 
@@ -353,8 +353,9 @@ def _deep_note(paths: Iterable[Path]) -> list[str]:
     if not count:
         return []
     return [
-        f"{count:,} TIFF photos have more than 8 bits or other bands; three bands of each are used, "
-        f"stretched from their {LOW}nd to their {HIGH}th percentile (docs/how-to/exchange.md)."
+        f"{count:,} TIFF photos have more than 8 bits or other bands; "
+        f"three bands of each are used, stretched from their {LOW}nd to their {HIGH}th percentile "
+        "(docs/how-to/exchange.md)."
     ]
 
 

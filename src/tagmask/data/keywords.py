@@ -170,7 +170,7 @@ def _new_words(old: Sequence[bytes], known: Sequence[str]) -> list[str]:
 
 
 def _set_of(value: bytes, known: Sequence[str]) -> str:
-    """Return the set of characters in which a keyword is one of the known words; empty if in none."""
+    """Return the character set in which a keyword is a known word; empty if in none."""
     for name in ("utf-8", *_OLD_SETS):
         for word in known:
             code = word.encode(name, "replace")

@@ -1,9 +1,9 @@
 """TIFF files that hold more than a picture: many bands, 16 bits and more, floating point, places.
 
 They are read by rasterio (GDAL), an extra. Three bands are shown: those that the file itself calls
-red, green and blue, else the first three, else the first as grey. All of them are stretched alike, so
-that colours stay: the 2nd percentile of a photo's values becomes 0, the 98th 255. Values that the file
-marks as missing are left out of this and black.
+red, green and blue, else the first three, else the first as grey. All of them are stretched alike,
+so that colours stay: the 2nd percentile of a photo's values becomes 0, the 98th 255. Values that
+the file marks as missing are left out of this and black.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Corrected masks from other tools become the corrections of a run, fixed labels for the next learning.
+"""Corrected masks of other tools become corrections of a run, fixed labels for the next learning.
 
 Label Studio    JSON export: see ``label_studio_back``
 CVAT            "CVAT for images 1.1": see ``cvat_back``

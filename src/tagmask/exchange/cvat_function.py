@@ -1,8 +1,9 @@
-"""Offer a segmenter to CVAT as an auto-annotation function.
+r"""Offer a segmenter to CVAT as an auto-annotation function.
 
 The interface: https://docs.cvat.ai/docs/api_sdk/sdk/auto-annotation
 
-cvat-cli task auto-annotate ID --function-module tagmask.exchange.cvat_function -p model=str:run/5_segmenter
+cvat-cli task auto-annotate ID --function-module tagmask.exchange.cvat_function \
+    -p model=str:run/5_segmenter
 
 CVAT tells the name of a frame, not its tags; ``-p tags=str:FILE`` names a file with the tags of the
 frames.

@@ -59,7 +59,7 @@ from tagmask.stages.seeds import as_float, read_seeds
 
 @dataclass(frozen=True)
 class Format:
-    """A writer ``(items, classes, path, **options) -> Exported`` and the settings it takes as keywords."""
+    """A writer ``(items, classes, path, **options) -> Exported`` and the settings it takes."""
 
     write: Callable[..., Exported]
     options: tuple[str, ...] = ()
@@ -166,7 +166,8 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     spaced = sum(" " in name for name in tags) if row.unusable is unlistable_name else 0
     if spaced:
         done.notes.append(
-            f"{spaced} names contain a space; tools that split the list of names there will miss them."
+            f"{spaced} names contain a space; tools that split the list of names "
+            "there will miss them."
         )
     missing = len(catalog) - done.images - len(damaged)
     if missing:
@@ -195,7 +196,7 @@ def _kept(folder: Path, name: str) -> Probabilities | None:
 
 
 def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> None:
-    """Refuse to replace inputs, and files that no earlier export has written, before anything is written."""
+    """Refuse to replace inputs, and files that no earlier export has written."""
     is_folder, beside = settings.format not in FILES, FORMATS[settings.format].beside
     note = _note_of(to) if is_folder else {}
     is_ours = note.get("export") == settings.format
@@ -214,8 +215,8 @@ def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> 
     if existing and not is_ours:
         more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
         raise TagmaskError(
-            f"--to {to} would replace {existing[0]}{more}, which tagmask did not write; choose another place, or move "
-            "what is there."
+            f"--to {to} would replace {existing[0]}{more}, which tagmask did not write; "
+            "choose another place, or move what is there."
         )
 
 
@@ -288,7 +289,10 @@ def export_network(settings: ExportSettings, to: Path) -> str:
 
     model = load_segmenter(settings.model or settings.out / layout.SEGMENTER)
     write_onnx(model, to)
-    return f"network: {to} (images (N, 3, H, W) in [0, 1] in, probabilities (N, {model.num_classes}, H, W) out)"
+    return (
+        f"network: {to} (images (N, 3, H, W) in [0, 1] in, probabilities (N, {model.num_classes}, "
+        "H, W) out)"
+    )
 
 
 def _open(settings: ExportSettings, folder: Path) -> Catalog:
@@ -300,6 +304,7 @@ def _open(settings: ExportSettings, folder: Path) -> Catalog:
     classes = classes_of(folder)
     if not classes:
         raise TagmaskError(
-            f"{folder / layout.MADE_BY} does not name the classes of the masks; make them with `tagmask predict`."
+            f"{folder / layout.MADE_BY} does not name the classes of the masks; "
+            "make them with `tagmask predict`."
         )
     return open_photos(settings.photos, tuple(classes))

@@ -73,7 +73,8 @@ def drawn_in_masks(folder: Path, classes: Sequence[str]) -> Iterator[Drawn]:
     paths = [path for path in sorted(walk(folder)) if path.lower().endswith(_SUFFIXES)]
     if not paths:
         raise TagmaskError(
-            f"{folder} holds no masks (PNG or TIFF) and no files of LabelMe; name the folder with them."
+            f"{folder} holds no masks (PNG or TIFF) and no files of LabelMe; "
+            "name the folder with them."
         )
     for path in paths:
         try:
@@ -84,7 +85,10 @@ def drawn_in_masks(folder: Path, classes: Sequence[str]) -> Iterator[Drawn]:
         labels = np.unique(mask).tolist()
         unknown = [label for label in labels if label not in names]
         if unknown:
-            why = f"it holds the label {unknown[0]}; the labels are 0 to {len(names) - 2}, or {UNSURE}."
+            why = (
+                f"it holds the label {unknown[0]}; the labels are 0 to {len(names) - 2}, "
+                f"or {UNSURE}."
+            )
             yield Drawn(path, [], refused=why)
             continue
         # the background is a region too, so that a mask without any object is a correction

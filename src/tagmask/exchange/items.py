@@ -214,7 +214,8 @@ class FlatNames:
         if self.changed:
             write_json(file, self.changed)
             done.notes.append(
-                f"{len(self.changed)} images have new names, without folders; {file.name} has the old."
+                f"{len(self.changed)} images have new names, without folders; "
+                f"{file.name} has the old."
             )
 
 

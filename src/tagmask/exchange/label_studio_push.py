@@ -1,9 +1,11 @@
-"""Predictions sent to a Label Studio project through its API, where it cannot reach ``tagmask serve``.
+"""Predictions sent to a Label Studio project through its API.
+
+It is for servers that cannot reach ``tagmask serve``.
 
 Tasks are matched with the photos of the run by the ends of their paths, as everywhere. A task gets
 the mask of its photo as a prediction; one that tagmask sent before is removed once the new one is
-there. Annotations are never touched. Nothing but these requests is sent, and only to the address that
-was given: answers that lead elsewhere are refused.
+there. Annotations are never touched. Nothing but these requests is sent, and only to the address
+that was given: answers that lead elsewhere are refused.
 """
 
 import json

@@ -10,8 +10,9 @@ Photos are read from --images and found by the ends of their paths; nothing is f
 must be JSON, which a page of another site cannot send unasked, and carry the user name and password
 of --secret, if there is one.
 
-A task whose photo cannot be found or read gets an answer without a result, which Label Studio leaves
-out and asks for again; the other tasks of the request get their masks, and the fault is printed.
+A task whose photo cannot be found or read gets an answer without a result, which Label Studio
+leaves out and asks for again; the other tasks of the request get their masks, and the fault is
+printed.
 """
 
 import base64

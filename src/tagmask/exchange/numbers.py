@@ -1,6 +1,6 @@
 """Numbers: how much of each photo each class covers, as a table for a spreadsheet or a program.
 
-areas.csv           a row for each class of each photo: those with pixels, and those it is tagged with
+areas.csv           a row for each class of each photo that has pixels there or is a tag of it
 areas.summary.csv   a row for each class: over all photos, and over those of each group of --by
 
 pixels        of the class
@@ -241,7 +241,8 @@ def _notes(group: _Group, classes: Sequence[str], has_scale: bool) -> list[str]:
     notes = [f"mean share of a photo: {listed}"]
     if has_scale and group.without_scale:
         notes.append(
-            f"{group.without_scale} photos have no scale; their areas, and sums with them, are empty."
+            f"{group.without_scale} photos have no scale; "
+            "their areas, and sums with them, are empty."
         )
     return notes
 

@@ -7,8 +7,8 @@ out/data.yaml                   folders and names of the classes
 
     names.json                  {new name: name} of images whose names were changed
 
-Images lie in one folder, since some readers list no others. A polygon runs through the centres of its
-outermost pixels, because Ultralytics fills it with its edge.
+Images lie in one folder, since some readers list no others. A polygon runs through the centres of
+its outermost pixels, because Ultralytics fills it with its edge.
 """
 
 import json

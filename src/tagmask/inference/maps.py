@@ -1,8 +1,8 @@
 """Maps of whole photos: any size, several test-time views, values in [0, 1] at every pixel.
 
-An image keeps its aspect ratio: it is resized by one factor and padded at the right and at the bottom to whole
-patches; the maps are cut back before they are enlarged, so nothing is shifted. Deviation: the authors' code squeezes
-images to a square (``shape="square"``).
+An image keeps its aspect ratio: it is resized by one factor and padded at the right and at the
+bottom to whole patches; the maps are cut back before they are enlarged, so nothing is shifted.
+Deviation: the authors' code squeezes images to a square (``shape="square"``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,8 @@ from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
 from tagmask.models.tail import tail
 
-SIZE_PER_CROP = 1.25  # training crops cover 60–100 % of an image's area, so its sides are about this much longer
+# training crops cover 60–100 % of an image's area, so its sides are about this much longer
+SIZE_PER_CROP = 1.25
 
 
 @dataclass(frozen=True)

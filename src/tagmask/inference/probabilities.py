@@ -1,4 +1,4 @@
-"""Class probabilities of whole photos: any size, several test-time views, tiles for photos too big for memory."""
+"""Class probabilities of whole photos of any size: test-time views, tiles for very big ones."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -322,8 +322,9 @@ def _check(
         raise TagmaskError(f"the scales are {tuple(scales)}; give numbers above 0 and at most 4.")
     if tile is not None and (tile < stride or tile % stride or halo < stride or halo % stride):
         raise TagmaskError(
-            f"tile is {tile} and halo {halo} pixels; both must be multiples of the network's stride {stride}, "
-            f"at least {stride}, for example 1024 and {HALO}."
+            f"tile is {tile} and halo {halo} pixels; "
+            f"both must be multiples of the network's stride {stride}, at least {stride}, for "
+            f"example 1024 and {HALO}."
         )
 
 
@@ -333,7 +334,8 @@ def _allowed(model: Segmenter, tags: Sequence[int] | None) -> Tensor:
     wrong = [tag for tag in tags if not 0 <= tag < len(model.classes)]
     if wrong:
         raise TagmaskError(
-            f"the tag {wrong[0]} is no class of the model; it has classes 0 to {len(model.classes) - 1}."
+            f"the tag {wrong[0]} is no class of the model; "
+            f"it has classes 0 to {len(model.classes) - 1}."
         )
     allowed = torch.zeros(model.num_classes, dtype=torch.bool)
     allowed[[0, *(tag + 1 for tag in tags)]] = True

@@ -10,8 +10,8 @@ The signs of a tag, each between 0 and 1 where 1 is good:
                 held-out photos with the tag are told from those without
 
 The trust in a tag is their product, each to a power of its own: one bad sign is enough for doubt.
-docs/research/few-photos.md says how powers and limits were calibrated, and how well the verdict predicts
-the true score.
+docs/research/few-photos.md says how powers and limits were calibrated, and how well the verdict
+predicts the true score.
 """
 
 from collections.abc import Mapping

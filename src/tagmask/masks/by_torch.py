@@ -1,7 +1,7 @@
 """The loops of the CRF and of the random walk on a device of torch, such as a GPU.
 
-The matrices are those that numpy and scipy have made; only the products with them, repeated in every iteration, run
-on the device. Results differ from scipy's by rounding.
+The matrices are those that numpy and scipy have made; only the products with them, repeated in
+every iteration, run on the device. Results differ from scipy's by rounding.
 """
 
 import warnings

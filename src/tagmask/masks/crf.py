@@ -1,10 +1,14 @@
 """Dense CRF: labels that follow the image, by mean field over all pairs of pixels.
 
-Krähenbühl and Koltun, "Efficient Inference in Fully Connected CRFs with Gaussian Edge Potentials", NeurIPS 2011.
-E(x) = Σ_i −log p_i(x_i) + Σ_{i<j} [x_i ≠ x_j] · (smoothness + appearance kernel), both normalised symmetrically.
+Krähenbühl and Koltun, "Efficient Inference in Fully Connected CRFs with Gaussian Edge Potentials",
+NeurIPS 2011.
 
-As in the authors' code, and unlike the paper's equations, a pixel counts as its own neighbour, and the kernels are
-approximated on a permutohedral lattice. Up to rounding, labels agree with that code (pydensecrf).
+E(x) = Σ_i −log p_i(x_i) + Σ_{i<j} [x_i ≠ x_j] · (smoothness + appearance kernel), both kernels
+normalised symmetrically.
+
+As in the authors' code, and unlike the paper's equations, a pixel counts as its own neighbour, and
+the kernels are approximated on a permutohedral lattice. Up to rounding, labels agree with that code
+(pydensecrf).
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +26,7 @@ PIXELS_AT_ONCE = 1 << 14  # in the softmax, so that they stay in the processor's
 
 @dataclass(frozen=True)
 class CrfSettings:
-    """How far and how strongly pixels influence each other's labels; weight 0 leaves a kernel out."""
+    """How far and how strongly pixels influence each other; weight 0 leaves a kernel out."""
 
     iterations: int = 10
     gaussian_sxy: float = 3.0  # smoothness: deviation in pixels
@@ -57,11 +61,13 @@ class CrfSettings:
 SEEDS = CrfSettings()
 """For maps that are coarser than objects."""
 SEGMENTATION = CrfSettings(bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
-"""For a segmenter's scores, as in DeepLabV2: only pixels of nearly the same colour influence each other."""
+"""For a segmenter's scores, as in DeepLabV2: only pixels of nearly the
+same colour influence each other."""
 FINE = CrfSettings(gaussian_sxy=1, bilateral_sxy=67, bilateral_srgb=3, bilateral_weight=4)
 """SEGMENTATION with a smoothness of one pixel, which keeps thin parts."""
 LABELS = CrfSettings(bilateral_weight=4)
-"""For labels that are mostly right: SEEDS with less pull by colour, which would wipe out small objects."""
+"""For labels that are mostly right: SEEDS with less pull by colour,
+which would wipe out small objects."""
 PRESETS = {"labels": LABELS, "seeds": SEEDS, "segmentation": SEGMENTATION, "fine": FINE}
 
 
@@ -110,7 +116,8 @@ def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]
         or (image.ndim == 3 and image.shape[2] != 3)
     ):
         raise TagmaskError(
-            f"image is {image.dtype} of shape {image.shape}; give uint8 of shape (H, W, 3), or (H, W) if grey."
+            f"image is {image.dtype} of shape {image.shape}; "
+            "give uint8 of shape (H, W, 3), or (H, W) if grey."
         )
     if (
         probabilities.ndim != 3
@@ -118,13 +125,14 @@ def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]
         or probabilities.shape[1:] != image.shape[:2]
     ):
         raise TagmaskError(
-            f"probabilities have shape {probabilities.shape} and the image {image.shape}; give (labels, H, W) with "
-            "at least one label and the height and width of the image."
+            f"probabilities have shape {probabilities.shape} and the image {image.shape}; "
+            "give (labels, H, W) with at least one label and the height and width of the image."
         )
     lowest, highest = probabilities.min(), probabilities.max()
     if not (lowest >= -LEAST and highest <= 1 + 1e-3):  # nan fails too
         raise TagmaskError(
-            f"probabilities lie between {lowest} and {highest}; give numbers from 0 to 1, e.g. after a softmax."
+            f"probabilities lie between {lowest} and {highest}; give numbers from 0 to 1, e.g. "
+            "after a softmax."
         )
 
 

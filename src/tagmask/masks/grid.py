@@ -1,7 +1,8 @@
 """Between pixels and the cells of a network's grid, both ways, without a shift.
 
-A cell is named by the pixel its centre lies on: cell i of a convolution network at stride s lies on pixel s·i
-(``centred`` false), a patch i of a vision transformer in the middle of its pixels (``centred`` true).
+A cell is named by the pixel its centre lies on: cell i of a convolution network at stride s lies on
+pixel s·i (``centred`` false), a patch i of a vision transformer in the middle of its pixels
+(``centred`` true).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""From maps to labels: confident regions, and the label of every pixel (docs/explanation/method.md §4).
+"""From maps to labels: confident regions, and every pixel's label (docs/explanation/method.md §4).
 
-MapArray are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) are their numbers from 0. Labels are uint8
-(H, W): 0 = background, c + 1 = class c, 255 = unsure.
+MapArray are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) are their numbers from
+0. Labels are uint8 (H, W): 0 = background, c + 1 = class c, 255 = unsure.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,8 @@ def confident_regions(
     """
     if not 0 < low < high:
         raise TagmaskError(
-            f"α is {low} (low) and {high} (high); both must be above 0, and the first must be lower."
+            f"α is {low} (low) and {high} (high); both must be above 0, "
+            "and the first must be lower."
         )
     check_maps(image, classes, maps)
     gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
@@ -115,7 +116,8 @@ def agreement(first: Labels, second: Labels) -> Labels:
     """
     if first.shape != second.shape:
         raise TagmaskError(
-            f"labels are {first.shape} and {second.shape}; only labels of one image can be compared."
+            f"labels are {first.shape} and {second.shape}; "
+            "only labels of one image can be compared."
         )
     return np.where(first == second, first, np.uint8(UNSURE))
 
@@ -133,8 +135,8 @@ def check_maps(image: Picture, classes: Sequence[int], maps: MapArray) -> None:
     """
     if maps.ndim != 3 or maps.shape[1:] != image.shape[:2]:
         raise TagmaskError(
-            f"the maps are {'×'.join(map(str, maps.shape[1:]))} and the image is {image.shape[0]}×{image.shape[1]} "
-            "pixels; make the seeds again from this image."
+            f"the maps are {'×'.join(map(str, maps.shape[1:]))} and the image is "
+            f"{image.shape[0]}×{image.shape[1]} pixels; make the seeds again from this image."
         )
     if len(maps) != len(classes):
         raise TagmaskError(

@@ -1,12 +1,14 @@
-"""Gaussian filtering in a few dimensions by array operations: the permutohedral lattice as sparse matrices.
+"""Gaussian filtering in a few dimensions: the permutohedral lattice as sparse matrices.
 
-Adams, Baek and Davis, "Fast High-Dimensional Filtering Using the Permutohedral Lattice", Eurographics 2010.
-Points of d features are lifted onto the plane Σx = 0 of d+1 dimensions, which the lattice divides into simplices. A
-value is splatted onto the d+1 corners of its simplex, blurred with ½-1-½ along d+1 directions and sliced back:
-each step is a sparse matrix, and one that depends on the features alone, so it is made once and applied to all labels.
+Adams, Baek and Davis, "Fast High-Dimensional Filtering Using the Permutohedral Lattice",
+Eurographics 2010. Points of d features are lifted onto the plane Σx = 0 of d+1 dimensions, which
+the lattice divides into simplices. A value is splatted onto the d+1 corners of its simplex, blurred
+with ½-1-½ along d+1 directions and sliced back: each step is a sparse matrix, and one that depends
+on the features alone, so it is made once and applied to all labels.
 
-A corner is the pair (remainder r, cells q): its coordinates are q·(d+1) + r. Both are packed into one integer, so that
-corners are found by sorting integers, and a step along an axis is the same difference for all corners of a remainder.
+A corner is the pair (remainder r, cells q): its coordinates are q·(d+1) + r. Both are packed into
+one integer, so that corners are found by sorting integers, and a step along an axis is the same
+difference for all corners of a remainder.
 """
 
 from __future__ import annotations
@@ -125,7 +127,8 @@ def _simplices(features: Floats) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.
             less = rest[first] < rest[second]  # (N,)
             rank[first] += less
             rank[second] += ~less
-    # Rounding may leave the plane Σx = 0: as many of the coordinates as it is off, those rounded furthest, go back.
+    # Rounding may leave the plane Σx = 0: as many of the coordinates as it is off, those rounded
+    # furthest, go back.
     rank += nearest.sum(axis=0).astype(np.int8)
     back = (rank < 0).astype(np.int8) - (rank > size)  # (d+1, N)
     rank += back * np.int8(size + 1)
@@ -166,8 +169,8 @@ def _strides(cells: npt.NDArray[np.int32]) -> list[int]:
     period = strides.pop()
     if period * len(cells) > np.iinfo(np.int64).max:
         raise TagmaskError(
-            f"the kernel's features span {' × '.join(map(str, places))} cells, more than can be counted; "
-            "give larger deviations (sxy, srgb)."
+            f"the kernel's features span {' × '.join(map(str, places))} cells, more than can be "
+            "counted; give larger deviations (sxy, srgb)."
         )
     return [*strides, 0, period]
 
@@ -265,7 +268,8 @@ def _blur(vertices: Whole, strides: list[int], axis: int) -> sparse.csr_array[np
     nearest = np.minimum(np.searchsorted(vertices, wanted), count - 1)  # (M,)
     lower = np.flatnonzero(vertices[nearest] == wanted)
     upper = nearest[lower]
-    # Three entries in every row, absent neighbours as 0 times itself: uneven rows make slower products.
+    # Three entries in every row, absent neighbours as 0 times itself: uneven rows make slower
+    # products.
     starts = np.arange(0, 3 * count + 1, 3, dtype=np.int32)  # (M+1,)
     columns = np.repeat(np.arange(count, dtype=np.int32), 3)  # (3·M,)
     columns[3 * lower + 1] = upper

@@ -1,11 +1,13 @@
 """Which pairs of positions belong together, learnt from confident regions.
 
-Ahn & Kwak (PSA, CVPR 2018), Eq. 3 to 5: of all pairs nearer than ``radius``, those of equal confident labels have
-affinity 1, those of different ones 0, and pairs that touch an unsure position are ignored;
-loss = ¼ background pairs + ¼ foreground pairs + ½ negative pairs, each a mean cross entropy over the batch.
+Ahn & Kwak (PSA, CVPR 2018), Eq. 3 to 5: of all pairs nearer than ``radius``, those of equal
+confident labels have affinity 1, those of different ones 0, and pairs that touch an unsure position
+are ignored; loss = ¼ background pairs + ¼ foreground pairs + ½ negative pairs, each a mean cross
+entropy over the batch.
 
-Deviation: pairs are kept on the grid of their first position, with those that leave it masked, so that border
-positions are used too; distances are recomputed in the backward pass, which saves E × C numbers per position.
+Deviation: pairs are kept on the grid of their first position, with those that leave it masked, so
+that border positions are used too; distances are recomputed in the backward pass, which saves E × C
+numbers per position.
 """
 
 from typing import Any, NamedTuple
@@ -57,7 +59,8 @@ def pair_labels(labels: Tensor, radius: float = RADIUS) -> Pairs:
     """
     if labels.ndim < 2 or labels.is_floating_point():
         raise TagmaskError(
-            f"labels are {labels.dtype} of shape {tuple(labels.shape)}; give whole numbers (…, h, w)."
+            f"labels are {labels.dtype} of shape {tuple(labels.shape)}; "
+            "give whole numbers (…, h, w)."
         )
     height, width = labels.shape[-2:]
     offsets = half_offsets(radius)
@@ -112,8 +115,8 @@ def affinity_losses(features: Tensor, labels: Tensor, radius: float = RADIUS) ->
     """
     if features.shape[:1] + features.shape[2:] != labels.shape:
         raise TagmaskError(
-            f"labels of shape {tuple(labels.shape)} do not lie on features of shape {tuple(features.shape)}; "
-            "bring them to the grid of the features."
+            f"labels of shape {tuple(labels.shape)} do not lie on features of shape "
+            f"{tuple(features.shape)}; bring them to the grid of the features."
         )
     exact = (
         features if features.dtype == torch.float64 else features.float()

@@ -1,8 +1,9 @@
-"""Pixel-adaptive refinement of probabilities (PAMR, Araslanov & Roth 2020): they follow the colours of the image.
+"""Pixel-adaptive refinement of probabilities (PAMR, Araslanov & Roth 2020) along colours.
 
-Every pixel takes the average of its 8 neighbours at six distances, again and again; neighbours of a similar colour
-weigh more: softmax over all 48 of −mean_rgb |ΔI| / (0.1 σ), σ the deviation of the colours around the pixel. Array
-operations only; far cheaper than a dense CRF, which reaches farther.
+Every pixel takes the average of its 8 neighbours at six distances, again and again; neighbours of a
+similar colour weigh more: softmax over all 48 of −mean_rgb |ΔI| / (0.1 σ), σ the deviation of the
+colours around the pixel. Array operations only; far cheaper than a dense CRF, which reaches
+farther.
 """
 
 from typing import Any

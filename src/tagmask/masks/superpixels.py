@@ -1,7 +1,7 @@
-"""Superpixels: compact pieces of one colour, by k-means on colour and place (SLIC, Achanta et al. 2012).
+"""Superpixels: compact pieces of one colour, by k-means (SLIC, Achanta et al. 2012).
 
-Deviations: colours are those of the photo with a luminance axis instead of CIELAB, each pixel chooses among the nine
-centres around its grid cell, and pieces may consist of several parts.
+Deviations: colours are those of the photo with a luminance axis instead of CIELAB, each pixel
+chooses among the nine centres around its grid cell, and pieces may consist of several parts.
 """
 
 from typing import Any

@@ -1,12 +1,12 @@
 """The random walk that spreads maps over positions that look alike.
 
-Ahn & Kwak, "Learning Pixel-level Semantic Affinity with Image-level Supervision for Weakly Supervised Semantic
-Segmentation" (PSA, CVPR 2018), Eq. 2, 6 and 7: a_ij = exp(−mean|f_i − f_j|) for positions nearer than ``radius``,
-T = row-normalised a^β, maps ← T^t · maps.
+Ahn & Kwak, "Learning Pixel-level Semantic Affinity with Image-level Supervision for Weakly
+Supervised Semantic Segmentation" (PSA, CVPR 2018), Eq. 2, 6 and 7: a_ij = exp(−mean|f_i − f_j|) for
+positions nearer than ``radius``, T = row-normalised a^β, maps ← T^t · maps.
 
-Deviations: T is applied step by step as a sparse matrix instead of being squared as a dense one (same result);
-every pair inside the grid is connected, also at the borders and corners that PSA's index table leaves out.
-``beta`` is 36, the ACR authors'; PSA's is 8.
+Deviations: T is applied step by step as a sparse matrix instead of being squared as a dense one
+(same result); every pair inside the grid is connected, also at the borders and corners that PSA's
+index table leaves out. ``beta`` is 36, the ACR authors'; PSA's is 8.
 """
 
 from typing import Any
@@ -35,7 +35,8 @@ def half_offsets(radius: float = RADIUS) -> list[tuple[int, int]]:
     """
     if not radius > 1:
         raise TagmaskError(
-            f"the radius is {radius}; neighbours are one apart, so it must be above 1, for example 5."
+            f"the radius is {radius}; neighbours are one apart, so it must be above 1, "
+            "for example 5."
         )
     reach = int(np.ceil(radius)) - 1
     span = range(-reach, reach + 1)
@@ -116,7 +117,8 @@ def from_edges(
     half = half_offsets(radius)
     if affinities.ndim != 3 or len(affinities) != len(half):
         raise TagmaskError(
-            f"affinities are of shape {affinities.shape}; radius {radius} needs ({len(half)}, height, width)."
+            f"affinities are of shape {affinities.shape}; "
+            f"radius {radius} needs ({len(half)}, height, width)."
         )
     _check_beta(beta)
     edges, (height, width) = len(half), affinities.shape[1:]
@@ -199,8 +201,8 @@ def random_walk(
     nodes = transition.shape[0]
     if maps.ndim != 3 or maps.shape[1] * maps.shape[2] != nodes:
         raise TagmaskError(
-            f"maps of shape {maps.shape} do not lie on the {nodes} positions of the transition matrix; "
-            "resize them to the grid of the features."
+            f"maps of shape {maps.shape} do not lie on the {nodes} positions of the transition "
+            "matrix; resize them to the grid of the features."
         )
     if steps < 0:
         raise TagmaskError(f"the walk has {steps} steps; give 0 or more.")

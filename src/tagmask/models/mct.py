@@ -12,8 +12,8 @@ version:
 
 Tokens are [C class tokens, distillation or register tokens, patches].
 
-Deviation: tokens are read after the ViT's final norm, as in every other classifier here; MCTformer's
-code reads them before it (``mct_read="before_norm"``).
+Deviation: tokens are read after the ViT's final norm, as in every other classifier here;
+MCTformer's code reads them before it (``mct_read="before_norm"``).
 
 Not in the paper: a layer norm's output has mean 0 before its weights are applied, so a token's
 logit is at most as large as the deviation of these weights. If they are all alike, nothing has

@@ -1,7 +1,7 @@
 """The report of a run: gather what the run folder holds and write one HTML file, report.html.
 
-A stage that has not run is left out with a sentence, and without masks the stages are compared with each other instead
-of with the truth.
+A stage that has not run is left out with a sentence, and without masks the stages are compared with
+each other instead of with the truth.
 """
 
 import os
@@ -67,8 +67,8 @@ def gather(run: Run, settings: ReportSettings) -> Report:
     trainings, missing_logs = records.read_trainings(out)
     if not stages and not trainings:
         raise TagmaskError(
-            f"{out} contains no training, maps or masks of these images; check --out and the data, or run "
-            f"`tagmask train --out {out}` first."
+            f"{out} contains no training, maps or masks of these images; "
+            f"check --out and the data, or run `tagmask train --out {out}` first."
         )
     for stage in stages:  # labels are numbers; those of other classes would get wrong names
         check_classes(out / records.FOLDERS[stage], catalog.classes, TITLES[stage])
@@ -79,7 +79,10 @@ def gather(run: Run, settings: ReportSettings) -> Report:
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     return Report(
         title=f"Run {Path(os.path.realpath(out)).name}",
-        subtitle=f"{len(catalog)} images, {len(catalog.classes)} classes · written {now} by tagmask {__version__}",
+        subtitle=(
+            f"{len(catalog)} images, {len(catalog.classes)} classes · written "
+            f"{now} by tagmask {__version__}"
+        ),
         classes=catalog.classes,
         provenance=provenance,
         survey=images,
@@ -182,7 +185,8 @@ def _missing(run: Path, truth: bool, stages: Stages, scores: list[StageScores]) 
         missing["gallery"] = f"Not in the run yet: {absent}."
     if not truth and not scores:
         missing["scores"] = (
-            "These data have no masks, so there are no scores, threshold curves and confusion matrices."
+            "These data have no masks, so there are no scores, "
+            "threshold curves and confusion matrices."
         )
         return missing
     if not any(row.threshold is not None for row in scores):

@@ -1,4 +1,4 @@
-"""Several processes for work on images: those of a pool, and those of a launch over many devices."""
+"""Several processes for work on images: those of a pool, and those of a launch."""
 
 import os
 import signal

@@ -1,9 +1,9 @@
 """What was made from what: the one mechanism behind skip, redo, resume and refusal.
 
-``made_from`` lists every setting that affects the files of a stage, and a hash of every input. The stage itself writes
-it to made_by.json and to a training's resume point, a run to begun.json and done.json, the paper's tables into the
-names of their folders; ``tagmask.notes`` compares two such lists. Images are identified by name and size, networks by
-their content.
+``made_from`` lists every setting that affects the files of a stage, and a hash of every input. The
+stage itself writes it to made_by.json and to a training's resume point, a run to begun.json and
+done.json, the paper's tables into the names of their folders; ``tagmask.notes`` compares two such
+lists. Images are identified by name and size, networks by their content.
 """
 
 import hashlib
@@ -349,8 +349,8 @@ class Record:
         file = next((file for file in files if os.path.lexists(file)), None)
         if file is not None:
             raise TagmaskError(
-                f"{self.folder} holds {file.name} but no {layout.MADE_BY}, so tagmask did not make it; move the files "
-                "elsewhere, or choose another --out."
+                f"{self.folder} holds {file.name} but no {layout.MADE_BY}, so tagmask did not "
+                "make it; move the files elsewhere, or choose another --out."
             )
 
     def discard(self) -> None:
@@ -384,13 +384,13 @@ class Record:
         remove_temporaries(self.folder, below=not self.prefix)
 
     def clean(self) -> None:
-        """Remove what was moved aside, except the user's own files, and what a kill has left half-written."""
+        """Remove what was moved aside or left half-written by a kill; keep the user's files."""
         if not self.prefix:
             self._remove(self._aside, self.folder)
         self.sweep()
 
     def _remove(self, folder: Path, other: Path) -> None:
-        """Remove a folder of the stage; files in it that no stage makes are the user's and go to the ``other`` one."""
+        """Remove a folder of the stage; move files that no stage makes to the ``other`` one."""
         if folder.is_symlink():
             folder.unlink()  # what it leads to is the user's
             return
@@ -438,7 +438,8 @@ def classes_of(folder: Path) -> list[str] | None:
         isinstance(names, list) and all(isinstance(name, str) for name in names)
     ):
         raise TagmaskError(
-            f"{file} does not name the classes as tagmask does; delete it, and make the files again."
+            f"{file} does not name the classes as tagmask does; "
+            "delete it, and make the files again."
         )
     return names
 
@@ -457,9 +458,10 @@ def check_classes(folder: Path, classes: Sequence[str], what: str) -> None:
     made_for = classes_of(folder)
     if made_for is not None and list(made_for) != list(classes):
         raise TagmaskError(
-            f"the {what} in {folder} were made for {len(made_for)} classes ({first_of(made_for, 3)}), but the images "
-            f"have {len(classes)} ({first_of(classes, 3)}); give the data they were made with, or redo them with "
-            "--restart."
+            f"the {what} in {folder} were made for {len(made_for)} classes "
+            f"({first_of(made_for, 3)}), but the images have {len(classes)} "
+            f"({first_of(classes, 3)}); give the data they were made with, "
+            "or redo them with --restart."
         )
 
 

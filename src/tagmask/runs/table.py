@@ -1,6 +1,7 @@
 """The table of stages: everything that several places need to know about a stage, once.
 
-    images + tags ─► train ─► seeds ─► affinity ─► pseudo ─► segment ─► predict ─► check ─► score ─► report
+    images + tags ─► train ─► seeds ─► affinity ─► pseudo ─► segment
+        ─► predict ─► check ─► score ─► report
 
 ``tagmask run``, its plan, the record of what is done, the command line, the demo and the paper's
 tables are loops over this table. To add a stage, write its file and its settings and add a row
@@ -85,30 +86,101 @@ class Stage:
         return self.settings(**values)
 
 
-# fmt: off
 STAGES: list[Stage] = [
-    Stage("train", "classifier", layout.CLASSIFIER, layout.MODEL, config.TrainSettings,
-          "tagmask.stages.train:train", unit="steps"),
-    Stage("seeds", "seeds", layout.SEEDS, "**/*.npz", config.SeedSettings,
-          "tagmask.stages.seeds:seed_catalog", reads=("train",),
-          photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo"), use=config.MapSettings),
-    Stage("affinity", "AffinityNet", layout.AFFINITY, layout.MODEL, config.PseudoSettings,
-          "tagmask.stages.affinity:prepare_walk", reads=("seeds",), unit="steps"),
-    Stage("pseudo", "pseudo labels", layout.PSEUDO, "**/*.png", config.PseudoSettings,
-          "tagmask.stages.pseudo:make_pseudo", reads=("seeds",), corrected=True, first=("affinity",)),
-    Stage("segment", "segmenter", layout.SEGMENTER, layout.MODEL, config.SegmentSettings,
-          "tagmask.stages.segment:train_segmenter", reads=("pseudo",), unit="steps", corrected=True),
-    Stage("predict", "predictions", layout.PREDICTIONS, "**/*.png", config.PredictSettings,
-          "tagmask.stages.predict:predict_catalog", reads=("segment",), corrected=True,
-          photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo"), use=config.MaskSettings),
-    Stage("check", "self-check", "", layout.CHECK, config.CheckSettings,
-          "tagmask.stages.check:check_run", reads=("train", "seeds", "pseudo", "predict")),
-    Stage("score", "scores", "", layout.SCORES, config.ScoreSettings,
-          "tagmask.stages.score:score_run", reads=("seeds", "pseudo", "predict", "check"), scores=True),
-    Stage("report", "report", "", layout.REPORT, config.ReportSettings,
-          "tagmask.report.stage:write_report", reads=("seeds", "pseudo", "predict", "check", "score"), unit="page"),
+    Stage(
+        "train",
+        title="classifier",
+        folder=layout.CLASSIFIER,
+        products=layout.MODEL,
+        settings=config.TrainSettings,
+        function="tagmask.stages.train:train",
+        unit="steps",
+    ),
+    Stage(
+        "seeds",
+        title="seeds",
+        folder=layout.SEEDS,
+        products="**/*.npz",
+        settings=config.SeedSettings,
+        function="tagmask.stages.seeds:seed_catalog",
+        reads=("train",),
+        photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo"),
+        use=config.MapSettings,
+    ),
+    Stage(
+        "affinity",
+        title="AffinityNet",
+        folder=layout.AFFINITY,
+        products=layout.MODEL,
+        settings=config.PseudoSettings,
+        function="tagmask.stages.affinity:prepare_walk",
+        reads=("seeds",),
+        unit="steps",
+    ),
+    Stage(
+        "pseudo",
+        title="pseudo labels",
+        folder=layout.PSEUDO,
+        products="**/*.png",
+        settings=config.PseudoSettings,
+        function="tagmask.stages.pseudo:make_pseudo",
+        reads=("seeds",),
+        corrected=True,
+        first=("affinity",),
+    ),
+    Stage(
+        "segment",
+        title="segmenter",
+        folder=layout.SEGMENTER,
+        products=layout.MODEL,
+        settings=config.SegmentSettings,
+        function="tagmask.stages.segment:train_segmenter",
+        reads=("pseudo",),
+        unit="steps",
+        corrected=True,
+    ),
+    Stage(
+        "predict",
+        title="predictions",
+        folder=layout.PREDICTIONS,
+        products="**/*.png",
+        settings=config.PredictSettings,
+        function="tagmask.stages.predict:predict_catalog",
+        reads=("segment",),
+        corrected=True,
+        photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo"),
+        use=config.MaskSettings,
+    ),
+    Stage(
+        "check",
+        title="self-check",
+        folder="",
+        products=layout.CHECK,
+        settings=config.CheckSettings,
+        function="tagmask.stages.check:check_run",
+        reads=("train", "seeds", "pseudo", "predict"),
+    ),
+    Stage(
+        "score",
+        title="scores",
+        folder="",
+        products=layout.SCORES,
+        settings=config.ScoreSettings,
+        function="tagmask.stages.score:score_run",
+        reads=("seeds", "pseudo", "predict", "check"),
+        scores=True,
+    ),
+    Stage(
+        "report",
+        title="report",
+        folder="",
+        products=layout.REPORT,
+        settings=config.ReportSettings,
+        function="tagmask.report.stage:write_report",
+        reads=("seeds", "pseudo", "predict", "check", "score"),
+        unit="page",
+    ),
 ]
-# fmt: on
 
 
 def stage(name: str) -> Stage:

@@ -1,7 +1,7 @@
 """Average precision of multi-label scores: how well a classifier ranks the images of each class.
 
-AP = Σ (R_n − R_{n−1})·P_n over the distinct scores, from high to low, without interpolation: samples
-with equal scores enter together, so their order cannot matter (scikit-learn's definition).
+AP = Σ (R_n − R_{n−1})·P_n over the distinct scores, from high to low, without interpolation:
+samples with equal scores enter together, so their order cannot matter (scikit-learn's definition).
 """
 
 from typing import Any
@@ -71,7 +71,8 @@ def _checked(
     if not np.isfinite(values).all():
         raise TagmaskError(
             f"scores hold {int((~np.isfinite(values)).sum())} values that are not finite; "
-            "the training has diverged or a logit overflowed: lower the learning rate or use float32."
+            "the training has diverged or a logit overflowed: "
+            "lower the learning rate or use float32."
         )
     if not np.isin(truth, (0, 1)).all():
         odd = truth[~np.isin(truth, (0, 1))].flat[0]

@@ -1,4 +1,4 @@
-"""Confusion matrix of label maps in 64-bit, and the scores that follow from it (docs/explanation/method.md §3).
+"""Confusion matrix of label maps, and the scores from it (docs/explanation/method.md §3).
 
 Labels: 0 = background, 1 … K−1 = classes, 255 = not labelled (target) or unsure (prediction).
 """
@@ -22,9 +22,11 @@ class Scores:
     class_iou: npt.NDArray[np.float64]  # (K,) TP/(TP+FP+FN); nan: in neither truth nor prediction
     miou_present: float  # mean over the classes in truth or prediction; nan if no pixel was scored
     miou_all: float  # mean over all K classes, an absent one counts 0 (the paper's released script)
-    fp: float  # over-activation: mean FP/(TP+FP+FN) over the foreground classes present; nan if none is
+    # over-activation: mean FP/(TP+FP+FN) over the foreground classes present; nan if none is
+    fp: float
     fn: float  # under-activation: mean FN/(TP+FP+FN) over the same classes
-    fp_per_hit: float  # over-activation as SEAM has it: mean FP/TP over the foreground classes hit; nan if none is
+    # over-activation as SEAM has it: mean FP/TP over the foreground classes hit; nan if none is
+    fp_per_hit: float
     fn_per_hit: float  # under-activation as SEAM has it: mean FN/TP over the same classes
     pixel_accuracy: float  # nan if no pixel was scored
 
@@ -137,6 +139,7 @@ def _checked_matrix(confusion: Integers) -> npt.NDArray[np.int64]:
         raise TagmaskError(f"confusion has dtype {counts.dtype}; give integer pixel counts.")
     if counts.min() < 0:
         raise TagmaskError(
-            f"confusion has the count {counts.min()}, less than 0; a counter has overflowed: add matrices up in int64."
+            f"confusion has the count {counts.min()}, less than 0; "
+            "a counter has overflowed: add matrices up in int64."
         )
     return counts.astype(np.int64)

@@ -1,10 +1,10 @@
-"""The score of seeds at every background threshold, in one pass over the maps (docs/explanation/method.md §3).
+"""The score of seeds at every threshold, in one pass (docs/explanation/method.md §3).
 
-At threshold t a pixel gets argmax [t, maps…], the first winning on ties: it is foreground exactly if
-its top value exceeds t, and then of its top class. So a pixel is described for all thresholds by its
-truth, its top class and the number of thresholds below its top value ("bin"); a histogram of these
-three is enough. The result equals one argmax per threshold to the last pixel, with t = i/T and the
-comparison in float64.
+At threshold t a pixel gets argmax [t, maps…], the first winning on ties: it is foreground exactly
+if its top value exceeds t, and then of its top class. So a pixel is described for all thresholds by
+its truth, its top class and the number of thresholds below its top value ("bin"); a histogram of
+these three is enough. The result equals one argmax per threshold to the last pixel, with t = i/T
+and the comparison in float64.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class Curve:
         index = int(np.argmin(np.abs(self.thresholds - threshold)))
         if not abs(self.thresholds[index] - threshold) < 1e-9:
             raise TagmaskError(
-                f"threshold {threshold} is not on the curve of steps 1/{len(self.thresholds)} from 0; "
-                f"the nearest is {self.thresholds[index]:g}."
+                f"threshold {threshold} is not on the curve of steps 1/{len(self.thresholds)} "
+                f"from 0; the nearest is {self.thresholds[index]:g}."
             )
         return self.scores[index]
 
@@ -139,8 +139,9 @@ class Sweep:
             or target.dtype != np.uint8
         ):
             raise TagmaskError(
-                f"maps have shape {np.shape(maps)} and target {np.shape(target)} for {len(chosen)} classes; "
-                f"give ({len(chosen)}, H, W) maps and a uint8 (H, W) target."
+                f"maps have shape {np.shape(maps)} and target {np.shape(target)} for "
+                f"{len(chosen)} classes; give ({len(chosen)}, H, W) maps and "
+                "a uint8 (H, W) target."
             )
         if len(chosen) == 0:
             # Without a map a pixel is background at every threshold: bin 0, of whichever class.
@@ -151,8 +152,9 @@ class Sweep:
         """Add the counts of another process; the order does not matter."""
         if self.counts.shape != other.counts.shape:
             raise TagmaskError(
-                f"a sweep of (classes, steps) {(other.num_classes, len(other.thresholds))} cannot be merged "
-                f"into one of {(self.num_classes, len(self.thresholds))}; build both alike."
+                f"a sweep of (classes, steps) {(other.num_classes, len(other.thresholds))} cannot "
+                f"be merged into one of {(self.num_classes, len(self.thresholds))}; "
+                "build both alike."
             )
         self.counts += other.counts
 
@@ -195,8 +197,9 @@ class Sweep:
         if table[-1].any():
             wrong = target[(target >= self.num_classes) & (target != UNSURE)].max()
             raise TagmaskError(
-                f"target has label {wrong}, outside 0…{self.num_classes - 1} and not {UNSURE} (ignore); "
-                "check num_classes (it counts the background too) and the mask's palette."
+                f"target has label {wrong}, outside 0…{self.num_classes - 1} and not {UNSURE} "
+                "(ignore); check num_classes (it counts the background too) and "
+                "the mask's palette."
             )
         return table[: self.num_classes]
 
@@ -265,7 +268,8 @@ def top_bins(maps: MapArray, thresholds: int) -> tuple[npt.NDArray[np.uint8], np
     )  # (H, W) each
     if highest.dtype in (np.uint8, np.uint16):
         return top, _code_bins(highest.dtype.name, thresholds).take(highest)
-    # Rounding is monotonic: below ≥ i wherever value > i/T, and value > (below − 1)/T; one step settles it.
+    # Rounding is monotonic: below ≥ i wherever value > i/T, and value > (below − 1)/T; one step
+    # settles it.
     below = (highest * thresholds).astype(np.intp)  # (H, W)
     below += highest > np.append(threshold_values(thresholds), np.inf).take(below)
     return top, below

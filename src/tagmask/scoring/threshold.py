@@ -1,8 +1,8 @@
 """Background thresholds chosen without ground truth.
 
-The best threshold of a sweep is an oracle: it has seen the masks. The rules here see only what a user
-without masks has, the maps. They are deterministic, read each map once, keep memory flat and can be
-merged over processes; several can share one pass:
+The best threshold of a sweep is an oracle: it has seen the masks. The rules here see only what a
+user without masks has, the maps. They are deterministic, read each map once, keep memory flat and
+can be merged over processes; several can share one pass:
 
     running = choosers()
     for maps in …:
@@ -112,8 +112,8 @@ def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
     counts = np.asarray(histogram)
     if counts.ndim != 1 or np.count_nonzero(counts) < 2:
         raise TagmaskError(
-            f"the histogram of top scores has {np.count_nonzero(counts)} filled bins; a threshold needs 2: "
-            "add images with tagged classes whose maps are not constant."
+            f"the histogram of top scores has {np.count_nonzero(counts)} filled bins; "
+            "a threshold needs 2: add images with tagged classes whose maps are not constant."
         )
     middles = np.maximum(
         2 * np.arange(len(counts)) - 1, 0

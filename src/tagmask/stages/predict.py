@@ -1,8 +1,8 @@
-"""Predictions: one palette PNG per image of a catalog or a folder of photos, resumable and shareable.
+"""Predictions: one palette PNG per image of a catalog or a folder of photos, resumable.
 
-Labels are those of the catalog, 0 for background and c+1 for its class c; for a folder of photos, the model's. With
-``probabilities`` a file NAME.npz beside each mask holds ``probabilities`` (K, H, W) as float16; no pickle. At the end:
-the mask of one photo.
+Labels are those of the catalog, 0 for background and c+1 for its class c; for a folder of photos,
+the model's. With ``probabilities`` a file NAME.npz beside each mask holds ``probabilities`` (K, H,
+W) as float16; no pickle. At the end: the mask of one photo.
 """
 
 from collections.abc import Sequence
@@ -174,7 +174,8 @@ def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
     if unread:
         shown = first_of(unread, 3)
         notes.append(
-            f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); save them as JPEG."
+            f"{len(unread)} pictures of kinds that cannot be read are left out ({shown}); "
+            "save them as JPEG."
         )
     return Catalog(
         classes,
@@ -265,7 +266,10 @@ def photo_probabilities(
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
     absent = [name for number, name in enumerate(model.classes) if number not in numbers]
-    note = f"{len(absent)} classes of the model are not classes of these images and were ruled out: {first_of(absent)}"
+    note = (
+        f"{len(absent)} classes of the model are not classes of these images and were ruled out: "
+        f"{first_of(absent)}"
+    )
     return (note,) if absent else ()
 
 
@@ -309,7 +313,8 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
         lines.append(f"picture: {settings.show}")
     if len(lines) == 1:
         lines.append(
-            "nothing was written; add --show out.png for a picture, or --mask mask.png for the mask."
+            "nothing was written; add --show out.png for a picture, "
+            "or --mask mask.png for the mask."
         )
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
-"""Seeds: one .npz of localisation maps per image of a catalog, resumable and shareable between processes.
+"""Seeds: one .npz of localisation maps per image of a catalog, resumable.
 
-A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint8 (255 = 1) or float16, and ``size``
-(H, W); no pickle. At the end: the maps of one photo.
+A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint8 (255 = 1) or
+float16, and ``size`` (H, W); no pickle. At the end: the maps of one photo.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -144,7 +144,8 @@ class _Work:
         """Return how many processes make maps, of so many images in all.
 
         By default it is one for each core, but one on a GPU or where tokens are still to be kept.
-        It depends on all images, not on those left: the last digits of maps depend on the number of threads.
+        It depends on all images, not on those left: the last digits of maps depend on the number of
+        threads.
         """
         if self.settings.processes:
             return self.settings.processes
@@ -264,7 +265,8 @@ def check_seeds(seeds: Mapping[str, Any], catalog: Catalog) -> None:
     ]
     if wrong:
         raise TagmaskError(
-            f"the seeds are of class {wrong[0]}, but there are {len(catalog.classes)}; run `tagmask seeds` again."
+            f"the seeds are of class {wrong[0]}, but there are {len(catalog.classes)}; "
+            "run `tagmask seeds` again."
         )
 
 
@@ -298,8 +300,9 @@ def _groups(
 ) -> Iterator[list[tuple[int, Image]]]:
     """Yield readable, tagged images of a window in groups of equal shape, ``batch`` at most.
 
-    The groups do not depend on what is left to do: the last digits of a map depend on the images in its batch, and a
-    stage that was stopped must end with the same files. If any image of a group is left, the whole group is made.
+    The groups do not depend on what is left to do: the last digits of a map depend on the images in
+    its batch, and a stage that was stopped must end with the same files. If any image of a group is
+    left, the whole group is made.
     """
     shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
     for i, image in _tagged(catalog, window, catalog.load_image, skipped):
@@ -360,7 +363,8 @@ def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
     array = np.asarray(photo.convert("RGB")) if isinstance(photo, Pillow.Image) else photo
     if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
         raise TagmaskError(
-            f"the photo is {array.dtype} {array.shape}; give a path, a PIL image, or uint8 (H, W, 3)."
+            f"the photo is {array.dtype} {array.shape}; "
+            "give a path, a PIL image, or uint8 (H, W, 3)."
         )
     return array
 

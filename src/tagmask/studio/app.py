@@ -1,4 +1,4 @@
-"""What the page asks for and does: photos, tags, corrections, checks, learning, runs and exports."""
+"""What the page asks for: photos, tags, corrections, checks, learning, runs and exports."""
 
 import dataclasses
 import io

@@ -1,7 +1,8 @@
 """Which photos are alike, and which tags they probably lack or have wrongly.
 
 Every photo is one vector: the class token of a frozen network, and the mean of its patch tokens.
-Scores are cross-validated (``inference.linear``): a photo is judged by models that have not seen it.
+Scores are cross-validated (``inference.linear``): a photo is judged by models that have not seen
+it.
 """
 
 from collections.abc import Callable, Sequence

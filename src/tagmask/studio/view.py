@@ -126,7 +126,7 @@ class View:
 
     @property
     def _map_settings(self) -> MapSettings:
-        """Return how maps are made: as in the run or, of a single photo, as its network was told."""
+        """Return how maps are made: as in the run or, for one photo, as its network was told."""
         if self.settings is not None:
             return self.settings.of(SeedSettings)
         return settings_from(MapSettings, self.classifier.use, {})
@@ -305,7 +305,7 @@ class View:
         return line + b"\n" + bytes(levels.tobytes())
 
     def correction(self, i: int) -> tuple[str, Mask | None]:
-        """Return the digest of what is corrected in a photo, and the labels (H, W) if there are any.
+        """Return a digest of what is corrected in a photo, and the labels (H, W) if there are any.
 
         Those of the last photo are kept in memory while their file is the same.
         """

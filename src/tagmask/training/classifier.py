@@ -1,8 +1,8 @@
 """Training of the tag classifier: two views, class loss, and two consistency losses (paper Eq. 6).
 
 Deviations from the paper: α and β are scaled to the grid unless ``alpha_absolute`` is set, and the
-default recipe is ours where docs/reference/paper-settings.md says so; the presets `*-paper` restore the
-paper's.
+default recipe is ours where docs/reference/paper-settings.md says so; the presets `*-paper` restore
+the paper's.
 """
 
 from collections.abc import Iterator

@@ -39,8 +39,9 @@ def can_share() -> bool:
 def quiet(worker: int) -> None:
     """End a loading process with the command, without a message.
 
-    It ignores Ctrl-C, because the command ends it. Its thread that hands over tensors prints a traceback if the command
-    stops at that moment, which is suppressed here. Errors while reading an image are raised by the command itself.
+    It ignores Ctrl-C, because the command ends it. Its thread that hands over tensors prints a
+    traceback if the command stops at that moment, which is suppressed here. Errors while reading an
+    image are raised by the command itself.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.excepthook = _print_unless_disconnected

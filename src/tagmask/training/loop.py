@@ -1,7 +1,7 @@
-"""The training loop: steps, accumulation, schedule, average, validation, logs and resuming, on accelerate.
+"""The training loop on accelerate: steps, accumulation, schedule, validation, logs, resuming.
 
-Each step's randomness is seeded from (seed, step, part, process) and each image's from its position in the
-stream, so a training that is stopped anywhere and resumed ends with the same weights.
+Each step's randomness is seeded from (seed, step, part, process) and each image's from its position
+in the stream, so a training that is stopped anywhere and resumed ends with the same weights.
 """
 
 import gc
@@ -74,8 +74,8 @@ class Trained:
         lines, name = list(self.notes), self.task.metric
         if self.broken:
             lines.append(
-                f"{len(self.broken)} images {self.task.unusable} and were skipped: {first_of(self.broken)} "
-                f"(all in {self.folder / layout.BROKEN})."
+                f"{len(self.broken)} images {self.task.unusable} and were skipped: "
+                f"{first_of(self.broken)} (all in {self.folder / layout.BROKEN})."
             )
         if name in self.best and name in self.metrics:
             best = f"(best {self.best[name]:.3f} at step {self.best['step']:.0f})"
@@ -111,8 +111,8 @@ class Loop:
         world = self.accelerator.num_processes
         if settings.batch % (settings.accumulate * world):
             raise TagmaskError(
-                f"--batch {settings.batch} cannot be split evenly: {world} processes × {settings.accumulate} parts; "
-                f"use a multiple of {world * settings.accumulate}."
+                f"--batch {settings.batch} cannot be split evenly: {world} processes × "
+                f"{settings.accumulate} parts; use a multiple of {world * settings.accumulate}."
             )
         optimizer = build_optimizer(task.module, settings, task.new_layers)
         self.module, self.optimizer = self.accelerator.prepare(task.module, optimizer)
@@ -168,8 +168,9 @@ class Loop:
     def _leave(self) -> None:
         """Leave the process group, after freeing the wrapped network.
 
-        If the wrapper is the last to hold the group, it waits for the group's thread while holding Python's lock,
-        which that thread needs: a deadlock in about one of a hundred trainings (torch 2.13).
+        If the wrapper is the last to hold the group, it waits for the group's thread while holding
+        Python's lock, which that thread needs: a deadlock in about one of a hundred trainings
+        (torch 2.13).
         """
         self.module = self.task.module
         if self.accelerator.num_processes > 1:
@@ -257,7 +258,8 @@ class Loop:
                 values[name] = values.get(name, 0.0) + float(value.detach()) / settings.accumulate
         if not np.isfinite(values["loss"]):
             raise TagmaskError(
-                f"the loss is {values['loss']} at step {step}; lower --lr (now {settings.lr}) or add --clip 1."
+                f"the loss is {values['loss']} at step {step}; "
+                f"lower --lr (now {settings.lr}) or add --clip 1."
             )
         if settings.clip:
             accelerator.clip_grad_norm_(self.module.parameters(), settings.clip)
@@ -340,7 +342,8 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
     if not torch.distributed.is_initialized():
-        AcceleratorState._reset_state()  # an earlier training in this process may have had another precision
+        # an earlier training in this process may have had another precision
+        AcceleratorState._reset_state()
     # without a GPU, accelerate joins the processes into one training only with cpu=True
     options: dict[str, Any] = {
         "mixed_precision": settings.precision,

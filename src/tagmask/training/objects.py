@@ -1,4 +1,4 @@
-"""Fitting what a set of photos teaches without training: the tag head, where objects are, and which.
+"""Fitting what photos teach without training: the tag head, where objects are, and which.
 
 Everything reads the feature cache. The direction to objects is learned from some of the photos,
 evenly spaced; the rest of the fit streams over all of them, one at a time.

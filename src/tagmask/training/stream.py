@@ -1,7 +1,8 @@
 """Which image is seen when: a function of the seed and the position alone.
 
-Position p is the p-th image drawn since the start of training. No random state is carried from one step to the
-next, so a training can resume at any step, and any number of processes together see what a single one would see.
+Position p is the p-th image drawn since the start of training. No random state is carried from one
+step to the next, so a training can resume at any step, and any number of processes together see
+what a single one would see.
 """
 
 from collections.abc import Iterator
