@@ -7,6 +7,7 @@ are shared between runs by hard links.
 
     python scripts/few_photos.py curve --root VOC --weights vit_small.safetensors --work work --to curve.csv
     python scripts/few_photos.py broken --root VOC --weights vit_small.safetensors --work work --to broken.csv
+    python scripts/few_photos.py trained --root VOC --weights vit_small.safetensors --work work --to trained.csv
     python scripts/few_photos.py judge curve.csv broken.csv
     python scripts/few_photos.py show curve.csv --to few-photos.png
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 NAMES = tuple(
@@ -33,12 +35,21 @@ NAMES = tuple(
 )
 SIX = ("cat", "cow", "dog", "horse", "person", "sheep")
 PAIRS = (("cat", "dog"), ("cow", "horse"), ("dog", "sheep"))
-COUNTS = (10, 20, 40, 80, 120, 160, 320)
+COUNTS = (10, 20, 40, 80, 120, 160, 320, 764, 1527)
+MOST_EXCLUSIVE = 320  # VOC's part has 386 photos that show cats alone or dogs alone
+TRAINED_COUNTS = (80, 160, 320, 764)
+# the training that is compared: eight blocks frozen, their tokens kept, from the fitted head
+TRAINING = (
+    *("--train.train-from", "0", "--train.no-earn", "--train.size", "252"),
+    *("--train.freeze", "8", "--train.steps", "200"),
+)
+NO_TRAINING = ("--train.train-from", "1000000")
 FEATURES = "0_tokens/head"
 COLUMNS = (
     *("name", "kind", "classes", "count", "draw", "flags"),
     *("miou", "labels", "trust", "level", "signs"),
 )
+OTHERS = ("others", "others_without")  # mIoU of photos of the split val, with tags and without
 
 
 @dataclass(frozen=True)
@@ -63,9 +74,19 @@ def curve_trials() -> Iterator[Trial]:
     """Yield the preset over numbers of photos, three draws each."""
     for count in COUNTS:
         for draw in range(3):
-            yield Trial("exclusive", ("cat", "dog"), count, draw)
+            if count <= MOST_EXCLUSIVE:
+                yield Trial("exclusive", ("cat", "dog"), count, draw, flags=NO_TRAINING)
             if count >= 20:
-                yield Trial("mixed", SIX, count, draw)
+                yield Trial("mixed", SIX, count, draw, flags=NO_TRAINING)
+
+
+def trained_trials() -> Iterator[Trial]:
+    """Yield runs without a training, with one, and with one that has no consistency."""
+    plain = (*TRAINING, "--train.alpha", "0", "--train.beta", "0")
+    for draw in range(3):
+        for count in TRAINED_COUNTS:
+            for title, flags in (("none", NO_TRAINING), ("acr", TRAINING), ("plain", plain)):
+                yield Trial("mixed", SIX, count, draw, title, flags)
 
 
 def broken_trials() -> Iterator[Trial]:
@@ -128,8 +149,22 @@ def tags_of(voc: Path, name: str) -> set[str]:
         voc: the data.
         name: of the photo.
     """
-    mask = np.array(Image.open(voc / f"SegmentationClassAug/{name}.png"))
+    mask = np.array(Image.open(mask_file(voc, name)))
     return {NAMES[number - 1] for number in np.unique(mask) if 0 < number < 255}
+
+
+def mask_file(voc: Path, name: str) -> Path:
+    """Return the file with the true mask of a photo."""
+    return voc / f"SegmentationClassAug/{name}.png"
+
+
+def label_numbers(classes: tuple[str, ...]) -> npt.NDArray[np.uint8]:
+    """Return the label of a run for each of VOC's, (256,): 1, 2, … in the order of the alphabet."""
+    lookup = np.zeros(256, np.uint8)
+    lookup[255] = 255
+    for number, tag in enumerate(sorted(classes), 1):
+        lookup[NAMES.index(tag) + 1] = number
+    return lookup
 
 
 def write_set(voc: Path, trial: Trial, folder: Path) -> list[str]:
@@ -143,16 +178,12 @@ def write_set(voc: Path, trial: Trial, folder: Path) -> list[str]:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "photos").mkdir(parents=True)
     (folder / "masks").mkdir()
-    order = sorted(trial.classes)
-    lookup = np.zeros(256, np.uint8)
-    lookup[255] = 255
-    for tag in order:
-        lookup[NAMES.index(tag) + 1] = order.index(tag) + 1
+    lookup = label_numbers(trial.classes)
     rows = ["file,tags"]
     chosen = draw_photos(voc, trial)
     for name, tags in chosen:
         os.symlink((voc / f"JPEGImages/{name}.jpg").resolve(), folder / f"photos/{name}.jpg")
-        mask = np.array(Image.open(voc / f"SegmentationClassAug/{name}.png"))
+        mask = np.array(Image.open(mask_file(voc, name)))
         Image.fromarray(lookup[mask]).save(folder / f"masks/{name}.png")
         rows.append(f"{name}.jpg,{';'.join(tags)}")
     (folder / "tags.csv").write_text("\n".join(rows) + "\n")
@@ -175,7 +206,9 @@ def link_features(source: Path, target: Path, names: list[str]) -> None:
             os.link(source / file, target / file)
 
 
-def run_trial(trial: Trial, voc: Path, weights: Path, work: Path) -> dict[str, Any]:
+def run_trial(
+    trial: Trial, voc: Path, weights: Path, work: Path, with_others: bool
+) -> dict[str, Any]:
     """Run a trial, and return its row.
 
     Args:
@@ -183,19 +216,24 @@ def run_trial(trial: Trial, voc: Path, weights: Path, work: Path) -> dict[str, A
         voc: the data.
         weights: of the backbone.
         work: folder for sets and runs.
+        with_others: score other photos, too.
     """
     photos = work / "set"
     out = work / "run"
     shutil.rmtree(out, ignore_errors=True)
     names = write_set(voc, trial, photos)
-    link_features(work / "features", out / FEATURES, names)
+    is_trained = "--train.steps" in trial.flags  # its features are of no use to others
+    if not is_trained:
+        link_features(work / "features", out / FEATURES, names)
     command = [sys.executable, "-m", "tagmask", "run", "--preset", "own-photos"]
     command += ["--images", str(photos / "photos"), "--tags", str(photos / "tags.csv")]
     command += ["--masks", str(photos / "masks"), "--out", str(out), "--no-estimate"]
     command += ["--rows", "0", "--train.no-pretrained", "--train.weights", str(weights)]
     command += ["--train.backbone", "vit_small_patch14_dinov2", *trial.flags]
     subprocess.run(command, check=True, capture_output=True)
-    link_features(out / FEATURES, work / "features", names)
+    if not is_trained:
+        link_features(out / FEATURES, work / "features", names)
+    others = score_others(voc, out, trial.classes) if with_others else {}
     scores = json.loads((out / "scores.json").read_text())
     verdicts = json.loads((out / "check.json").read_text())["tags"]
     trust = float(np.mean([row["trust"] for row in verdicts.values()]))
@@ -212,7 +250,46 @@ def run_trial(trial: Trial, voc: Path, weights: Path, work: Path) -> dict[str, A
         "trust": round(trust, 3),
         "level": f"{sum(level != 'good' for level in levels)} of {len(levels)} doubtful",
         "signs": json.dumps({tag: row["signs"] for tag, row in verdicts.items()}),
+        **others,
     }
+
+
+def score_others(voc: Path, out: Path, classes: tuple[str, ...]) -> dict[str, float]:
+    """Return the mIoU of photos of the split val that show these classes alone.
+
+    Args:
+        voc: the data.
+        out: the run.
+        classes: what the photos show.
+
+    Returns:
+        With their tags and without, background and classes.
+    """
+    import tagmask
+
+    model = tagmask.load(out)
+    counts = {name: np.zeros((len(classes) + 1,) * 2, np.int64) for name in OTHERS}
+    for name in (voc / "ImageSets/Segmentation/val.txt").read_text().split():
+        tags = tags_of(voc, name)
+        if not tags or not tags <= set(classes):
+            continue
+        mask = label_numbers(classes)[np.array(Image.open(mask_file(voc, name)))]
+        photo = voc / f"JPEGImages/{name}.jpg"
+        for column, known in zip(OTHERS, (sorted(tags), None), strict=True):
+            predicted = model.predict(photo, tags=known, use_tags=known is not None).mask
+            seen = mask != 255
+            pairs = mask[seen].astype(np.int64) * (len(classes) + 1) + predicted[seen]
+            counts[column] += np.bincount(pairs, minlength=counts[column].size).reshape(
+                counts[column].shape
+            )
+    return {name: round(100 * mean_iou(table), 1) for name, table in counts.items()}
+
+
+def mean_iou(table: npt.NDArray[np.int64]) -> float:
+    """Return the mean IoU of a table of counts (truth, prediction)."""
+    both = np.diag(table)
+    union = table.sum(0) + table.sum(1) - both
+    return float((both / union).mean())
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
@@ -235,10 +312,11 @@ def run_all(trials: Iterator[Trial], options: argparse.Namespace) -> None:
     for trial in trials:
         if trial.name in done:
             continue
-        row = run_trial(trial, options.root, options.weights, options.work)
+        with_others = options.command == "trained"
+        row = run_trial(trial, options.root, options.weights, options.work, with_others)
         is_new = not options.to.is_file()
         with options.to.open("a", newline="") as opened:
-            writer = csv.DictWriter(opened, COLUMNS)
+            writer = csv.DictWriter(opened, (*COLUMNS, *OTHERS) if with_others else COLUMNS)
             if is_new:
                 writer.writeheader()
             writer.writerow(row)
@@ -337,7 +415,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("curve", "broken"):
+    for name in ("curve", "broken", "trained"):
         part = commands.add_parser(name)
         part.add_argument("--root", type=Path, required=True)
         part.add_argument("--weights", type=Path, required=True)
@@ -354,8 +432,8 @@ def main() -> None:
     if options.command == "judge":
         judge(options.files)
         return
-    trials = curve_trials() if options.command == "curve" else broken_trials()
-    run_all(trials, options)
+    trials = {"curve": curve_trials, "broken": broken_trials, "trained": trained_trials}
+    run_all(trials[options.command](), options)
 
 
 if __name__ == "__main__":
