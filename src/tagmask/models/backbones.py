@@ -105,7 +105,14 @@ def fetching(name: str, pretrained: bool) -> Iterator[None]:
 
 
 def _reaches_host() -> bool:
-    """Return True if the host of published weights can be reached, or only a proxy would know."""
+    """Return True if the host of published weights can be reached, or only a proxy would know.
+
+    Where the user has switched the hub off (HF_HUB_OFFLINE), nobody is asked.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
         return True
     host = urlsplit(os.environ.get("HF_ENDPOINT") or _WEIGHTS_HOST)
