@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tagmask.reproduction.page import save_gains
 from tagmask.reproduction.seed_tables import ABLATION_TITLES
-from tagmask.reproduction.table import BLIND, Cell, Column, Row, Table, to_markdown
+from tagmask.reproduction.table import BLIND, Cell, Column, Table, TableRow, to_markdown
 
 
 def last_row(file: Path, columns: list[Column]) -> tuple[Cell, ...]:
@@ -36,7 +36,7 @@ def main() -> None:
     titles = [title for name, title in ABLATION_TITLES.items() if name != "none"]
     columns = [Column(title + end, gain=True) for title in titles for end in ("", BLIND)]
     rows = [
-        Row(title, last_row(Path(file), columns))
+        TableRow(title, last_row(Path(file), columns))
         for title, _, file in (t.partition("=") for t in given.tables)
     ]
     table = Table("overview", "Mean gain over the maps", "setting", tuple(columns), tuple(rows))

@@ -41,7 +41,7 @@ from tagmask.runs import record
 from tagmask.runs import run as runs
 from tagmask.stages.seeds import read_seeds
 from tagmask.studio.app import open_explorer
-from tagmask.studio.view import View
+from tagmask.studio.view import RunView
 from tests.alone import alone_of, predict_catalog, run
 from tests.runs.tiny import head_run
 
@@ -235,7 +235,7 @@ def test_the_explorer_sees_a_photo_as_the_run_does(asked: Asked) -> None:
         photo=asked.photo, model=asked.out / "1_classifier", tags=asked.words
     )
     (view,) = open_explorer(settings).views
-    assert isinstance(view, View)
+    assert isinstance(view, RunView)
     *_, span = view._seen(0)
     sides = [side / max(asked.mask.shape) for side in asked.mask.shape]
     patch = view.classifier.patch_size

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -146,6 +146,30 @@ def test_public_names_exist() -> None:
         assert getattr(tagmask, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         tagmask.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["Maps", "Network", "Image", "Row", "View", "Picture", "Mask"])
+def test_a_word_means_one_thing(name: str) -> None:
+    """No two classes or aliases of the package share one of these names."""
+    places = []
+    for module, file in modules().items():
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            names: list[str] = []
+            if isinstance(node, ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            if name in names:
+                places.append(module)
+    assert len(places) <= 1, places
+
+
+def test_the_settings_name_every_objectness() -> None:
+    """Map methods: tests/test_config.py; formats: tests/exchange/test_formats.py."""
+    from tagmask.config import TrainSettings
+    from tagmask.inference.objectness import METHODS
+
+    assert set(get_args(get_type_hints(TrainSettings)["object_method"])) == set(METHODS)
 
 
 def test_an_export_format_takes_a_row_alone(

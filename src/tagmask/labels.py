@@ -1,10 +1,13 @@
-"""What the numbers in a mask mean, and the colours they are shown in."""
+"""Arrays that every room knows: photos, maps and masks, what their numbers mean, and colours."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+Picture = npt.NDArray[np.uint8]  # (H, W, 3): RGB
+MapArray = npt.NDArray[np.floating[Any]]  # (k, H, W): one map for each class, in [0, 1]
 Mask = npt.NDArray[np.uint8]  # (H, W): 0 = background, c + 1 = class c, 255 = unsure
 
 UNSURE = 255  # in a mask: no label; ignored by losses and scores

@@ -15,18 +15,18 @@ from tagmask.config import MaskSettings, settings_from
 from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
 from tagmask.files import write_arrays
-from tagmask.labels import Mask
+from tagmask.labels import Mask, Picture
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
-from tagmask.models.kinds import Network, Segmenter, load_classifier, load_segmenter
+from tagmask.models.kinds import RunNetwork, Segmenter, load_classifier, load_segmenter
 from tagmask.models.kinds import load as load_network
-from tagmask.runs.images import Image, match_classes
+from tagmask.runs.images import match_classes
 from tagmask.stages.predict import photo_probabilities
 from tagmask.stages.seeds import localize, pixels
 
-Photo = str | Path | Pillow.Image | Image
+Photo = str | Path | Pillow.Image | Picture
 Tags = Sequence[str] | None
 AnyNetwork = TypeVar("AnyNetwork", bound=nn.Module)
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -36,12 +36,12 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 class Prediction:
     """The mask of a photo, and what it was made from."""
 
-    image: Image  # the photo, uint8 (H, W, 3)
+    image: Picture  # the photo, uint8 (H, W, 3)
     mask: Mask  # uint8 (H, W): 0 for background, c + 1 for classes[c]
     classes: tuple[str, ...]  # all that the model knows
     probabilities: Floats  # (K + 1, H, W), the background first; they sum to 1
 
-    def overlay(self, strength: float = 0.5) -> Image:
+    def overlay(self, strength: float = 0.5) -> Picture:
         """Return the photo with the colours of the classes over it, uint8 (H, W, 3).
 
         Args:
@@ -232,7 +232,7 @@ def load(path: str | Path, device: str | None = None) -> Model:
     )
 
 
-def _of_network(folder: Path, network: Network, device: str | None) -> Model:
+def _of_network(folder: Path, network: RunNetwork, device: str | None) -> Model:
     """Return the model of one network."""
     if isinstance(network, Classifier):
         model = Model(folder, None, device)

@@ -9,15 +9,15 @@ from tagmask.errors import TagmaskError
 from tagmask.reproduction import command, everything
 from tagmask.reproduction.command import run_paper
 from tagmask.reproduction.names import NAMES
-from tagmask.reproduction.table import Cell, Column, Row, Table
+from tagmask.reproduction.table import Cell, Column, Table, TableRow
 from tests.reproduction.small import small
 
 
 def test_each_number_of_the_paper_has_a_row_with_the_difference() -> None:
     columns = (Column("mIoU"), Column("FP"), Column("others", theirs=True))
     rows = (
-        Row("ours and theirs", (Cell((50.0, 52.0), 67.3), Cell((3.0,)), Cell((), 60.0))),
-        Row("only theirs", (Cell((), 59.4), Cell(), Cell((), 61.0))),
+        TableRow("ours and theirs", (Cell((50.0, 52.0), 67.3), Cell((3.0,)), Cell((), 60.0))),
+        TableRow("only theirs", (Cell((), 59.4), Cell(), Cell((), 61.0))),
     )
     found = everything.numbers_of(Table("ablation", "t", "row", columns, rows))
     (row,) = found

@@ -9,7 +9,16 @@ import statistics
 import pytest
 
 from tagmask.reproduction.page import table_page
-from tagmask.reproduction.table import Cell, Chart, Column, Row, Table, to_csv, to_markdown, to_text
+from tagmask.reproduction.table import (
+    Cell,
+    Chart,
+    Column,
+    Table,
+    TableRow,
+    to_csv,
+    to_markdown,
+    to_text,
+)
 
 TABLE = Table(
     "toy",
@@ -17,8 +26,8 @@ TABLE = Table(
     "way",
     (Column("mIoU"), Column("speed", 2)),
     (
-        Row("a | b", (Cell((50.0, 53.0, 51.5), 67.3), Cell((1.239,)))),
-        Row("none", (Cell((math.nan,)), Cell((), None))),
+        TableRow("a | b", (Cell((50.0, 53.0, 51.5), 67.3), Cell((1.239,)))),
+        TableRow("none", (Cell((math.nan,)), Cell((), None))),
     ),
     ("a note",),
 )
@@ -65,7 +74,7 @@ def test_text_is_aligned() -> None:
 
 
 def test_the_page_is_whole_and_draws_the_charts() -> None:
-    rows = tuple(Row(str(i), (Cell((float(i),)), Cell((1.0,)))) for i in range(3))
+    rows = tuple(TableRow(str(i), (Cell((float(i),)), Cell((1.0,)))) for i in range(3))
     made = Table(
         "toy",
         "A <toy>",
@@ -82,8 +91,8 @@ def test_the_page_is_whole_and_draws_the_charts() -> None:
 
 def test_columns_of_the_paper_alone() -> None:
     rows = (
-        Row("dog", (Cell((50.0,), 67.3), Cell((), 61.0))),
-        Row("cat", (Cell((40.0,)), Cell((), 59.5))),
+        TableRow("dog", (Cell((50.0,), 67.3), Cell((), 61.0))),
+        TableRow("cat", (Cell((40.0,)), Cell((), 59.5))),
     )
     table = Table("toy", "A toy", "class", (Column("IoU"), Column("RIB", theirs=True)), rows)
     assert table.heads() == ["class", "IoU", "paper", "RIB"]

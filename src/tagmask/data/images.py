@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from PIL.PngImagePlugin import PngInfo
 
@@ -28,8 +27,7 @@ from tagmask.data.tiff import has_bands, read_deep, stretch
 from tagmask.errors import ImageError, TagmaskError, first_of
 from tagmask.files import is_regular, replacing
 from tagmask.labels import UNSURE, Mask, voc_palette
-
-Picture = npt.NDArray[np.uint8]  # (H, W, 3) RGB
+from tagmask.labels import Picture as Picture
 
 # Only formats that Pillow decodes itself: EPS, for example, would start another program on the
 # user's file.

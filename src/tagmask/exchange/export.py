@@ -117,19 +117,7 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
             earlier export.
     """
     folder = settings.labels or settings.out / layout.PREDICTIONS
-    if within(to, folder):
-        raise TagmaskError(
-            f"--to {to} is inside {folder}, the folder of the masks; choose another place."
-        )
-    sources = [
-        source
-        for source in (settings.images, settings.photos, settings.masks)
-        if source is not None
-    ]
-    if settings.format not in (*FILES, "voc") and any(within(to, source) for source in sources):
-        raise TagmaskError(
-            f"--to {to} is among the images or masks themselves; choose another folder."
-        )
+    _refuse_inside(settings, to, folder)
     catalog = _open(settings, folder)
     row = FORMATS[settings.format]
     tags = {
@@ -175,6 +163,21 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
             0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out."
         )
     return done
+
+
+def _refuse_inside(settings: ExportSettings, to: Path, folder: Path) -> None:
+    """Refuse to write among the masks that are exported, or among the images."""
+    if within(to, folder):
+        raise TagmaskError(
+            f"--to {to} is inside {folder}, the folder of the masks; choose another place."
+        )
+    if settings.format in (*FILES, "voc"):
+        return
+    sources = (settings.images, settings.photos, settings.masks)
+    if any(within(to, source) for source in sources if source is not None):
+        raise TagmaskError(
+            f"--to {to} is among the images or masks themselves; choose another folder."
+        )
 
 
 def _maps(folder: Path, name: str) -> dict[int, Mask]:

@@ -5,12 +5,10 @@ pixel s·i (``centred`` false), a patch i of a vision transformer in the middle 
 (``centred`` true).
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-MapArray = npt.NDArray[np.floating[Any]]
+from tagmask.labels import MapArray
 
 
 def to_cells(maps: MapArray, stride: int, centred: bool = False) -> MapArray:

@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
-from tagmask.labels import UNSURE
+from tagmask.labels import UNSURE, MapArray, Picture
 from tagmask.masks.crf import SEEDS, CrfSettings, dense_crf
 
 ALPHA_LOW, ALPHA_HIGH = 4.0, 32.0
 TRUST = 0.7  # probability that a label is right, before the CRF sees the image
 
-Picture = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.uint8]
-MapArray = npt.NDArray[np.floating]
 
 
 def confident_regions(

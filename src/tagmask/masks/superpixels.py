@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-Picture = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
+from tagmask.labels import Picture
+
 Pieces = np.ndarray[Any, np.dtype[np.int64]]  # (H, W)
 
 

@@ -15,14 +15,14 @@ KINDS: dict[str, type[Classifier]] = {"acr": Classifier, "mct": MctClassifier}
 """Tag classifiers by the name that ``tagmask train --kind`` takes."""
 
 Segmenter = DeepLabV2 | HeadSegmenter
-Network = Classifier | Segmenter | AffinityNet
-_NETWORKS: dict[str, type[Network]] = {
+RunNetwork = Classifier | Segmenter | AffinityNet
+_NETWORKS: dict[str, type[RunNetwork]] = {
     network.kind: network
     for network in (Classifier, MctClassifier, DeepLabV2, HeadSegmenter, AffinityNet)
 }
 
 
-def load(path: Path | str) -> Network:
+def load(path: Path | str) -> RunNetwork:
     """Load any network of a run from its folder, in eval mode.
 
     It may be a classifier, an MCTformer, an affinity network or a segmenter.

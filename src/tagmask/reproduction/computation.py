@@ -32,7 +32,7 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import gpu
 from tagmask.reproduction.bench import Bench
 from tagmask.reproduction.numbers import MACHINE, NUMBERS
-from tagmask.reproduction.table import Cell, Column, Row, Table
+from tagmask.reproduction.table import Cell, Column, Table, TableRow
 from tagmask.runs.processes import pool
 from tagmask.runs.record import key, once
 from tagmask.training.classifier import ClassifierTask, build_classifier
@@ -62,22 +62,22 @@ def computation(bench: Bench) -> Table:
     memory, speed = theirs[backbone][2:]
     mct_memory, mct_speed = theirs["mct"][2:]
     rows = [
-        Row(OURS, _cells(measured, OURS, memory, None)),
-        Row(PER_CLASS, _cells(measured, PER_CLASS, None, speed)),
-        Row(MCT, _cells(measured, MCT, mct_memory, mct_speed)),
+        TableRow(OURS, _cells(measured, OURS, memory, None)),
+        TableRow(PER_CLASS, _cells(measured, PER_CLASS, None, speed)),
+        TableRow(MCT, _cells(measured, MCT, mct_memory, mct_speed)),
     ]
     other_memory, other_speed = theirs[second][2:]
     if settings.backbone in (DEIT, HYBRID):
         there = dataclasses.replace(settings, backbone=second, size=None, long_side=None)
         other = _each_seed(bench, there)
-        rows.append(Row(f"ACR on {second}", _cells(other, OURS, other_memory, None)))
+        rows.append(TableRow(f"ACR on {second}", _cells(other, OURS, other_memory, None)))
         per_class_row = _cells(other, PER_CLASS, None, other_speed)
-        rows.append(Row(f"ACR on {second}, one backward per class", per_class_row))
+        rows.append(TableRow(f"ACR on {second}, one backward per class", per_class_row))
     else:
         cells = (Cell((), other_memory), Cell((), other_speed), Cell())
-        rows.append(Row(f"ACR on {second}", cells))
+        rows.append(TableRow(f"ACR on {second}", cells))
     psa = [Cell((), number) for number in theirs["psa"][2:]]
-    rows.append(Row("PSA on ResNet-38", (*psa, Cell())))
+    rows.append(TableRow("PSA on ResNet-38", (*psa, Cell())))
     columns = (
         Column("training memory [MB]", 0),
         Column("maps [images/s]", 2),

@@ -16,7 +16,7 @@ from tagmask.reproduction.bench import Bench, PartDoneError
 from tagmask.reproduction.command import make, sentence
 from tagmask.reproduction.names import EVERYTHING, FIGURES, NAMES, TABLES
 from tagmask.reproduction.page import write
-from tagmask.reproduction.table import Cell, Column, Row, Table
+from tagmask.reproduction.table import Cell, Column, Table, TableRow
 
 # compares only with numbers of one data set
 _ONLY = {"compare-coco": ("coco",), "compare-voc": ("voc", "folder", "scenes")}
@@ -29,7 +29,7 @@ def everything(bench: Bench) -> Table:
         PartDoneError: This process has done its share of all trainings.
     """
     names = wanted(bench.settings.data)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     made_of: dict[str, str] = {}
     for number, name in enumerate(names, 1):
         tqdm.write(f"{number} of {len(names)}: {name} ({NAMES[name].where})")
@@ -61,7 +61,7 @@ def wanted(data: str) -> list[str]:
     return names
 
 
-def numbers_of(table: Table) -> list[Row]:
+def numbers_of(table: Table) -> list[TableRow]:
     """Return a row for each number of a table that the paper prints and that was measured here.
 
     Args:
@@ -78,11 +78,11 @@ def numbers_of(table: Table) -> list[Row]:
             where = NAMES[table.name].where
             title = f"{where}, {table.name}: {row.title}, {column.title}"
             difference = tuple(ours - cell.paper for ours in cell.ours)
-            rows.append(Row(title, (cell, Cell(difference))))
+            rows.append(TableRow(title, (cell, Cell(difference))))
     return rows
 
 
-def _page(rows: list[Row], made_of: dict[str, str]) -> Table:
+def _page(rows: list[TableRow], made_of: dict[str, str]) -> Table:
     """Return the table of all numbers; its notes say how each was made."""
     notes = [f"{name}: {how}" for name, how in made_of.items()]
     return Table(

@@ -24,7 +24,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.reproduction.bench import Bench, Changes, Training, by_method
 from tagmask.reproduction.page import Figure
 from tagmask.reproduction.seed_tables import ABLATION, ACR, METHODS, mct_maps, mct_variants
-from tagmask.runs.images import Image, match_classes
+from tagmask.runs.images import match_classes
 from tagmask.scoring.sweep import sweep
 from tagmask.show.affinity import Point, affinity_matrix, affinity_of_pixel, default_points, marked
 from tagmask.show.overlay import legend
@@ -260,7 +260,7 @@ def numbered(grid: torch.Tensor, side: int = 48) -> Picture:
 def maps_by(
     model: Classifier,
     method: str,
-    image: Image,
+    image: Picture,
     catalog: Catalog,
     tags: Sequence[int],
     run: Training,
@@ -341,7 +341,7 @@ def _regularised(bench: Bench) -> dict[str, tuple[Training, Classifier]]:
     return _loaded(bench, variants)
 
 
-def _readable(catalog: Catalog, least: int) -> Iterator[tuple[int, Image]]:
+def _readable(catalog: Catalog, least: int) -> Iterator[tuple[int, Picture]]:
     """Yield the images with at least ``least`` classes that can be read, with their indices."""
     for i in range(len(catalog)):
         if len(catalog.tags(i)) >= least:
@@ -349,7 +349,7 @@ def _readable(catalog: Catalog, least: int) -> Iterator[tuple[int, Image]]:
                 yield i, catalog.load_image(i)
 
 
-def _pictures(bench: Bench, least: int) -> list[tuple[int, Image]]:
+def _pictures(bench: Bench, least: int) -> list[tuple[int, Picture]]:
     """Return the first readable images with ``least`` classes, as many as a figure shows."""
     readable = _readable(bench.scored_images, least)
     chosen = list(islice(readable, bench.settings.pictures))
@@ -369,11 +369,11 @@ def _names(catalog: Catalog, i: int) -> list[str]:
     return [catalog.classes[c] for c in catalog.tags(i)]
 
 
-def _shown(image: Image) -> Picture:
+def _shown(image: Picture) -> Picture:
     return resize(image, shown_size(*image.shape[:2]))
 
 
-def _truth(catalog: Catalog, i: int, image: Image) -> Cells:
+def _truth(catalog: Catalog, i: int, image: Picture) -> Cells:
     """Return a cell with the true mask; none where there is no mask."""
     mask = _mask(catalog, i)
     return [] if mask is None else [("truth", shown_mask(image, mask))]

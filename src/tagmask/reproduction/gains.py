@@ -14,7 +14,7 @@ from tagmask.reproduction.bench import ORACLE, Bench, Training
 from tagmask.reproduction.measures import KINDS, at, mean_of, only_at
 from tagmask.reproduction.paired import DRAWS, Gain, difference, mean_gain
 from tagmask.reproduction.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
-from tagmask.reproduction.table import BLIND, NONE, Cell, Column, Row, Table
+from tagmask.reproduction.table import BLIND, NONE, Cell, Column, Table, TableRow
 from tagmask.stages.score import check_masks
 
 # map method, steps of affinity
@@ -40,9 +40,9 @@ class _MapGains:
     baseline: list[Cell]
     gains: list[Gain | None]
 
-    def row(self) -> Row:
+    def row(self) -> TableRow:
         gains = [_cell(gain) for gain in self.gains]
-        return Row(self.title, (*self.baseline, *gains))
+        return TableRow(self.title, (*self.baseline, *gains))
 
 
 def gains(bench: Bench) -> Table:
@@ -147,7 +147,9 @@ def _photos(scores: Sequence[Mapping[str, Any]], kind: str, rule: str) -> list[A
     return [photos.get(rule) for photos in by_rule]
 
 
-def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any, Any]]]) -> Row:
+def _chain_row(
+    bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any, Any]]]
+) -> TableRow:
     """Return a row of baseline, ACR and gain; ``scores`` has scores and photos of each seed."""
     only = bench.settings.only
     cells = []
@@ -163,7 +165,7 @@ def _chain_row(bench: Bench, title: str, scores: Mapping[str, Sequence[tuple[Any
         photos.append([counts for _, counts in variant])
     baseline, acr = photos
     gain = _gain(acr, baseline, _class_numbers(bench))
-    return Row(title, (*cells, _cell(gain)))
+    return TableRow(title, (*cells, _cell(gain)))
 
 
 def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Gain | None:

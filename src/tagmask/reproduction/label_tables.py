@@ -11,7 +11,7 @@ from tagmask.files import read_json
 from tagmask.reproduction.bench import ORACLE, Bench
 from tagmask.reproduction.measures import KINDS, SCORES, at, mean_of, only_at, percent
 from tagmask.reproduction.numbers import NUMBERS, about, footnotes
-from tagmask.reproduction.table import Cell, Column, Row, Table
+from tagmask.reproduction.table import Cell, Column, Table, TableRow
 
 MEAN = "mean over the classes present"
 OURS = "tagmask"
@@ -46,14 +46,14 @@ def pseudo(bench: Bench) -> Table:
             cells.append(at(seeds, kind, rule, name, beside))
         if only:
             cells.append(only_at(seeds, kind, rule, only))
-        rows.append(Row(title, tuple(cells)))
+        rows.append(TableRow(title, tuple(cells)))
     cells = []
     for name in SCORES:
         beside = paper["pseudo"] if name == "miou_present" else None
         cells.append(_score(labels, beside, name))
     if only:
         cells.append(_only(labels, only))
-    rows.append(Row("pseudo labels", tuple(cells)))
+    rows.append(TableRow("pseudo labels", tuple(cells)))
     titles = list(SCORES.values())
     if only:
         titles.append("mIoU, only")
@@ -89,12 +89,12 @@ def segmentation(bench: Bench) -> Table:
     rows = []
     for name in scores[0]["iou"]:
         cell = _iou(scores, name, theirs.get(name))
-        rows.append(Row(name, (cell,)))
+        rows.append(TableRow(name, (cell,)))
     if only:
-        rows.append(Row("mean over background and --only", (_only(scores, only),)))
+        rows.append(TableRow("mean over background and --only", (_only(scores, only),)))
     stages = NUMBERS["stages"]
     their_mean = stages["coco_val" if data == "coco" else "voc_val"]
-    rows.append(Row(MEAN, (_score(scores, their_mean),)))
+    rows.append(TableRow(MEAN, (_score(scores, their_mean),)))
     segment = bench.settings.of(SegmentSettings)
     network = getattr(segment, "backbone", segment.net)
     notes = (
@@ -131,11 +131,11 @@ def per_class(bench: Bench) -> Table:
     for name in names:
         numbers = theirs.get(name, unknown)[: len(others)]
         ours = _iou(scores, name, theirs.get(name))
-        rows.append(Row(name, (ours, *_paper_cells(numbers))))
+        rows.append(TableRow(name, (ours, *_paper_cells(numbers))))
     means = theirs["mean"]
     ours = _score(scores, means[-1])
     other_means = _paper_cells(means[: len(others)])
-    rows.append(Row(MEAN, (ours, *other_means)))
+    rows.append(TableRow(MEAN, (ours, *other_means)))
     columns = [Column("IoU")]
     columns += [Column(name, theirs=True) for name in others]
     data = "MS COCO" if is_coco else "PASCAL VOC"
@@ -172,8 +172,8 @@ def compare(bench: Bench) -> Table:
         known: list[float | None] = []
         for number in numbers[: len(columns)]:
             known.append(None if math.isnan(number) else number)
-        rows.append(Row(row_title, tuple(_paper_cells(known))))
-    rows.append(Row(OURS, _our_cells(bench, name)))
+        rows.append(TableRow(row_title, tuple(_paper_cells(known))))
+    rows.append(TableRow(OURS, _our_cells(bench, name)))
     ours = _scored_on(bench)
     if name == "compare-seeds" and bench.settings.scores is None:
         ours = f"{len(bench.labelled_images)} images, all of them trained on"

@@ -9,7 +9,7 @@ import numpy as np
 from tagmask.config import PseudoSettings
 from tagmask.reproduction.bench import ORACLE, Bench
 from tagmask.reproduction.numbers import Pair, about
-from tagmask.reproduction.table import Cell, Column, Row
+from tagmask.reproduction.table import Cell, Column, TableRow
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
@@ -92,7 +92,7 @@ def seed_columns(bench: Bench) -> tuple[Column, ...]:
     return tuple(map(Column, titles))
 
 
-def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None)) -> Row:
+def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None)) -> TableRow:
     """Return a row with a cell for each of ``seed_columns``.
 
     Args:
@@ -109,7 +109,7 @@ def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None
             cells.append(at(scores, kind, rule, paper=beside))
         if only:
             cells += [only_at(scores, kind, rule, only) for rule in bench.rules]
-    return Row(title, tuple(cells))
+    return TableRow(title, tuple(cells))
 
 
 def seed_notes(bench: Bench, scores: Scores) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from tagmask.reproduction.measures import (
     seed_row,
 )
 from tagmask.reproduction.numbers import Pair, about, footnotes, pairs
-from tagmask.reproduction.table import Cell, Chart, Column, Row, Table
+from tagmask.reproduction.table import Cell, Chart, Column, Table, TableRow
 
 OFF: Changes = {"alpha": 0.0, "beta": 0.0}
 ACR: Changes = {"kind": "acr", "mct_read": None}
@@ -145,7 +145,7 @@ def layers(bench: Bench) -> Table:
         scores = bench.scored(runs, maps=changes)["ACR"]
         paper: Pair = pairs("ablation")["both"] if count == 2 else (None, None)
         first_block = depth - count
-        rows.append(Row(str(first_block), _layer_cells(scores, paper, only)))
+        rows.append(TableRow(str(first_block), _layer_cells(scores, paper, only)))
     return Table(
         name="layers",
         title="Blocks fused",

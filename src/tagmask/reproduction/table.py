@@ -64,7 +64,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A labelled line of cells, one per column."""
 
     title: str
@@ -89,7 +89,7 @@ class Table:
     title: str
     head: str  # of the first column
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
 

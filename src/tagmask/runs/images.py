@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tagmask.config import Settings, parse_shard, use_of
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import digest_in
@@ -21,7 +19,6 @@ from tagmask.models.storage import write_network_use
 from tagmask.progress import track
 from tagmask.runs.processes import count_processes, each, launched_shard
 
-Image = np.ndarray[Any, np.dtype[np.uint8]]  # (H, W, 3)
 _SHOWN = 10  # skipped images that are listed
 
 

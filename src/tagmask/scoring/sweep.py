@@ -21,15 +21,13 @@ from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE
 from tagmask.scoring.confusion import Scores, iou
 
-MapArray = (
-    npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
-)  # (k, H, W) in [0, 1]; uint8 v means v/255
+# (k, H, W) in [0, 1]; uint8 v means v/255
+StoredMaps = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
 Classes = Sequence[int] | npt.NDArray[np.integer[Any]]  # (k,) 0-based
-Sample = tuple[Classes, MapArray, npt.NDArray[np.uint8]]  # classes, maps, target
+Sample = tuple[Classes, StoredMaps, npt.NDArray[np.uint8]]  # classes, maps, target
 
-_HALF_ONE = (
-    0x3C00  # the bits of float16 1.0; the bits of floats in [0, 1] are ordered like the floats
-)
+# the bits of float16 1.0; the bits of floats in [0, 1] are ordered like the floats
+_HALF_ONE = 0x3C00
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +119,7 @@ class Sweep:
             (num_classes, num_classes - 1, thresholds + 1), np.int64
         )  # (K, K−1, T+1)
 
-    def add(self, classes: Classes, maps: MapArray, target: npt.NDArray[np.uint8]) -> None:
+    def add(self, classes: Classes, maps: StoredMaps, target: npt.NDArray[np.uint8]) -> None:
         """Count one image.
 
         Args:
@@ -179,7 +177,9 @@ class Sweep:
             self.thresholds.copy(), confusions, tuple(iou(matrix) for matrix in confusions)
         )
 
-    def _image_counts(self, maps: MapArray, target: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
+    def _image_counts(
+        self, maps: StoredMaps, target: npt.NDArray[np.uint8]
+    ) -> npt.NDArray[np.intp]:
         """Return the histogram (K, k, T+1) of one image with k ≥ 1 maps."""
         bins_per_map = len(self.thresholds) + 1
         bins_per_truth = len(maps) * bins_per_map
@@ -248,7 +248,9 @@ def threshold_values(thresholds: int) -> npt.NDArray[np.float64]:
     return np.arange(thresholds) / thresholds
 
 
-def top_bins(maps: MapArray, thresholds: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
+def top_bins(
+    maps: StoredMaps, thresholds: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
     """Return per pixel which map is highest, and how many thresholds lie below its value.
 
     Args:
@@ -296,7 +298,7 @@ def _code_bins(kind: str, thresholds: int) -> npt.NDArray[np.intp]:
     return np.searchsorted(threshold_values(thresholds), values, side="left")
 
 
-def _checked_maps(maps: MapArray) -> npt.NDArray[Any]:
+def _checked_maps(maps: StoredMaps) -> npt.NDArray[Any]:
     """Return the maps, all in [0, 1].
 
     Negative zeros in float16 become float32, where they do no harm.

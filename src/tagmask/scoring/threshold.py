@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
-from tagmask.scoring.sweep import MapArray, threshold_values, top_bins
+from tagmask.scoring.sweep import StoredMaps, threshold_values, top_bins
 
 Histogram = npt.NDArray[
     np.int64
@@ -64,7 +64,7 @@ class Chooser:
         self.rule = rule
         self.counts = np.zeros(len(threshold_values(thresholds)) + 1, np.int64)  # (T+1,)
 
-    def add(self, maps: MapArray) -> None:
+    def add(self, maps: StoredMaps) -> None:
         """Count the top scores of one image's maps (k, H, W) in [0, 1]; k may be 0."""
         self.counts += top_histogram(maps, len(self.counts) - 1)
 
@@ -81,7 +81,7 @@ class Chooser:
         return self.rule(self.counts)
 
 
-def top_histogram(maps: MapArray, thresholds: int = 100) -> Histogram:
+def top_histogram(maps: StoredMaps, thresholds: int = 100) -> Histogram:
     """Return the number of pixels by the bin of their top score; several choosers can share it.
 
     Args:

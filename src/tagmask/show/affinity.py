@@ -12,8 +12,9 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from tagmask.errors import TagmaskError
+from tagmask.scoring.sweep import StoredMaps
 from tagmask.show.overlay import check_map, heat_colours, heat_overlay
-from tagmask.show.seeds import MapArray, resize_map
+from tagmask.show.seeds import resize_map
 from tagmask.show.sheet import Picture, check_picture, in_rows, resize, sheet, shown_size
 
 Affinity = npt.NDArray[np.floating[Any]]  # (n, n), not negative
@@ -184,7 +185,7 @@ def area_average(matrix: Affinity, side: int) -> _Floats:
     return mean
 
 
-def default_points(maps: MapArray) -> list[Point]:
+def default_points(maps: StoredMaps) -> list[Point]:
     """Choose a point in the strongest region of each class, then one in the background.
 
     maps: (k, H, W) in [0, 1]. Of the pixels with at least 0.7 of a map's maximum, the one with the

@@ -13,6 +13,7 @@ from tagmask.data.images import read_mask
 from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
 from tagmask.layout import label_file
+from tagmask.scoring.sweep import StoredMaps
 from tagmask.show.overlay import check_map, check_mask, check_same_size, heat_overlay, mask_overlay
 from tagmask.show.sheet import (
     Cell,
@@ -25,17 +26,14 @@ from tagmask.show.sheet import (
     shown_size,
 )
 
-# (k, H, W) in [0, 1]; uint8 v means v/255
-MapArray = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]
-
 PER_ROW = 5  # classes side by side
 
 
 def seed_sheet(
     image: Picture,
     class_names: Sequence[str],
-    plain: MapArray,
-    refined: MapArray,
+    plain: StoredMaps,
+    refined: StoredMaps,
 ) -> Picture:
     """Draw a sheet: the image, each class's map without affinity, below it the one with affinity.
 
@@ -109,7 +107,7 @@ def show_regions(
         save_picture(path, sheet(in_rows(cells, 4)))
 
 
-def label_at(maps: MapArray, labels: Sequence[int], threshold: float) -> Mask:
+def label_at(maps: StoredMaps, labels: Sequence[int], threshold: float) -> Mask:
     """Return the label of the highest map where it exceeds the threshold, else 0.
 
     Args:

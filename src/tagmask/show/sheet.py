@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from tagmask.errors import TagmaskError
 from tagmask.files import replacing
+from tagmask.labels import Picture as Picture
 
-Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 Cell = tuple[str, Picture]  # caption and picture
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 

@@ -19,13 +19,14 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import is_whole_mask, write_kept_mask
 from tagmask.errors import TagmaskError
 from tagmask.files import file_size
+from tagmask.labels import Picture
 from tagmask.layout import label_file, seed_file
 from tagmask.masks.crf import SEEDS
 from tagmask.masks.labels import check_maps, confident_regions
 from tagmask.models.device import chosen_device
 from tagmask.notes import CONTENTS, INPUT, Parts
 from tagmask.runs import record
-from tagmask.runs.images import Image, each_image, share_of
+from tagmask.runs.images import each_image, share_of
 from tagmask.runs.processes import launched_shard, single_process
 from tagmask.runs.run import Run
 from tagmask.stages.seeds import as_float, check_seeds, read_seeds
@@ -215,7 +216,7 @@ def processes_of(settings: PseudoSettings) -> int | None:
 
 def read_item(
     out: Path, catalog: Catalog, i: int, *, decode: bool = True
-) -> tuple[Image, dict[str, Any]]:
+) -> tuple[Picture, dict[str, Any]]:
     """Read image and seeds of one item.
 
     Args:

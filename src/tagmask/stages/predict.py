@@ -33,7 +33,7 @@ from tagmask.features.cache import TokenStore
 from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
 from tagmask.inference.probabilities import LabelProbabilities, predict_labels, sharpen
-from tagmask.labels import Mask
+from tagmask.labels import Mask, Picture
 from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
@@ -41,7 +41,6 @@ from tagmask.models.kinds import Segmenter, load_segmenter
 from tagmask.notes import Parts
 from tagmask.runs import record
 from tagmask.runs.images import (
-    Image,
     Made,
     each_image,
     is_current,
@@ -224,7 +223,7 @@ def _load(folder: Path, settings: MaskSettings) -> Segmenter:
 
 def photo_probabilities(
     model: Segmenter,
-    image: Image,
+    image: Picture,
     allowed: list[int] | None,
     settings: MaskSettings,
     tokens: Tokens | None = None,
@@ -275,7 +274,7 @@ def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
 
 def predict(
     model: Any,
-    photo: str | Path | Pillow.Image | Image,
+    photo: str | Path | Pillow.Image | Picture,
     tags: Sequence[str] | None = None,
     **settings: Any,
 ) -> Mask:
@@ -334,7 +333,7 @@ def describe(mask: Mask, model: Segmenter) -> str:
     return f"classes: {', '.join(shares)} of the photo"
 
 
-def _show(path: Path, image: Image, mask: Mask, model: Segmenter) -> None:
+def _show(path: Path, image: Picture, mask: Mask, model: Segmenter) -> None:
     """Draw the photo and, beside it, the mask over it, captioned with its classes."""
     from tagmask.show.overlay import mask_overlay
     from tagmask.show.sheet import save_picture, sheet

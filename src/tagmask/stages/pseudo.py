@@ -37,6 +37,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.inference.maps import block_range, views
 from tagmask.inference.probabilities import resized
+from tagmask.labels import MapArray, Picture
 from tagmask.layout import label_file
 from tagmask.masks.crf import PRESETS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
@@ -49,7 +50,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.notes import Parts
 from tagmask.progress import track
 from tagmask.runs import record
-from tagmask.runs.images import Image, Made, each_image, is_current, share_of
+from tagmask.runs.images import Made, each_image, is_current, share_of
 from tagmask.runs.processes import count_processes
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
@@ -57,7 +58,6 @@ from tagmask.scoring.threshold import choosers
 from tagmask.stages.affinity import check_has_seeds, processes_of, read_item
 from tagmask.stages.seeds import as_float
 
-Maps = np.ndarray[Any, np.dtype[np.float32]]  # (k, H, W) in [0, 1]
 _SAMPLE = 200  # images on which the background's score is chosen
 
 
@@ -167,7 +167,7 @@ def label_image(
 
 
 def _label(
-    image: Image,
+    image: Picture,
     classes: list[int],
     maps: Any,
     background: float | None,
@@ -223,7 +223,7 @@ def estimate(probe: Probe) -> float | None:
 
 
 @cache
-def _route(out: Path, settings: PseudoSettings) -> Callable[[Image, Maps], Maps]:
+def _route(out: Path, settings: PseudoSettings) -> Callable[[Picture, MapArray], MapArray]:
     """Return what turns the seeds of an image into the maps that are labelled.
 
     Its network is loaded once per process.
@@ -255,8 +255,8 @@ def _route(out: Path, settings: PseudoSettings) -> Callable[[Image, Maps], Maps]
 
 
 def net_walk(
-    image: Image,
-    maps: Maps,
+    image: Picture,
+    maps: MapArray,
     *,
     net: AffinityNet,
     radius: float,
@@ -264,7 +264,7 @@ def net_walk(
     steps: int,
     stretched: bool = True,
     device: str | None = None,
-) -> Maps:
+) -> MapArray:
     """Walk at random on the affinities of AffinityNet, on its grid of 8-pixel cells.
 
     Args:
@@ -296,8 +296,8 @@ def net_walk(
 
 
 def attention_walk(
-    image: Image,
-    maps: Maps,
+    image: Picture,
+    maps: MapArray,
     *,
     model: Classifier,
     settings: MapSettings,
@@ -305,7 +305,7 @@ def attention_walk(
     steps: int,
     stretched: bool = True,
     device: str | None = None,
-) -> Maps:
+) -> MapArray:
     """Walk at random on the classifier's own patch affinity.
 
     Args:
@@ -345,7 +345,7 @@ def attention_walk(
     return _finished(whole.numpy(), stretched)  # (k, H, W)
 
 
-def _finished(walked: Maps, stretched: bool) -> Maps:
+def _finished(walked: MapArray, stretched: bool) -> MapArray:
     """Stretch walked maps to 0 … 1, or only free them of rounding errors beyond it."""
     finished = stretch(walked) if stretched else np.clip(walked, 0, 1)
     return finished.astype(np.float32)

@@ -41,6 +41,7 @@ from tagmask.inference.maps import (
     takes_tokens,
     token_maps,
 )
+from tagmask.labels import Picture
 from tagmask.layout import seed_file
 from tagmask.methods import method_for
 from tagmask.models.classifier import Classifier
@@ -49,7 +50,7 @@ from tagmask.models.kinds import load_classifier
 from tagmask.notes import Parts
 from tagmask.progress import Bar
 from tagmask.runs import record
-from tagmask.runs.images import Image, Made, match_classes, share_of, split_tags, tell_own_network
+from tagmask.runs.images import Made, match_classes, share_of, split_tags, tell_own_network
 from tagmask.runs.processes import count_processes, each, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
@@ -297,14 +298,14 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
 
 def _groups(
     catalog: Catalog, window: range, todo: set[int], skipped: dict[str, str], batch: int
-) -> Iterator[list[tuple[int, Image]]]:
+) -> Iterator[list[tuple[int, Picture]]]:
     """Yield readable, tagged images of a window in groups of equal shape, ``batch`` at most.
 
     The groups do not depend on what is left to do: the last digits of a map depend on the images in
     its batch, and a stage that was stopped must end with the same files. If any image of a group is
     left, the whole group is made.
     """
-    shapes: dict[tuple[int, ...], list[tuple[int, Image]]] = {}
+    shapes: dict[tuple[int, ...], list[tuple[int, Picture]]] = {}
     for i, image in _tagged(catalog, window, catalog.load_image, skipped):
         shapes.setdefault(image.shape, []).append((i, image))
     for same in shapes.values():
@@ -329,7 +330,7 @@ def _tagged(
 
 def localize(
     model: Any,
-    photo: str | Path | Pillow.Image | Image,
+    photo: str | Path | Pillow.Image | Picture,
     tags: Sequence[str] | None = None,
     *,
     affinity: bool = True,
@@ -356,7 +357,7 @@ def localize(
     return {model.classes[c]: values[k] for k, c in enumerate(classes)}
 
 
-def pixels(photo: str | Path | Pillow.Image | Image) -> Image:
+def pixels(photo: str | Path | Pillow.Image | Picture) -> Picture:
     """Return a photo as uint8 (H, W, 3), from a path, a PIL image or such an array."""
     if isinstance(photo, (str, Path)):
         return read_image(Path(photo))
@@ -405,7 +406,7 @@ def seed_photo(settings: PhotoSettings) -> str:
 
 
 def patch_affinity(
-    model: Classifier, image: Image, settings: MapSettings
+    model: Classifier, image: Picture, settings: MapSettings
 ) -> tuple[np.ndarray[Any, Any], tuple[int, int]]:
     """Return the affinity (n, n) that refines maps, and its grid, of a photo.
 
@@ -421,7 +422,7 @@ def patch_affinity(
 
 
 def _show_affinity(
-    path: Path, image: Image, maps: PhotoMaps, model: Classifier, settings: MapSettings
+    path: Path, image: Picture, maps: PhotoMaps, model: Classifier, settings: MapSettings
 ) -> None:
     """Draw what chosen source pixels attend to (red crosses), and the affinity matrix."""
     from tagmask.show.affinity import affinity_matrix, affinity_of_pixels, default_points

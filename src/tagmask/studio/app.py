@@ -48,7 +48,7 @@ from tagmask.studio.learn import Learner
 from tagmask.studio.photos import SHOWN, THUMB, Photo, photos_of_catalog, photos_of_folder, picture
 from tagmask.studio.review import Review
 from tagmask.studio.tags import TABLE, TABLE_OF_RUN, TagTable, clean_tag, digest
-from tagmask.studio.view import LAYERS, View
+from tagmask.studio.view import LAYERS, RunView
 
 # answers to writes that may be sent again because their answer was lost
 REMEMBERED = 500
@@ -75,7 +75,7 @@ class Studio:
     """
 
     def __init__(
-        self, views: list[View], title: str, settings: StudioSettings | None = None
+        self, views: list[RunView], title: str, settings: StudioSettings | None = None
     ) -> None:
         self.title = title
         self.settings = settings
@@ -104,7 +104,7 @@ class Studio:
         self.notes = self._find_copies() if self.table is not None else {}
         self._look_at(views)
 
-    def _look_at(self, views: list[View]) -> None:
+    def _look_at(self, views: list[RunView]) -> None:
         """Show other runs, or the same run after it has changed."""
         self.views = views
         self.learner = Learner(views[0], self._tell_learning) if views else None
@@ -131,7 +131,7 @@ class Studio:
         return self.view.run.out
 
     @property
-    def view(self) -> View:
+    def view(self) -> RunView:
         """Return the run that is worked on.
 
         Raises:
@@ -312,7 +312,7 @@ class Studio:
 
         Args:
             run: Index of the run.
-            kind: "trial" for what was just learned, or a kind of ``View.layer``.
+            kind: "trial" for what was just learned, or a kind of ``RunView.layer``.
             i: Index of the photo.
         """
         if kind == "trial" and run == 0 and self.learner is not None:
@@ -567,7 +567,7 @@ class Studio:
             corrected = len(self.view.names_in(layout.CORRECTIONS))
             versions.keep_version(out, "before going back", corrected)
             versions.go_back(out, number)
-            self._look_at([View(v.raw, v.classifier_folder, v.settings) for v in self.views])
+            self._look_at([RunView(v.raw, v.classifier_folder, v.settings) for v in self.views])
         self.events.send("reload", {})
         return {"version": number}
 
@@ -823,7 +823,7 @@ def _verdicts(out: Path) -> list[str]:
         return [str(error)]
 
 
-def view_of(out: Path) -> View:
+def view_of(out: Path) -> RunView:
     """Open a run as it is shown: with the images that its last stage was run on."""
     file = out / layout.CONFIG
     tables = read_config(file)
@@ -831,7 +831,7 @@ def view_of(out: Path) -> View:
     data = data_of(tables, stages[-1] if stages else None)
     values = run_values(None, file) | read_values(RunTop, data, str(file))
     settings = run_settings({**values, "out": out})
-    return View(read_catalog(settings), out / layout.CLASSIFIER, settings)
+    return RunView(read_catalog(settings), out / layout.CLASSIFIER, settings)
 
 
 def open_studio(settings: StudioSettings) -> Studio:
@@ -879,4 +879,4 @@ def open_explorer(settings: ExploreSettings) -> Studio:
     else:
         tags = predicted_classes(model, image, settings_from(MapSettings, model.use, {}))
     catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
-    return Studio([View(catalog, folder)], photo.name)
+    return Studio([RunView(catalog, folder)], photo.name)

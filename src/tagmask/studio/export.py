@@ -14,7 +14,7 @@ from tagmask.errors import TagmaskError
 from tagmask.exchange.export import FORMATS, export_run
 from tagmask.files import replacing
 from tagmask.studio.versions import current_version
-from tagmask.studio.view import View
+from tagmask.studio.view import RunView
 
 FOLDER = "exports"
 _SUFFIX = {
@@ -45,7 +45,7 @@ _WORDS = {
 CARDS = {name: _WORDS.get(name, f"Masks for {name}.") for name in FORMATS}
 
 
-def export(view: View, format: str, checked: Set[str] | None) -> Path:
+def export(view: RunView, format: str, checked: Set[str] | None) -> Path:
     """Write the masks of a run into its folder ``exports``.
 
     Args:

@@ -28,7 +28,7 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.runs.run import Run, do_stage, status_of
 from tagmask.runs.table import stage
 from tagmask.stages.seeds import read_seeds, seed_catalog
-from tagmask.studio.view import View
+from tagmask.studio.view import RunView
 from tagmask.training.head import Cells, answers, fit, gather_cells
 
 # times fewer steps than the first training
@@ -71,7 +71,9 @@ def refit(
 class Learner:
     """What the button does, in a thread of its own."""
 
-    def __init__(self, view: View, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
+    def __init__(
+        self, view: RunView, tell: Callable[[dict[str, Any]], None] = lambda _: None
+    ) -> None:
         """Remember what to learn on.
 
         Args:

@@ -21,7 +21,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.labels import UNSURE, Mask
 from tagmask.scoring.interval import Interval, ratio_interval
-from tagmask.studio.view import View
+from tagmask.studio.view import RunView
 
 FOLDER = "review"
 _NOTE = "review.json"
@@ -36,7 +36,7 @@ class Review:
         view: The run.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: RunView) -> None:
         self.view = view
         self.folder = view.run.out / FOLDER
         self._lock = threading.Lock()

@@ -98,20 +98,7 @@ def get(handler: Request, studio: Studio, words: list[str]) -> None:
         case ["events"]:
             handler.send_events(studio.events.listen(studio.stopped))
         case ["report"]:
-            file = studio.out / layout.REPORT
-            if not file.is_file():
-                raise Refused(HTTPStatus.NOT_FOUND, "there is no report yet.")
-            # the report brings its own style and script, and may load nothing else
-            policy = (
-                "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-                "script-src 'unsafe-inline'"
-            )
-            handler.send_bytes(
-                file.read_bytes(),
-                "text/html; charset=utf-8",
-                True,
-                {"Content-Security-Policy": policy},
-            )
+            _send_report(handler, studio)
         case ["download", name]:
             path = studio.exported(unquote(name))
             headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(path.name)}"}
@@ -144,6 +131,19 @@ def get(handler: Request, studio: Studio, words: list[str]) -> None:
             handler.send_bytes(studio.views[k].affinity(item, method))
         case _:
             raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
+
+
+def _send_report(handler: Request, studio: Studio) -> None:
+    """Answer with the report of the run."""
+    file = studio.out / layout.REPORT
+    if not file.is_file():
+        raise Refused(HTTPStatus.NOT_FOUND, "there is no report yet.")
+    # the report brings its own style and script, and may load nothing else
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    )
+    headers = {"Content-Security-Policy": policy}
+    handler.send_bytes(file.read_bytes(), "text/html; charset=utf-8", True, headers)
 
 
 def post(handler: Request, studio: Studio, words: list[str]) -> None:

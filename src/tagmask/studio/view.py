@@ -46,7 +46,7 @@ _STEP = 3
 
 
 @dataclass
-class View:
+class RunView:
     """One run, or one photo with a classifier.
 
     Everything that is slow is done once, when it is first asked for.
