@@ -14,6 +14,7 @@ import json
 import os
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import tagmask
 from tagmask.cli import main
@@ -36,6 +37,28 @@ MODULES = {
     "tagmask.inference.evidence": "Which tag an object has",
     "tagmask.inference.selfcheck": "Whether masks can be believed",
 }
+# what other pages import besides; a test compares this list with them
+NAMES = (
+    "tagmask.config:MapSettings",
+    "tagmask.config:ScoreSettings",
+    "tagmask.config:PRESETS",
+    "tagmask.config.paper:PaperSettings",
+    "tagmask.data.images:write_mask",
+    "tagmask.data.scenes.catalog:Scenes",
+    "tagmask.inference.maps:make_maps",
+    "tagmask.inference.probabilities:predict_probabilities",
+    "tagmask.inference.probabilities:sharpen",
+    "tagmask.methods:METHODS",
+    "tagmask.methods:Method",
+    "tagmask.methods.mctformer:mct",
+    "tagmask.methods.trace:class_trace",
+    "tagmask.models.deeplab:DeepLabV2",
+    "tagmask.models.mct:MctClassifier",
+    "tagmask.reproduction.command:run_paper",
+    "tagmask.stages.score:score_seeds",
+    "tagmask.stages.seeds:seed_file",
+    "tagmask.stages.seeds:write_seeds",
+)
 WIDTH = "100"
 
 
@@ -87,6 +110,16 @@ def api_page() -> str:
                 parts.append(_directive(f"autoclass:: tagmask.{name}", "members"))
     for module, title in MODULES.items():
         parts += [f"## {title}", _directive(f"automodule:: {module}", "members")]
+    parts.append("## Other names that these pages use")
+    for name in NAMES:
+        value = resolve_name(name)
+        dotted = name.replace(":", ".")
+        if inspect.isclass(value):
+            parts.append(_directive(f"autoclass:: {dotted}"))
+        elif callable(value):
+            parts.append(_directive(f"autofunction:: {dotted}"))
+        else:
+            parts.append(_directive(f"autodata:: {dotted}", "no-value"))
     return "\n\n".join(parts) + "\n"
 
 

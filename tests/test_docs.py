@@ -1,13 +1,18 @@
 """Code in the README and the docs runs; commands shown there exist with those flags; links and pictures are there."""
 
+import ast
 import functools
+import importlib.util
+import inspect
 import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 from unittest import mock
 
@@ -89,6 +94,45 @@ def test_python_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     with mock.patch.dict(METHODS):  # a page may add one
         for number, code in enumerate(blocks(page, "python"), 1):
             exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+
+
+def imports(page: Path) -> Iterator[str]:
+    """The names of the package that the code of a page imports, as ``module:name``."""
+    for code in blocks(page, "python"):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tagmask"):
+                yield from (f"{node.module}:{alias.name}" for alias in node.names)
+
+
+def public_names() -> dict[str, Any]:
+    """What the reference of the Python interface shows: ``module:name`` and the value."""
+    path = ROOT / "docs/generate.py"
+    spec = importlib.util.spec_from_file_location("generate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    names = {name: resolve_name(name) for name in generate.NAMES}
+    for place in tagmask._PUBLIC.values():
+        names[place] = resolve_name(place)
+    for module in generate.MODULES:
+        for name, value in vars(importlib.import_module(module)).items():
+            if not name.startswith("_"):
+                names[f"{module}:{name}"] = value
+    return names
+
+
+def test_what_pages_import_is_public_and_documented() -> None:
+    used = {name for page in PAGES for name in imports(page)}
+    public = public_names()
+    assert used <= public.keys(), sorted(used - public.keys())
+    for name in sorted(used):
+        value = public[name]
+        if not callable(value):
+            continue
+        assert value.__doc__, name
+        if inspect.isfunction(value) and len(inspect.signature(value).parameters) > 1:
+            assert "Args:" in value.__doc__, name
 
 
 def commands(page: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Imports go down only, and nothing is unpickled."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -88,6 +89,14 @@ def test_every_room_has_a_place() -> None:
         *ORDER
     }
     assert len(PLACES) == len(ORDER)
+
+
+def test_contributing_tells_the_same_order() -> None:
+    text = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("| room | what |")[1].split("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if "`" in line]
+    told = re.findall(r"`(\w+)`", " ".join(cells))
+    assert told == [room for room in ORDER if room in told]
 
 
 @pytest.mark.parametrize("room", ORDER)

@@ -118,7 +118,8 @@ def _check_maps(device: Any) -> str:
     trace = class_trace(model, images, torch.tensor([[0, 2]], device=device))
     last = [gradient[0, :, :, 0, model.prefix :] for gradient in trace.gradients[-2:]]
     plain = torch.stack([gradient.relu().mean(dim=1) for gradient in last]).sum(0)  # (2, 96)
-    off = float((quick.reshape(2, -1) - plain).abs().max() / plain.abs().max())
+    difference = (quick.reshape(2, -1) - plain).abs().max()
+    off = float(difference / plain.abs().max())
     limit = TOLERANCE if device.type == "cpu" else GPU_TOLERANCE
     if not off <= limit:
         raise ArithmeticError(f"the shortcut differs from backward passes by {off:.1e}")
@@ -146,7 +147,8 @@ def _check_same_as_cpu(device: Any) -> str:
         results.append((logits.detach().cpu(), gradient.cpu()))
     logit = float((results[0][0] - results[1][0]).abs().max())
     scale = float(results[0][1].abs().max())
-    slope = float((results[0][1] - results[1][1]).abs().max()) / max(scale, 1e-12)
+    difference = (results[0][1] - results[1][1]).abs().max()
+    slope = float(difference) / max(scale, 1e-12)
     limit = TOLERANCE if device.type == "cpu" else GPU_TOLERANCE
     if not max(logit, slope) <= limit:
         raise ArithmeticError(f"differs from the processor by {logit:.1e}, gradients {slope:.1e}")

@@ -174,7 +174,8 @@ class Resize(View):
 
     def apply(self, images: Tensor) -> Tensor:
         """Return the resized images (B, 3, H', W'), bilinear with antialiasing."""
-        rows, columns = self.grid((images.shape[-2] // self.patch, images.shape[-1] // self.patch))
+        height, width = images.shape[-2:]
+        rows, columns = self.grid((height // self.patch, width // self.patch))
         size = (rows * self.patch, columns * self.patch)
         return F.interpolate(
             images, size=size, mode="bilinear", align_corners=False, antialias=True

@@ -427,7 +427,8 @@ def _section_of(config: Path, command: str) -> dict[str, Any]:
     tables = read_config(config)
     if command not in tables:
         return {}
-    once = {name: tables["run"][name] for name in ("out", *KEPT) if name in tables.get("run", {})}
+    of_run = tables.get("run", {})
+    once = {name: of_run[name] for name in ("out", *KEPT) if name in of_run}
     kind = sections().get(command)
     cache = {} if kind is None or kind.cache is None else dataclasses.fields(kind.cache)
     names = {"out", *(field.name for field in cache)}

@@ -117,7 +117,9 @@ def _always_with_another(catalog: Catalog) -> list[tuple[int, int]]:
 def _exclude_each_other(catalog: Catalog) -> bool:
     """Return True if there are several tags and every photo has exactly one of them."""
     used = int((catalog.class_counts() > 0).sum())
-    return used > 1 and all(len(catalog.tags(i)) == 1 for i in range(len(catalog)))
+    if used < 2:
+        return False
+    return all(len(catalog.tags(i)) == 1 for i in range(len(catalog)))
 
 
 def _copies(catalog: Catalog) -> list[list[str]]:

@@ -74,12 +74,14 @@ def stretch(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> npt.NDArr
     usable = valid & np.isfinite(values)
     if not usable.any():
         return np.zeros(values.shape, np.uint8)
-    low, high = np.percentile(values[usable].astype(np.float64), (LOW, HIGH))
+    known = values[usable].astype(np.float64)
+    low, high = np.percentile(known, (LOW, HIGH))
     if high <= low:  # nearly all values are the same
         low = float(values[usable].min())
         high = float(values[usable].max())
     width = high - low or 1.0
-    shown = np.clip((np.where(usable, values, low).astype(np.float64) - low) / width, 0, 1)
+    known = np.where(usable, values, low).astype(np.float64)
+    shown = np.clip((known - low) / width, 0, 1)
     return np.where(usable, np.rint(255 * shown), 0).astype(np.uint8)
 
 

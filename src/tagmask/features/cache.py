@@ -68,9 +68,11 @@ class Form:
             shape: (H, W) of the photo.
         """
         for sides in (grid, shape):
-            if len(sides) != 2 or not all(is_a(side, int) and side > 0 for side in sides):
+            are_lengths = all(is_a(side, int) and side > 0 for side in sides)
+            if len(sides) != 2 or not are_lengths:
                 return False
-        expected = {"tokens": (self.views, self.before + grid[0] * grid[1], self.width)}
+        count = self.before + grid[0] * grid[1]
+        expected = {"tokens": (self.views, count, self.width)}
         if self.has_class:
             expected["class"] = (self.width,)  # type: ignore[assignment]
         if tensors.keys() != expected.keys():

@@ -47,8 +47,10 @@ def pool(tokens: Tensor, foreground: Tensor) -> Tensor:
     if not sure.any():
         sure = foreground
     rest = 1 - foreground
-    inside = (sure[:, None] * tokens).sum(0) / sure.sum().clamp(min=1e-6)
-    outside = (rest[:, None] * tokens).sum(0) / rest.sum().clamp(min=1e-6)
+    inside = (sure[:, None] * tokens).sum(0)  # (F,)
+    inside = inside / sure.sum().clamp(min=1e-6)
+    outside = (rest[:, None] * tokens).sum(0)  # (F,)
+    outside = outside / rest.sum().clamp(min=1e-6)
     return torch.stack([inside, outside])
 
 

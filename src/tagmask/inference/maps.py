@@ -191,7 +191,9 @@ def token_maps(
     count = 2 if settings.flip else 1
     kinds = []
     for maps in localize_both(rest, tokens.values[:count], [classes] * count, **options):
-        total = maps[0] + maps[1].flip(-1) if settings.flip else maps[0]  # (k, h, w)
+        total = maps[0]  # (k, h, w)
+        if settings.flip:
+            total = total + maps[1].flip(-1)
         if not len(classes):
             kinds.append(np.zeros((0, *tokens.shape), np.float32))
             continue
@@ -247,7 +249,9 @@ def views(model: Classifier, pictures: Tensor, settings: MapSettings) -> Iterato
         height = width = max(height, width)
     factor = long_side / max(height, width)
     for scale in settings.scales:
-        inner = (max(1, round(height * factor * scale)), max(1, round(width * factor * scale)))
+        inner_height = max(1, round(height * factor * scale))
+        inner_width = max(1, round(width * factor * scale))
+        inner = (inner_height, inner_width)
         small = pictures
         if inner != tuple(pictures.shape[-2:]):
             small = F.interpolate(

@@ -30,10 +30,8 @@ BORDER = 0.9  # cells farther out than this share of the way from the centre to 
 CENTRE = 0.45  # cells nearer than this
 ROUNDS = 2  # of finding two groups and the direction between them
 _BINS = 250  # of the histogram in which Otsu's threshold is looked for
-_TAILS = (
-    0.001,
-    0.999,
-)  # quantiles between which the histogram lies: a few odd cells do not stretch it
+# quantiles between which the histogram lies: a few odd cells do not stretch it
+_TAILS = (0.001, 0.999)
 _AT_ONCE = 16_384  # tokens that are compared with all kinds
 _SAMPLE = 1_000_000  # values from which quantiles are taken
 Grid = tuple[int, int]  # (h, w)
@@ -204,7 +202,9 @@ def fit_where(cells: Sequence[Tensor], grids: Sequence[Grid], method: str = "bor
     above = values > threshold
     if above.all() or not above.any():
         raise TagmaskError("all photos look the same in every cell; give photos of something.")
-    spread = (values[above].std(unbiased=False) + values[~above].std(unbiased=False)) / 2
+    spread_above = values[above].std(unbiased=False)
+    spread_below = values[~above].std(unbiased=False)
+    spread = (spread_above + spread_below) / 2
     steepness = 2 / float(spread.clamp(min=1e-6))
     return Where(
         where.weight * steepness,

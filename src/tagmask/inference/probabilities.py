@@ -224,8 +224,9 @@ def _put_together(
     """Return the logits (m, H, W) of the pixels of a view from those of the cells of its tiles."""
     whole = torch.empty(len(parts[0]), *size)
     for window, part in zip(windows, parts, strict=True):
-        shape = (window.rows.stop - window.rows.start, window.columns.stop - window.columns.start)
-        logits = model.upsample(part[None], shape)[0].float().cpu()  # (m, h, w)
+        rows = window.rows.stop - window.rows.start
+        columns = window.columns.stop - window.columns.start
+        logits = model.upsample(part[None], (rows, columns))[0].float().cpu()  # (m, h, w)
         y = window.top - window.rows.start
         x = window.left - window.columns.start
         inner = logits[:, y : y + window.height, x : x + window.width]
@@ -240,12 +241,14 @@ def _mean_softmax(views: Iterable[_View], labels: Tensor, size: Sequence[int]) -
     total = torch.zeros(len(labels), *size)
     count = 0
     for view in views:
-        chances = view.pixels(labels).softmax(0)
+        probabilities = view.pixels(labels).softmax(0)
         if view.mirrored:
-            chances = chances.flip(-1)
-        if chances.shape[1:] != torch.Size(size):
-            chances = F.interpolate(chances[None], size, mode="bilinear", align_corners=False)[0]
-        total += chances
+            probabilities = probabilities.flip(-1)
+        if probabilities.shape[1:] != torch.Size(size):
+            probabilities = F.interpolate(
+                probabilities[None], size, mode="bilinear", align_corners=False
+            )[0]
+        total += probabilities
         count += 1
     return total.div_(count).numpy()
 
@@ -345,7 +348,8 @@ def _allowed(model: Segmenter, tags: Sequence[int] | None) -> Tensor:
 def _views(picture: Tensor, scales: Sequence[float], flip: bool) -> Iterator[tuple[Tensor, bool]]:
     """Yield the picture at each scale, and True if it is mirrored."""
     for scale in scales:
-        size = tuple(max(1, round(side * scale)) for side in picture.shape[-2:])
+        height, width = picture.shape[-2:]
+        size = (max(1, round(height * scale)), max(1, round(width * scale)))
         view = picture
         if size != tuple(picture.shape[-2:]):
             view = F.interpolate(

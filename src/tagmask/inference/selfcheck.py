@@ -203,7 +203,9 @@ def verdict_lines(verdicts: list[dict[str, Any]]) -> list[str]:
             f"{row['remedy']}."
         )
     if good:
-        shown = ", ".join(good[:8]) + (f" and {len(good) - 8} more" if len(good) > 8 else "")
+        shown = ", ".join(good[:8])
+        if len(good) > 8:
+            shown += f" and {len(good) - 8} more"
         lines.append(f"masks look good, as far as can be told without true ones: {shown}")
     return lines
 

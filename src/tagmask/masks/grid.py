@@ -49,8 +49,10 @@ def to_pixels(
 
 def stretch(maps: MapArray) -> MapArray:
     """Stretch each map (k, H, W) from 0 to 1; a constant map becomes zero."""
-    low, high = maps.min((-2, -1), keepdims=True), maps.max((-2, -1), keepdims=True)
-    stretched: MapArray = (maps - low) / np.maximum(high - low, np.finfo(maps.dtype).tiny)
+    low = maps.min((-2, -1), keepdims=True)
+    high = maps.max((-2, -1), keepdims=True)
+    width = np.maximum(high - low, np.finfo(maps.dtype).tiny)
+    stretched: MapArray = (maps - low) / width
     return stretched
 
 

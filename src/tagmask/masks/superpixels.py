@@ -33,15 +33,17 @@ def superpixels(
     small = image[::step, ::step].astype(np.float32) @ _AXES  # (h, w, 3)
     h, w = small.shape[:2]
     cell = max(2.0, np.sqrt(h * w / count))
-    rows, columns = max(1, round(h / cell)), max(1, round(w / cell))
+    rows = max(1, round(h / cell))
+    columns = max(1, round(w / cell))
     y, x = np.mgrid[:h, :w].astype(np.float32)
     points = np.dstack([small, y * (compactness / cell), x * (compactness / cell)]).reshape(
         -1, 5
     )  # (h·w, 5)
-    home = ((y * rows / h).astype(int), (x * columns / w).astype(int))
-    labels = (home[0] * columns + home[1]).ravel()  # (h·w,)
-    tall = [(home[0] + d).clip(0, rows - 1) for d in (-1, 0, 1)]
-    wide = [(home[1] + d).clip(0, columns - 1) for d in (-1, 0, 1)]
+    home_row = (y * rows / h).astype(int)
+    home_column = (x * columns / w).astype(int)
+    labels = (home_row * columns + home_column).ravel()  # (h·w,)
+    tall = [(home_row + d).clip(0, rows - 1) for d in (-1, 0, 1)]
+    wide = [(home_column + d).clip(0, columns - 1) for d in (-1, 0, 1)]
     near = np.stack([(top * columns + left).ravel() for top in tall for left in wide])  # (9, h·w)
     for _ in range(rounds):
         sizes = np.maximum(np.bincount(labels, minlength=rows * columns), 1)

@@ -100,7 +100,8 @@ def _is_right(config: Any, classes: int, depth: int) -> bool:
         return False
     if not all(is_a(config.get(name), form) for name, form in forms.items()):
         return False
-    if not all(is_a(number, int) for number in [*config["blocks"], *config["stuff"]]):
+    numbers = [*config["blocks"], *config["stuff"]]
+    if not all(is_a(number, int) for number in numbers):
         return False
     has_blocks = bool(config["blocks"]) and set(config["blocks"]) <= set(range(depth))
     has_tags = set(config["stuff"]) <= set(range(classes))

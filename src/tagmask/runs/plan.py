@@ -105,7 +105,10 @@ def _left(settings: RunSettings, catalog: Catalog, row: Stage, status: Status) -
     # a training that is only a fit starts over
     if row.unit == "images" and row.folder and is_resumed:
         suffix = Path(row.products).suffix
-        made = sum((folder / f"{catalog.name(i)}{suffix}").is_file() for i in range(len(catalog)))
+        made = 0
+        for i in range(len(catalog)):
+            file = folder / f"{catalog.name(i)}{suffix}"
+            made += file.is_file()
         return total - made
     return total
 

@@ -370,7 +370,8 @@ class Record:
 
     def _recover(self) -> None:
         """Put back what a killed process had moved aside, if nothing is in its place yet."""
-        if not self.prefix and os.path.lexists(self._aside) and not os.path.lexists(self.folder):
+        is_missing = not os.path.lexists(self.folder)
+        if not self.prefix and is_missing and os.path.lexists(self._aside):
             os.replace(self._aside, self.folder)
 
     def restore(self) -> None:
@@ -427,7 +428,11 @@ def files_of(folder: Path, pattern: str = "**/*.[np][pn][zg]") -> str:
         pattern: Which files count; default: maps (.npz) and masks (.png).
     """
     files = sorted(file for file in folder.glob(pattern) if file.is_file())
-    return digest(f"{file.relative_to(folder).as_posix()} {file.stat().st_size}" for file in files)
+    lines = []
+    for file in files:
+        name = file.relative_to(folder).as_posix()
+        lines.append(f"{name} {file.stat().st_size}")
+    return digest(lines)
 
 
 def classes_of(folder: Path) -> list[str] | None:

@@ -143,7 +143,8 @@ class Sweep:
             )
         if len(chosen) == 0:
             # Without a map a pixel is background at every threshold: bin 0, of whichever class.
-            chosen, maps = np.zeros(1, np.intp), np.zeros((1, *target.shape), np.uint8)
+            chosen = np.zeros(1, np.intp)
+            maps = np.zeros((1, *target.shape), np.uint8)
         self.counts[:, chosen] += self._image_counts(maps, target)
 
     def merge(self, other: Sweep) -> None:

@@ -122,7 +122,8 @@ def _split(histogram: Histogram) -> tuple[npt.NDArray[np.float64], ...]:
         np.cumsum(counts).astype(np.float64),
         np.cumsum(counts * middles).astype(np.float64),
     )
-    high, high_sum = low[-1] - low, low_sum[-1] - low_sum
+    high = low[-1] - low
+    high_sum = low_sum[-1] - low_sum
     empty = (low == 0) | (high == 0)
     low[empty] = high[empty] = np.nan
     return low[:-1], high[:-1], low_sum[:-1], high_sum[:-1]

@@ -263,7 +263,8 @@ def check_affinity(affinity: npt.NDArray[Any], grid: Grid | None = None) -> _Flo
     """
     array: npt.NDArray[Any] = np.asarray(affinity)
     n = len(array) if array.ndim else 0
-    if array.shape != (n, n) or n == 0 or not np.issubdtype(array.dtype, np.floating):
+    is_square = n > 0 and array.shape == (n, n)
+    if not is_square or not np.issubdtype(array.dtype, np.floating):
         raise TagmaskError(
             f"the affinity has shape {array.shape} and dtype {array.dtype}; give floats (n, n)."
         )

@@ -82,7 +82,8 @@ class Checked:
 
     def summary(self) -> str:
         """Say which tags can be believed, the worst first, and what to do about the others."""
-        return "\n".join([*verdict_lines([v.to_json() | {"tag": v.tag} for v in self.verdicts])])
+        rows = [verdict.to_json() | {"tag": verdict.tag} for verdict in self.verdicts]
+        return "\n".join(verdict_lines(rows))
 
 
 def check_run(run: Run, settings: CheckSettings) -> Checked:
@@ -94,7 +95,8 @@ def check_run(run: Run, settings: CheckSettings) -> Checked:
     """
     catalog = run.catalog
     count = min(MOST_PHOTOS, len(catalog))
-    chosen = np.unique(np.linspace(0, len(catalog) - 1, count).astype(int)).tolist()
+    places = np.linspace(0, len(catalog) - 1, count).astype(int)
+    chosen = np.unique(places).tolist()
     tallies = [Tally() for _ in catalog.classes]
     masks: dict[int, Mask] = {}
     for i in chosen:

@@ -95,16 +95,18 @@ def predict_catalog(run: Run, settings: PredictSettings) -> Made:
     masks = {i: label_file(done.folder, catalog.name(i)) for i in indices}
     parts = run.made_from("predict", settings)
     parts.pop("probabilities")  # they are other files
-    chances_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
-    files = [*masks.values(), *chances_files.values()]
+    probability_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
+    files = [*masks.values(), *probability_files.values()]
     record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
         run.keep(settings)
     todo = [i for i, file in masks.items() if not is_current(file, catalog, i)]
     if settings.probabilities:
-        todo = sorted(
-            {*todo, *(i for i in indices if not is_readable(read_probabilities, chances_files[i]))}
-        )
+        unreadable = []
+        for i, file in probability_files.items():
+            if not is_readable(read_probabilities, file):
+                unreadable.append(i)
+        todo = sorted({*todo, *unreadable})
     done.kept = len(indices) - len(todo)
     store = None
     if isinstance(model, HeadSegmenter) and settings.photos is None:
@@ -135,15 +137,16 @@ def _predict_image(
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
     with enough_memory(catalog.name(i), _SMALLER):
-        chances = photo_probabilities(model, image, allowed, settings, tokens)
+        probabilities = photo_probabilities(model, image, allowed, settings, tokens)
         # from the labels of the model to those of the catalog
         own = np.zeros(model.num_classes, np.uint8)
         for c, number in enumerate(numbers):
             own[number + 1] = c + 1
-        name, mask = catalog.name(i), own[chances.mask()]
+        name = catalog.name(i)
+        mask = own[probabilities.mask()]
         if settings.probabilities:
             known = [0, *(number + 1 for number in numbers)]
-            dense = chances.dense(model.num_classes)[known]
+            dense = probabilities.dense(model.num_classes)[known]
             write_arrays(seed_file(folder, name), probabilities=dense.astype(np.float16))
         mask = fix(mask, catalog.load_correction(i), name, unsure=False)
         # it comes last, because it marks the image as done
@@ -329,7 +332,11 @@ def describe(mask: Mask, model: Segmenter) -> str:
     if not len(labels):
         return "the mask is all background."
     order = np.argsort(-counts, kind="stable")
-    shares = [f"{model.classes[labels[i] - 1]} {100 * counts[i] / mask.size:.1f} %" for i in order]
+    shares = []
+    for i in order:
+        name = model.classes[labels[i] - 1]
+        percent = 100 * counts[i] / mask.size
+        shares.append(f"{name} {percent:.1f} %")
     return f"classes: {', '.join(shares)} of the photo"
 
 

@@ -199,7 +199,8 @@ class LabelScores:
     @property
     def unsure(self) -> float:
         """Return the share of the scored pixels that are left open."""
-        return float(self.counts[:, -1].sum() / max(1, self.counts.sum()))
+        unsure = self.counts[:, -1].sum()
+        return float(unsure / max(1, self.counts.sum()))
 
     def row(self, title: str) -> str:
         """Return a line of the table of seeds, whose threshold column says how much is unsure."""

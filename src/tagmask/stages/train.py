@@ -238,7 +238,8 @@ def estimate(probe: Probe) -> float:
         return _estimate_fit(probe)
     task = probe.task
     part = settings.batch // settings.accumulate
-    samples = [task.dataset[(k, k % len(probe.catalog))] for k in range(part)]
+    photos = len(probe.catalog)
+    samples = [task.dataset[(k, k % photos)] for k in range(part)]
     batch = getattr(task.dataset, "collate", default_collate)(samples)
     batch.pop("broken")
     seconds = time_step(task.module, batch) * settings.accumulate

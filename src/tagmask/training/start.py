@@ -77,7 +77,8 @@ def logistic_regression(
         solver.zero_grad()
         logits = F.linear(features, weight, bias)  # (N, C)
         loss = F.multilabel_soft_margin_loss(logits, targets)
-        loss = loss + penalty * weight.square().sum() + _BIAS_PENALTY * bias.square().sum()
+        loss = loss + penalty * weight.square().sum()
+        loss = loss + _BIAS_PENALTY * bias.square().sum()
         loss.backward()
         return float(loss.detach())
 
