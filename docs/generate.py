@@ -41,14 +41,12 @@ MODULES = {
 NAMES = (
     "tagmask.config:MapSettings",
     "tagmask.config:ScoreSettings",
-    "tagmask.config:PRESETS",
     "tagmask.config.paper:PaperSettings",
     "tagmask.data.images:write_mask",
     "tagmask.data.scenes.catalog:Scenes",
     "tagmask.inference.maps:make_maps",
     "tagmask.inference.probabilities:predict_probabilities",
     "tagmask.inference.probabilities:sharpen",
-    "tagmask.methods:METHODS",
     "tagmask.methods:Method",
     "tagmask.methods.mctformer:mct",
     "tagmask.methods.trace:class_trace",
@@ -59,6 +57,11 @@ NAMES = (
     "tagmask.stages.seeds:seed_file",
     "tagmask.stages.seeds:write_seeds",
 )
+# dictionaries among them: their own docstring is that of every dictionary
+DATA = {
+    "tagmask.config:PRESETS": "The presets by name: values of each section of config.toml.",
+    "tagmask.methods:METHODS": "The map methods by name; add to it to register one.",
+}
 WIDTH = "100"
 
 
@@ -114,12 +117,11 @@ def api_page() -> str:
     for name in NAMES:
         value = resolve_name(name)
         dotted = name.replace(":", ".")
-        if inspect.isclass(value):
-            parts.append(_directive(f"autoclass:: {dotted}"))
-        elif callable(value):
-            parts.append(_directive(f"autofunction:: {dotted}"))
-        else:
-            parts.append(_directive(f"autodata:: {dotted}", "no-value"))
+        kind = "autoclass" if inspect.isclass(value) else "autofunction"
+        parts.append(_directive(f"{kind}:: {dotted}"))
+    for name, text in DATA.items():
+        dotted = name.replace(":", ".")
+        parts.append(f"```{{eval-rst}}\n.. py:data:: {dotted}\n\n   {text}\n```")
     return "\n\n".join(parts) + "\n"
 
 

@@ -112,7 +112,7 @@ def public_names() -> dict[str, Any]:
     assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    names = {name: resolve_name(name) for name in generate.NAMES}
+    names = {name: resolve_name(name) for name in (*generate.NAMES, *generate.DATA)}
     for place in tagmask._PUBLIC.values():
         names[place] = resolve_name(place)
     for module in generate.MODULES:
