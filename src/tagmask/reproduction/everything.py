@@ -7,7 +7,6 @@ out with the reason.
 
 import dataclasses
 import math
-from pathlib import Path
 
 from tqdm import tqdm
 
@@ -44,7 +43,8 @@ def everything(bench: Bench) -> Table:
             continue
         how = sentence(Bench(settings))
         files = write(made, settings.out, how).files
-        made_of[name] = f"{how} {_listed(files)}"
+        names_of_files = ", ".join(file.name for file in files)
+        made_of[name] = f"{how} Files: {names_of_files}."
         if isinstance(made, Table):
             rows += numbers_of(made)
     if bench.shard[0]:
@@ -93,7 +93,3 @@ def _page(rows: list[TableRow], made_of: dict[str, str]) -> Table:
         rows=tuple(rows),
         notes=tuple(notes),
     )
-
-
-def _listed(files: tuple[Path, ...]) -> str:
-    return "Files: " + ", ".join(file.name for file in files) + "."

@@ -40,15 +40,12 @@ def run_values(preset: str | None, config: Path | None) -> dict[str, Any]:
     if config is not None:
         tables = read_config(config)
         check_is_config(tables, sections(), config)
-        run = {**data_of(tables, _first_stage(tables)), **tables.get("run", {})}
+        # the data of the first stage are those that were learned from
+        first_stage = next((name for name in sections() if name in tables), None)
+        run = {**data_of(tables, first_stage), **tables.get("run", {})}
         stages = {name: own_values(tables, name) for name in sections()}
         sources[str(config)] = {"run": run, **stages}
     return _merge(sources)
-
-
-def _first_stage(tables: Mapping[str, Any]) -> str | None:
-    """Return the first stage of a config.toml: its data are those that were learned from."""
-    return next((name for name in sections() if name in tables), None)
 
 
 def _merge(sources: Sources) -> dict[str, Any]:
