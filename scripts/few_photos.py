@@ -276,7 +276,7 @@ def score_others(voc: Path, out: Path, classes: tuple[str, ...]) -> dict[str, fl
         mask = label_numbers(classes)[np.array(Image.open(mask_file(voc, name)))]
         photo = voc / f"JPEGImages/{name}.jpg"
         for column, known in zip(OTHERS, (sorted(tags), None), strict=True):
-            predicted = model.predict(photo, tags=known, use_tags=known is not None).mask
+            predicted = model.predict(photo, tags=known).mask
             seen = mask != 255
             pairs = mask[seen].astype(np.int64) * (len(classes) + 1) + predicted[seen]
             counts[column] += np.bincount(pairs, minlength=counts[column].size).reshape(

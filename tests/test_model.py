@@ -55,6 +55,14 @@ def test_batches_are_iterators_of_single_results(headed: Path) -> None:
         list(model.predict(photos, tags[:2]))
 
 
+def test_settings_that_are_none_are_named(headed: Path) -> None:
+    model = tagmask.load(headed)
+    with pytest.raises(tagmask.TagmaskError, match="no setting 'scale'; did you mean 'scales'"):
+        model.predict(SCENES.load_image(0), scale=2.0)
+    with pytest.raises(tagmask.TagmaskError, match="scales = 'big' is not of the form"):
+        model.localize(SCENES.load_image(0), scales="big")
+
+
 def test_maps_of_a_run_and_of_its_classifier_are_alike(headed: Path) -> None:
     photo = SCENES.load_image(1)
     by_run = tagmask.load(headed).localize(photo, tags_of(1))

@@ -58,8 +58,9 @@ def settings_from(kind: type[Kind], use: Mapping[str, Any], given: Mapping[str, 
         given: settings by name; they override ``use``.
 
     Raises:
-        TagmaskError: a setting of ``use`` is unknown or of another form, or one cannot be used.
+        TagmaskError: a setting is unknown or of another form, or cannot be used.
     """
-    settings = kind(**{**read_use(kind, use), **given})
+    told = read_use(kind, use)
+    settings = kind(**{**told, **read_values(kind, given, "settings")})
     check(settings)
     return settings
