@@ -46,7 +46,7 @@ PARTS = {  # functions whose time is a part, as module:name
         "tagmask.stages.score:read_mask",
         "tagmask.stages.pseudo:read_seeds",
     ),
-    "network": ("tagmask.stages.seeds:make_maps", "tagmask.stages.predict:predict_labels"),
+    "network": ("tagmask.stages.seeds:make_maps", "tagmask.inference.photo_mask:predict_labels"),
     "refine": (
         "tagmask.stages.pseudo:label_pixels",
         "tagmask.stages.predict:sharpen",

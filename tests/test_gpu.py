@@ -27,6 +27,7 @@ from tagmask.data.open import open_catalog
 from tagmask.errors import TagmaskError
 from tagmask.exchange import label_studio_server
 from tagmask.inference.maps import make_maps
+from tagmask.inference.photo_mask import photo_probabilities
 from tagmask.methods import METHODS
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
@@ -37,7 +38,6 @@ from tagmask.reproduction.command import _part
 from tagmask.runs.plan import _rates
 from tagmask.runs.timing import probe
 from tagmask.stages.affinity import processes_of
-from tagmask.stages.predict import photo_probabilities
 from tagmask.stages.seeds import seed_photo
 from tagmask.studio.app import open_explorer
 from tagmask.training.classifier import TwoViews

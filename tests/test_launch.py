@@ -1,9 +1,13 @@
 """Every stage by two and by four processes that a launcher started (gloo): the files of a single process."""
 
+import dataclasses
+import errno
 import os
 import shutil
+import signal
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +17,17 @@ from safetensors.torch import load_file
 
 from tagmask.config.run import RunSettings
 from tagmask.data.open import open_catalog
+from tagmask.errors import TagmaskError, Told
+from tagmask.runs.run import Run, check_batches
+from tagmask.runs.table import STAGES as ALL_STAGES
 from tagmask.runs.table import stage
+from tagmask.runs.team import Team
+from tagmask.stages import predict
 from tagmask.training.classifier import build_classifier
 from tagmask.training.segmenter import build_segmenter
-from tests.alone import alone_of, do
+from tests.alone import alone_of, do, run
 from tests.helpers import forkserver, process_of, tiny_settings
-from tests.runs.tiny import alike, head_run, tiny_run
+from tests.runs.tiny import alike, head_run, products, tiny_run
 
 STAGES = ("seeds", "pseudo", "segment", "predict")
 ONE_STEP: dict[
@@ -37,8 +46,13 @@ ONE_STEP: dict[
 }
 
 
-def launch(processes: int, work: Callable[..., None], *arguments: Any) -> None:
-    """Do ``work`` in several processes at once, as `accelerate launch` and torchrun start them."""
+def launch(
+    processes: int, work: Callable[..., None], *arguments: Any, codes: Sequence[int] = ()
+) -> None:
+    """Do ``work`` in several processes at once, as `accelerate launch` and torchrun start them.
+
+    They are to end with ``codes``, by default 0.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -48,8 +62,8 @@ def launch(processes: int, work: Callable[..., None], *arguments: Any) -> None:
     for process in started:
         process.start()
     for process in started:
-        process.join()
-    assert [process.exitcode for process in started] == [0] * processes
+        process.join(120)
+    assert [process.exitcode for process in started] == list(codes or [0] * processes)
 
 
 def _ranked(
@@ -114,3 +128,82 @@ def test_four_processes_give_the_gradients_of_one(name: str, headed: Path, tmp_p
     )
     torch.testing.assert_close(four, one, rtol=1e-3, atol=1e-5)
     assert max(float((one[part] - value).abs().max()) for part, value in start.items()) > 1e-2
+
+
+def whole_run(settings: RunSettings) -> None:
+    Run.of(settings)()
+
+
+def without_stages(out: Path) -> RunSettings:
+    """Leave the classifier of a run alone."""
+    for name in STAGES:
+        shutil.rmtree(out / stage(name).folder)
+    for name in ("check", "score", "report"):
+        stage(name).record(out).discard()
+    return head_run(out)
+
+
+def test_the_whole_run_by_two_processes(headed: Path, out: Path) -> None:
+    launch(2, whole_run, without_stages(out))
+    assert products(out) == products(headed)
+
+
+def test_trainings_of_a_whole_run_by_two_processes(tmp_path: Path) -> None:
+    # batch norms see the images of their process only, unless they are frozen
+    settings = tiny_run(tmp_path / "one").with_changes(segment={"freeze_norm": True})
+    run(settings)
+    launch(2, whole_run, dataclasses.replace(settings, out=tmp_path / "two"))
+    for name in ("train", "segment"):
+        file = Path(stage(name).folder) / "model.safetensors"
+        one, two = (load_file(tmp_path / out / file) for out in ("one", "two"))
+        torch.testing.assert_close(two, one, rtol=1e-2, atol=1e-3)
+    names = [{*products(tmp_path / out)} for out in ("one", "two")]
+    assert names[0] == names[1]
+
+
+def run_that_fails(settings: RunSettings, said: Path, how: str) -> None:
+    """Do a run in which the last process meets a full disk, or is killed, while it predicts."""
+
+    def fail(*_: Any) -> None:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "mask.png")
+
+    if os.environ["RANK"] == "1":
+        predict.__dict__["_predict_image"] = fail
+    try:
+        Run.of(settings)()
+    except Told:
+        sys.exit(3)
+    except (OSError, TagmaskError) as error:
+        said.write_text(str(error), encoding="utf-8")
+        sys.exit(1)
+
+
+@pytest.mark.parametrize(
+    ("how", "codes", "sentence"),
+    [
+        ("full disk", [1, 3], "No space left on device: 'mask.png'"),
+        ("killed", [1, -signal.SIGKILL], "was killed, perhaps because memory ran out"),
+    ],
+)
+def test_an_error_in_one_process_ends_all_and_the_run_continues(
+    how: str, codes: list[int], sentence: str, headed: Path, out: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(out / stage("predict").folder)
+    said = tmp_path / "said"
+    launch(2, run_that_fails, head_run(out), said, how, codes=codes)
+    assert sentence in said.read_text(encoding="utf-8")
+    run(head_run(out))
+    assert products(out) == products(headed)
+
+
+def test_batches_that_cannot_be_split_are_refused_at_once(tmp_path: Path) -> None:
+    settings = tiny_run(tmp_path / "run").with_changes(pseudo={"method": "walk"})
+    whole = Run.of(settings)
+    whole.team = Team()
+    whole.team.count = 3
+    with pytest.raises(TagmaskError, match=r"--train\.batch 2 cannot .* multiple of 3") as refused:
+        check_batches(whole, ALL_STAGES)
+    assert "--pseudo.affinity.batch" in str(refused.value)
+    assert "--segment.batch" in str(refused.value)

@@ -23,6 +23,10 @@ class ImageError(TagmaskError):
     """One image or mask cannot be used; the others can."""
 
 
+class Told(TagmaskError):
+    """An error of a launch over several processes, which another one of them tells the user."""
+
+
 def first_of(names: Sequence[str], most: int = 5) -> str:
     """Join the first names for a sentence, with "…" at the end if there are more.
 

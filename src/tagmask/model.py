@@ -15,6 +15,7 @@ from tagmask.config import MaskSettings, settings_from
 from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
 from tagmask.files import write_arrays
+from tagmask.inference.photo_mask import photo_probabilities
 from tagmask.labels import Mask, Picture
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
@@ -23,7 +24,6 @@ from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import RunNetwork, Segmenter, load_classifier, load_segmenter
 from tagmask.models.kinds import load as load_network
 from tagmask.runs.images import match_classes
-from tagmask.stages.predict import photo_probabilities
 from tagmask.stages.seeds import localize, pixels
 
 Photo = str | Path | Pillow.Image | Picture

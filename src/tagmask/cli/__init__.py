@@ -13,7 +13,7 @@ from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
 from tagmask.cli.parse import take
 from tagmask.cli.streams import guarded_streams
-from tagmask.errors import TagmaskError, is_out_of_memory, message_of
+from tagmask.errors import TagmaskError, Told, is_out_of_memory, message_of
 from tagmask.layout import is_run
 from tagmask.version import __version__
 
@@ -32,6 +32,9 @@ def _attempt(arguments: list[str]) -> int:
         _dispatch(arguments)
         sys.stdout.flush()
         code = 0
+    except Told:
+        # another process of the launch says it
+        code = 1
     except TagmaskError as error:
         code = _print_error(message_of(error))
     except KeyboardInterrupt:

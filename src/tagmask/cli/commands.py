@@ -17,6 +17,7 @@ from tagmask.cli.parse import (
     parse_paper,
     parse_run,
     parse_stage,
+    take,
     use_of_network,
 )
 from tagmask.cli.presets import listing
@@ -41,6 +42,11 @@ def run_command(name: str, arguments: list[str]) -> None:
     """
     _quieten_libraries()
     show_messages()
+    arguments = list(arguments)
+    gpus = take(arguments, "--gpus") if name == "run" else None
+    if name == "slurm":
+        _slurm(arguments)
+        return
     arguments = understand(name, arguments)
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
@@ -55,7 +61,13 @@ def run_command(name: str, arguments: list[str]) -> None:
         print(selftest(from_flags(SelftestSettings, {}, arguments, name, description)))
     elif name == "run":
         settings = parse_run(arguments)
-        print(resolve_name("tagmask.runs.run:Run").of(settings)().summary())
+        launch = "tagmask.cli.launch:launch_on_gpus"
+        if gpus is not None and resolve_name(launch)(gpus, arguments):
+            return
+        summary = resolve_name("tagmask.runs.run:Run").of(settings)().summary()
+        # of several launched processes, the first prints
+        if resolve_name("tagmask.runs.processes:launched_shard")()[0] == 0:
+            print(summary)
     elif name == "paper" and "--list" in arguments:
         print(resolve_name("tagmask.reproduction.names:listing")())
     elif name == "paper":
@@ -85,7 +97,7 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Return the names of all commands: the stages of the table, and eleven more."""
+    """Return the names of all commands: the stages of the table, and twelve more."""
     from tagmask.runs.table import commands as stages
 
     return [
@@ -101,7 +113,22 @@ def commands() -> list[str]:
         "paper",
         "presets",
         "selftest",
+        "slurm",
     ]
+
+
+def _slurm(arguments: list[str]) -> None:
+    """Write a Slurm script for the command that the arguments end with."""
+    from tagmask.cli.slurm import IN_PARTS, TOGETHER, SlurmSettings, write_slurm
+
+    known = {*IN_PARTS, *TOGETHER}
+    own = []
+    for word in arguments:
+        if word in known:
+            break
+        own.append(word)
+    settings = from_flags(SlurmSettings, {}, own, "slurm", examples.SLURM)
+    print(write_slurm(settings, arguments[len(own) :]))
 
 
 def _begins_with_photo(arguments: list[str]) -> bool:

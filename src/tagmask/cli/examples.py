@@ -28,6 +28,7 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
   tagmask presets   what each preset is for
   tagmask selftest  whether everything works on this machine, and how fast; half a minute
+  tagmask slurm     a Slurm script for a command: one node, several, or a job array
 
   tagmask COMMAND --help        examples, and the settings that most people change
   tagmask COMMAND --help-all    every setting
@@ -63,10 +64,25 @@ examples:
 --segment.backbone resnet18
   tagmask run --config run/config.toml                     \
 the same run again: resumes it, or does nothing
+  tagmask run --preset voc --root VOCdevkit/VOC2012 --out run --gpus all --train.batch 8
 {_PRESETS}      --config FILE   start from a run's config.toml
+      --gpus all      one process for each GPU of this machine, or for so many; \
+accelerate launch and torchrun do it, too
       --STAGE.NAME    \
 any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.lr 1e-3;
                       stages: train, seeds, pseudo, segment, predict
+"""
+
+SLURM = """\
+Write a Slurm script for a command: one node, several nodes that do a run together, or a job \
+array that shares out the images.
+
+examples:
+  tagmask slurm --to job.sh --gpus 8 run --preset voc --root VOCdevkit/VOC2012 --out run \
+--train.batch 8
+  tagmask slurm --to job.sh --nodes 2 --gpus 8 run --preset coco --images coco/train2014 \
+--annotations instances.json --out run --train.batch 16
+  tagmask slurm --to job.sh --array 32 predict --out masks --model run/5_segmenter --photos photos
 """
 
 TRAIN = """\

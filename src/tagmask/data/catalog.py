@@ -376,7 +376,8 @@ def _check_names(names: Sequence[str]) -> None:
             raise TagmaskError(
                 f'two images are called "{name}"; rename one, since outputs are named after it.'
             )
-        if "\0" in name or {"", ".", ".."} & set(name.split("/")):
+        parts = name.split("/")
+        if "\0" in name or "" in parts or "." in parts or ".." in parts:
             raise TagmaskError(
                 f'"{name}" cannot name an output; use a relative path without "." and "..".'
             )

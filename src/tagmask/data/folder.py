@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from posixpath import basename
 
@@ -21,7 +21,7 @@ from tagmask.data.images import UNREAD, list_files, strip_suffix, walk
 from tagmask.data.keywords import EMBEDDED, EMBEDDED_PATHS, embedded_table
 from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
-from tagmask.data.tiff import HIGH, LOW, is_deep
+from tagmask.data.tiff import HIGH, LOW, TIFF, is_deep
 from tagmask.errors import TagmaskError, first_of
 
 # Label Studio puts this before the names of uploads
@@ -61,14 +61,17 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
         *left_out_notes(missing, odd, len(photos) - len(tagged)),
         *mask_notes,
         *_unused_note(classes, tagged),
-        *_deep_note([images / photo.file for photo in tagged]),
+        *_deep_note(images, tagged),
         *_alike_note(classes),
     ]
     numbers = {name: number for number, name in enumerate(classes)}
+    known: dict[tuple[str, ...], list[int]] = {}  # a million photos share a few lists of tags
     tag_numbers = []
     for photo in tagged:
-        tag_numbers.append([numbers[tag] for tag in photo.tags])
-    paths = [images / photo.file for photo in tagged]
+        if photo.tags not in known:
+            known[photo.tags] = [numbers[tag] for tag in photo.tags]
+        tag_numbers.append(known[photo.tags])
+    paths = (os.path.join(images, photo.file) for photo in tagged)
     return Catalog(classes, names, tag_numbers, images=paths, masks=mask_paths, notes=notes)
 
 
@@ -196,14 +199,13 @@ def _locate(
     """
     photos: list[Row] = []
     missing: list[str] = []
-    owners: dict[str, tuple[Row, str]] = {}  # name: the first photo of that name, and its entry
+    owners: dict[str, Row] = {}  # name: the first row whose photo has that name
     find: Callable[[str], list[str]]
     if table.loose:
         find = Tails(files).find
         remedy = "rename one"
     else:
-        stems = _grouped(files, lambda file: _composed(strip_suffix(file)))
-        find = partial(_matches, stems=stems)
+        find = _Files(files).find
         remedy = "write the suffix"
     for row in table.rows:
         paths = find(normal_path(row.file, images))
@@ -214,11 +216,12 @@ def _locate(
             fault = f'"{row.file}" may be {" or ".join(paths)}; {remedy}'
             mistakes.add("ambiguous", row.place, fault)
             continue
-        photo = replace(row, file=paths[0])
-        name = strip_suffix(photo.file)
-        first, entry = owners.setdefault(name, (photo, row.file))
-        if first is not photo and entry != row.file:
-            mistakes.add("duplicate", row.place, _duplicate(photo, first))
+        photo = row if row.file == paths[0] else replace(row, file=paths[0])
+        first = owners.setdefault(strip_suffix(photo.file), row)
+        if first is not row and first.file != row.file:
+            (of_first,) = find(normal_path(first.file, images))
+            fault = _duplicate(photo, replace(first, file=of_first))
+            mistakes.add("duplicate", row.place, fault)
         photos.append(photo)
     return photos, missing
 
@@ -251,22 +254,33 @@ def normal_path(entry: str, images: Path) -> str:
     return path.replace(os.sep, "/")
 
 
-def _matches(path: str, stems: dict[str, list[str]]) -> list[str]:
-    """Return the files that a path may mean: the exact one, else ignoring case.
+class _Files:
+    """Finds the files that a path in a table may mean."""
 
-    A path without suffix means all files of that stem.
-    """
-    stem = strip_suffix(path)
-    candidates = stems.get(_composed(stem), [])
-    same_stem = [file for file in candidates if strip_suffix(file) == stem]
-    candidates = same_stem or candidates
-    if stem == path:
-        return candidates
-    exact = [file for file in candidates if file == path]
-    if exact:
-        return exact
-    wanted = _composed(path).lower()
-    return [file for file in candidates if _composed(file).lower() == wanted]
+    def __init__(self, files: list[str]) -> None:
+        self._files = files
+        self._present = set(files)
+
+    @cached_property
+    def _stems(self) -> dict[str, list[str]]:
+        """Return the files by their paths without suffix, for tables that are less exact."""
+        return _grouped(self._files, lambda file: _composed(strip_suffix(file)))
+
+    def find(self, path: str) -> list[str]:
+        """Return the files that a path may mean: the exact one, else ignoring case.
+
+        A path without suffix means all files of that stem.
+        """
+        stem = strip_suffix(path)
+        if stem != path and path in self._present:
+            return [path]
+        candidates = self._stems.get(_composed(stem), [])
+        same_stem = [file for file in candidates if strip_suffix(file) == stem]
+        candidates = same_stem or candidates
+        if stem == path:
+            return candidates
+        wanted = _composed(path).lower()
+        return [file for file in candidates if _composed(file).lower() == wanted]
 
 
 def _composed(name: str) -> str:
@@ -347,9 +361,12 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
     return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."]
 
 
-def _deep_note(paths: Iterable[Path]) -> list[str]:
+def _deep_note(images: Path, photos: Iterable[Row]) -> list[str]:
     """Return a note on photos whose values are stretched to be seen, if there are any."""
-    count = sum(is_deep(path) for path in paths)
+    count = 0
+    for photo in photos:
+        if photo.file.lower().endswith(tuple(TIFF)):
+            count += is_deep(images / photo.file)
     if not count:
         return []
     return [

@@ -57,8 +57,13 @@ _SUFFIXES = frozenset(
 
 def strip_suffix(path: str) -> str:
     """Return a path without the suffix of a picture; other dots belong to the name."""
-    stem, suffix = os.path.splitext(path)
-    return stem if suffix.lower() in _SUFFIXES else path
+    # as os.path.splitext, which takes several times longer for a million paths
+    dot = path.rfind(".")
+    if dot < 1 or path[dot:].lower() not in _SUFFIXES:
+        return path
+    stem = path[:dot]
+    is_named = stem.rpartition("/")[2].strip(".")
+    return stem if is_named else path
 
 
 def walk(root: Path, odd: list[str] | None = None) -> Iterator[str]:

@@ -11,7 +11,6 @@ All mistakes are collected. Files of other tools are known by what they contain:
 
 import ast
 import csv
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -47,10 +46,12 @@ _FILE_HEADERS = (
 )
 # what a column of tags may be called, if it is the only one beside the files
 _TAG_HEADERS = ("tag", "class", "category", "keyword", *TAG_COLUMNS)
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_MOST_KNOWN = 100_000  # cells whose tags are remembered
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One row of a table: where it is ("line 3"), the file as written there, and its tags."""
 
@@ -111,20 +112,23 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     """Read a table with a column of tags, or with one column per class."""
     first_line = text.lstrip().split("\n", 1)[0]
     delimiter = next((mark for mark in (",", "\t", ";") if mark in first_line), ",")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(_lines(text), delimiter=delimiter, strict=True)
     lines = _numbered(path, reader)
     place, cells = next(lines, ("line 1", []))
     header = [name.strip() for name in cells]
     metadata = _metadata_columns(header)
-    numbered = list(lines)
     names_tags = len(header) == 2 and header[1].lower() in _TAG_HEADERS
-    # a class may be called "label", too: then its column holds 0 and 1
-    if names_tags and not all(row[-1].strip() in _BITS for _, row in numbered):
-        header[1] = "tags"
+    if names_tags and header[1].lower() != "tags":
+        numbered = list(lines)
+        lines = iter(numbered)
+        # a class may be called "label", too: then its column holds 0 and 1
+        if not all(row[-1].strip() in _BITS for _, row in numbered):
+            header[1] = "tags"
     classes = () if metadata else _class_columns(header, place, mistakes)
     file_column, tags_column = metadata or (0, 1)
     rows = []
-    for place, row in numbered:
+    known: dict[str, tuple[str, ...]] = {}  # cells of a million rows say the same few things
+    for place, row in lines:
         if len(row) != len(header):
             fault = (
                 f"{len(row)} cells, but the header has {len(header)}; "
@@ -135,9 +139,22 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
             tags = _marked(row, classes, place, mistakes)
             rows.append(Row(place, row[0], tags))
         else:
-            tags = _clean(_split(row[tags_column]), place, mistakes)
-            rows.append(Row(place, row[file_column], tags))
+            cell = row[tags_column]
+            own = known.get(cell)
+            if own is None:
+                words = _split(cell)
+                own = _clean(words, place, mistakes)
+                # a mistake is reported wherever it is
+                if len(own) == len(words) and len(known) < _MOST_KNOWN:
+                    known[cell] = own
+            rows.append(Row(place, row[file_column], own))
     return Table(rows, classes, loose=metadata is not None)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text with their ends; a list would take more than the text."""
+    for line in _LINE.finditer(text):
+        yield line.group()
 
 
 def _metadata_columns(header: list[str]) -> tuple[int, int] | None:

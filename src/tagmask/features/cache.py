@@ -172,6 +172,15 @@ class TokenStore:
             self._keep(catalog.name(i), tokens, photo)
         return tokens
 
+    def begin(self) -> None:
+        """Note who makes the tokens, before the first are kept; those of another maker go."""
+        if self.limit <= 0:
+            return
+        if not self.is_current and not self._is_noted():  # another process may have begun
+            _remove_kept(self.folder)  # of another network or size: it cannot be used
+            write_json(self.folder / layout.MADE_BY, self.maker)
+        self.is_current = True
+
     def _is_noted(self) -> bool:
         note = self.folder / layout.MADE_BY
         if not is_regular(note):
@@ -217,10 +226,7 @@ class TokenStore:
             "numbers": _digest_of(tensors),
         }
         try:
-            if not self.is_current and not self._is_noted():  # another process may have begun
-                _remove_kept(self.folder)  # of another network or size: it cannot be used
-                write_json(self.folder / layout.MADE_BY, self.maker)
-            self.is_current = True
+            self.begin()
             if shutil.disk_usage(self.folder).free < needed + _SPARE:
                 raise OSError(errno.ENOSPC, "less than a gigabyte is free")
             with replacing(self._file(name)) as temporary:

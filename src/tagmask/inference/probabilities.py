@@ -16,6 +16,7 @@ from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
 from tagmask.features.photo import Tokens, photo_features
 from tagmask.labels import Mask
+from tagmask.masks.tiles import Window, windows
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import chosen_device
 from tagmask.models.head import HeadSegmenter
@@ -84,6 +85,7 @@ def predict_labels(
     halo: int = HALO,
     tokens: Tokens | None = None,
     least: float = NOTICED,
+    most: int | None = None,
 ) -> LabelProbabilities:
     """Return the softmax, averaged over the test-time views, of the labels that may occur.
 
@@ -103,6 +105,8 @@ def predict_labels(
         tokens: of a head those of the image, where they are kept.
         least: labels that are less likely than this in every cell of every view are left out, so
             that they take no memory at full size; 0 keeps all.
+        most: at most so many labels are kept besides the background, those that are likeliest
+            somewhere; default: all that are noticed.
 
     Returns:
         The labels that may occur, and their probabilities.
@@ -118,7 +122,8 @@ def predict_labels(
     labels = torch.nonzero(_allowed(model, tags)).flatten()  # (m,)
     if least > 0:
         seen = list(views)
-        labels = _noticed(seen, labels, least)
+        parts = [part for view in seen for part in view.parts]
+        labels = _noticed(parts, labels, least, most)
         views = iter(seen)
     values = _mean_softmax(views, labels, image.shape[:2])
     return LabelProbabilities(labels.numpy(), values)
@@ -138,14 +143,17 @@ class _View:
         return self.enlarge(chosen)
 
 
-def _noticed(views: Sequence[_View], labels: Tensor, least: float) -> Tensor:
+def _noticed(parts: Sequence[Tensor], labels: Tensor, least: float, most: int | None) -> Tensor:
     """Return those of the labels (m,) that reach a probability in some cell, and the background."""
-    is_noticed = labels == 0
-    for view in views:
-        for part in view.parts:
-            logits = part[labels.to(part.device)].float()  # (m, h, w)
-            most = logits.softmax(0).amax((1, 2)).cpu()  # (m,)
-            is_noticed |= most >= least
+    highest = torch.zeros(len(labels))
+    for part in parts:
+        logits = part[labels.to(part.device)].float()  # (m, h, w)
+        highest = torch.maximum(highest, logits.softmax(0).amax((1, 2)).cpu())
+    highest[labels == 0] = torch.inf
+    is_noticed = highest >= least
+    if most is not None and int(is_noticed.sum()) > most + 1:
+        chosen = highest.argsort(descending=True, stable=True)[: most + 1]
+        return labels[chosen.sort().values]
     return labels[is_noticed]
 
 
@@ -158,6 +166,14 @@ def _head_views(
         shape = image.shape[:2]
         return F.interpolate(parts[0][None], shape, mode="bilinear", align_corners=False)[0]
 
+    for cells, mirrored in _head_logits(model, image, scales, flip, tokens):
+        yield _View([cells], enlarge, mirrored)
+
+
+def _head_logits(
+    model: HeadSegmenter, image: Picture, scales: Sequence[float], flip: bool, tokens: Tokens | None
+) -> Iterator[tuple[Tensor, bool]]:
+    """Yield the logits (K, h, w) of each view of a photo, and True if it is mirrored."""
     for scale in scales:
         for mirrored in (False, True) if flip else (False,):
             kept = tokens if scale == 1 and not mirrored else None
@@ -168,7 +184,41 @@ def _head_views(
                 image[:, ::-1] if mirrored else image,
             )
             cells = model.logits_of(seen.values[0]).T.unflatten(-1, seen.grid).cpu()  # (K, h, w)
-            yield _View([cells], enlarge, mirrored)
+            yield cells, mirrored
+
+
+def head_cells(
+    model: HeadSegmenter, image: Picture, scales: Sequence[float], flip: bool, tokens: Tokens | None
+) -> list[Tensor]:
+    """Return the logits (K, h, w) of the cells of each view of a photo, none of them mirrored.
+
+    Args:
+        model: The head.
+        image: uint8 (H, W, 3).
+        scales: As in ``predict_labels``.
+        flip: As in ``predict_labels``.
+        tokens: Those of the image, where they are kept.
+    """
+    _check(image, scales, None, HALO, model.stride)
+    views = []
+    for cells, mirrored in _head_logits(model, image, scales, flip, tokens):
+        views.append(cells.flip(-1) if mirrored else cells)
+    return views
+
+
+def likely_labels(
+    model: Segmenter, views: Sequence[Tensor], tags: Sequence[int] | None, most: int
+) -> Tensor:
+    """Return the labels (m,) that reach a probability in some cell, and the background.
+
+    Args:
+        model: The segmenter.
+        views: Logits (K, h, w) of cells.
+        tags: Classes that may occur; None: all.
+        most: At most so many labels besides the background.
+    """
+    labels = torch.nonzero(_allowed(model, tags)).flatten()
+    return _noticed(views, labels, NOTICED, most)
 
 
 def _network_views(
@@ -182,57 +232,25 @@ def _network_views(
     """Yield the views of a photo by a network that sees pixels."""
     picture = to_tensor(image).float()[None].to(model.mean.device) / 255  # (1, 3, H, W)
     for view, mirrored in _views(picture, scales, flip):
-        windows = list(_windows(view, tile, halo))
-        pixels = model.normalize(view)
-        parts = [model(pixels[..., window.rows, window.columns])[0] for window in windows]
         height, width = view.shape[-2:]
-        enlarge = partial(_put_together, model, windows, (height, width))
+        # multiples of the stride: the cells lie as in the whole
+        tiles = list(windows(height, width, tile, halo))
+        parts = []
+        for window in tiles:
+            pixels = model.normalize(view[..., window.rows, window.columns])
+            parts.append(model(pixels)[0])
+        enlarge = partial(_put_together, model, tiles, (height, width))
         yield _View(parts, enlarge, mirrored)
 
 
-@dataclass(frozen=True)
-class _Window:
-    """A tile of a view, and what is seen around it."""
-
-    rows: slice  # what is seen, in pixels of the view
-    columns: slice
-    top: int  # the tile itself, in pixels of the view
-    left: int
-    height: int
-    width: int
-
-
-def _windows(view: Tensor, tile: int | None, halo: int) -> Iterator[_Window]:
-    """Yield the tiles of a view (1, 3, H, W); the whole if it is not larger than one."""
-    height, width = view.shape[-2:]
-    if tile is None or max(height, width) <= tile:
-        yield _Window(slice(0, height), slice(0, width), 0, 0, height, width)
-        return
-    for top in range(0, height, tile):
-        for left in range(0, width, tile):
-            bottom = min(top + tile, height)
-            right = min(left + tile, width)
-            # multiples of the stride: the cells lie as in the whole
-            rows = slice(max(0, top - halo), min(height, bottom + halo))
-            columns = slice(max(0, left - halo), min(width, right + halo))
-            yield _Window(rows, columns, top, left, bottom - top, right - left)
-
-
 def _put_together(
-    model: DeepLabV2, windows: Sequence[_Window], size: tuple[int, int], parts: list[Tensor]
+    model: DeepLabV2, tiles: Sequence[Window], size: tuple[int, int], parts: list[Tensor]
 ) -> Tensor:
     """Return the logits (m, H, W) of the pixels of a view from those of the cells of its tiles."""
     whole = torch.empty(len(parts[0]), *size)
-    for window, part in zip(windows, parts, strict=True):
-        rows = window.rows.stop - window.rows.start
-        columns = window.columns.stop - window.columns.start
-        logits = model.upsample(part[None], (rows, columns))[0].float().cpu()  # (m, h, w)
-        y = window.top - window.rows.start
-        x = window.left - window.columns.start
-        inner = logits[:, y : y + window.height, x : x + window.width]
-        bottom = window.top + window.height
-        right = window.left + window.width
-        whole[:, window.top : bottom, window.left : right] = inner
+    for window, part in zip(tiles, parts, strict=True):
+        logits = model.upsample(part[None], window.shape)[0].float().cpu()  # (m, h, w)
+        whole[:, *window.tile] = logits[:, *window.inner]
     return whole
 
 
@@ -291,6 +309,8 @@ def sharpen(
         if possible.shape[1:] != shape:
             enlarged = F.interpolate(torch.from_numpy(possible)[None], shape, mode="bilinear")
             possible = enlarged[0].numpy()
+    if len(labels) == len(probabilities):
+        return possible
     sharpened = np.zeros_like(probabilities)
     sharpened[labels] = possible
     return sharpened

@@ -18,6 +18,7 @@ from tagmask.models.kinds import Segmenter
 from tagmask.models.storage import write_network_use
 from tagmask.progress import track
 from tagmask.runs.processes import count_processes, each, launched_shard
+from tagmask.runs.team import Team
 
 _SHOWN = 10  # skipped images that are listed
 
@@ -38,9 +39,30 @@ class Made:
         counts = f"{self.what}: {self.made} made, {self.kept} already there, in {self.folder}"
         return "\n".join([*self.notes, *list_skipped(self.skipped), counts])
 
-    def write_skipped(self, shard: tuple[int, int]) -> None:
-        """Write the skipped images of part i of n into a file, if there are any."""
-        if self.skipped:
+    def finish(self, team: Team, shard: tuple[int, int], catalog: Catalog) -> None:
+        """Write the skipped images into a file, if there are any.
+
+        The processes of a whole run first add up what each of them has done.
+
+        Args:
+            team: The processes of the run.
+            shard: Part i of n that this process has had.
+            catalog: All images.
+        """
+        if team.count > 1:
+            self.made = sum(team.gather(self.made))
+            self.kept = sum(team.gather(self.kept))
+            skipped: dict[str, str] = {}
+            for part in team.gather(self.skipped):
+                skipped |= part
+            notes: dict[str, None] = {}
+            for words in team.gather(list(self.notes)):
+                notes |= dict.fromkeys(words)
+            names = (catalog.name(i) for i in range(len(catalog)))
+            self.skipped = {name: skipped[name] for name in names if name in skipped}
+            self.notes = tuple(notes)
+            shard = (0, 1)
+        if self.skipped and team.is_first:
             write_json(skipped_file(self.folder, shard), self.skipped)
 
 
@@ -56,19 +78,24 @@ def list_skipped(skipped: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def share_of(settings: Any, catalog: Catalog) -> tuple[tuple[int, int], range]:
+def share_of(settings: Any, catalog: Catalog, piece: int = 1) -> tuple[tuple[int, int], list[int]]:
     """Return which part of the images this process has.
 
     Args:
         settings: Settings of a stage; without a ``shard`` the launcher's processes share the work.
         catalog: All images.
+        piece: So many images that follow each other stay together, from the first one on; what is
+            made of images at once is then the same with any number of parts.
 
     Returns:
         Part i of n as (i, n), and the indices of its images.
     """
     shard = parse_shard(settings.shard) if settings.shard else None
     first, count = shard or launched_shard()
-    return (first, count), range(first, len(catalog), count)
+    indices: list[int] = []
+    for start in range(first * piece, len(catalog), count * piece):
+        indices += range(start, min(start + piece, len(catalog)))
+    return (first, count), indices
 
 
 def tell_own_network(

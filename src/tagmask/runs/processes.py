@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context, parent_process, resource_tracker
 from typing import Any
 
+import torch
+
 from tagmask.errors import TagmaskError
 from tagmask.training.loading import can_share
 
@@ -27,7 +29,32 @@ def count_processes(asked: int | None, images: int) -> int:
         asked: As many as the user wants; None: one for each core, or one for few images.
         images: How many images there are.
     """
-    return asked or (os.cpu_count() or 1 if images >= _WORTH else 1)
+    if asked:
+        return asked
+    if images < _WORTH:
+        return 1
+    # the processes of a launch on this machine share its cores
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, (os.cpu_count() or 1) // beside)
+
+
+@contextmanager
+def few_threads(images: int) -> Iterator[None]:
+    """Compute with one thread, as the processes of a pool do, where there is work for a pool.
+
+    The last digits of some sums depend on the number of threads, so that processes of a launch
+    make the same files as a pool.
+
+    Args:
+        images: How many images there are, in all parts together.
+    """
+    before = torch.get_num_threads()
+    if images >= _WORTH and launched_shard()[1] > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def each(
@@ -119,8 +146,6 @@ def single_process() -> Iterator[None]:
 
 def _begin(stopped: Any, work: Callable[[Any], Any]) -> None:
     """Prepare a new process of the pool."""
-    import torch
-
     global _stopped, _work
     _stopped, _work = stopped, work
     torch.set_num_threads(1)

@@ -8,16 +8,16 @@ changed and redoes it, and then all that is made from it.
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 
 from tagmask import layout
-from tagmask.config import PseudoSettings, check, read_values, use_of
-from tagmask.config.base import Settings
+from tagmask.config import LoopSettings, PseudoSettings, check, read_values, use_of
+from tagmask.config.base import Settings, refuse
 from tagmask.config.run import (
     RunSettings,
     RunTop,
@@ -35,13 +35,14 @@ from tagmask.notes import INPUT, Parts, shorten
 from tagmask.progress import Listener, listening, logger
 from tagmask.runs import record
 from tagmask.runs.plan import plan
-from tagmask.runs.processes import launched_shard
 from tagmask.runs.record import Record, Status, places
 from tagmask.runs.settings import run_settings, run_values
 from tagmask.runs.summary import RunSummary
 from tagmask.runs.table import STAGES, Stage, sections, stage
+from tagmask.runs.team import ALONE, Team, joined
 
 Tags = str | Path | Mapping[str, Sequence[str]]
+_SECONDS_TO_APPEAR = 30.0  # of a new folder on a disk of the network
 
 
 class Run:
@@ -118,6 +119,7 @@ class Run:
         self.settings = settings
         self.out = settings.out
         self.progress = progress
+        self.team: Team = ALONE  # the processes of a launch, while they do the whole run
         if catalog is not None:
             self.catalog = catalog
         self._made_from: dict[str, tuple[Settings, Parts]] = {}
@@ -339,44 +341,116 @@ def run(run: Run) -> RunSummary:
     Raises:
         TagmaskError: Settings or images cannot be used, or another command works in the folder.
     """
-    check(run.settings)
-    if launched_shard()[1] > 1:
-        raise TagmaskError(
-            "tagmask run is a single process; with accelerate launch, run the stages one by one "
-            "(tagmask train, seeds, pseudo, segment, predict), then `tagmask run` for the rest."
-        )
-    with only_one(run.out):
-        return _do_all(run)
+    with joined() as team:
+        run.team = team
+        try:
+            check(run.settings)
+            # of several processes the first has the lock
+            with only_one(run.out) if team.is_first else nullcontext():
+                return _do_all(run)
+        finally:
+            run.team = ALONE
 
 
 def _do_all(run: Run) -> RunSummary:
+    team = run.team
     catalog = run.catalog
+    _check_alike(run)
     rows = []
     for row in STAGES:
         is_scored = catalog.has_masks or not row.scores
         if is_scored and row.is_needed(row.settings_of(run.settings)):
             rows.append(row)
-    statuses = {row.name: status_of(run, row) for row in rows}
-    notes = list(catalog.notes)
-    if any(status.state != "done" for status in statuses.values()):
-        notes += tag_notes(catalog)
-    lines = [plan(run.settings, catalog, statuses), *(f"note: {note}" for note in notes)]
-    logger.info("%s", "\n".join(lines))
-    run.keep_all()
+    statuses = {row.name: _status_of(run, row) for row in rows}
+    check_batches(run, [row for row in rows if statuses[row.name].state != "done"])
+    if team.is_first:
+        _tell_plan(run, statuses)
+        run.keep_all()
     threads = torch.get_num_threads()
     is_changed = False
     for number, row in enumerate(rows, 1):
         if is_changed:
             # what it is made from may have changed since the plan
-            statuses[row.name] = status_of(run, row)
+            statuses[row.name] = _status_of(run, row)
         title = f"[{number}/{len(rows)}] {row.name}"
         is_changed |= do_stage(run, row, statuses[row.name], title)
-        tell_network(run, row)
+        if team.is_first:
+            tell_network(run, row)
         # a training with loading processes takes fewer
         torch.set_num_threads(threads)
     file = run.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
     return RunSummary(run.out, statuses, scores, run.settings.of(PseudoSettings).rule)
+
+
+def _tell_plan(run: Run, statuses: Mapping[str, Status]) -> None:
+    """Say what will be done, and what is odd about the images and tags."""
+    catalog = run.catalog
+    notes = list(catalog.notes)
+    if any(status.state != "done" for status in statuses.values()):
+        notes += tag_notes(catalog)
+    lines = [plan(run.settings, catalog, statuses)]
+    if run.team.count > 1:
+        lines.append(f"  {run.team.count} processes share the work; times are those of one")
+    lines += [f"note: {note}" for note in notes]
+    logger.info("%s", "\n".join(lines))
+
+
+def _check_alike(run: Run) -> None:
+    """Refuse to work with processes that do not see the same images, or not the same folder."""
+    seen = run.team.gather(run.catalog.fingerprint())
+    if len(set(seen)) > 1:
+        raise TagmaskError(
+            "the processes of this launch do not see the same images and tags; give them the same "
+            "command and a disk that all machines share."
+        )
+    # the folder is made by the process that has the lock
+    if not all(run.team.gather(_appears(run.out))):
+        raise TagmaskError(
+            f"not every process of this launch sees {run.out}; choose an --out on a disk that all "
+            "machines share."
+        )
+
+
+def _appears(folder: Path) -> bool:
+    """Return True if a folder is there; disks of other machines may show it some seconds later."""
+    end = time.monotonic() + _SECONDS_TO_APPEAR
+    while not folder.is_dir():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def check_batches(run: Run, rows: Sequence[Stage]) -> None:
+    """Refuse batches that the processes of a launch cannot split evenly, all at once.
+
+    Args:
+        run: The run.
+        rows: The stages that are to be done.
+
+    Raises:
+        TagmaskError: It names each setting, and what to use.
+    """
+    mistakes = []
+    for row in rows:
+        own = row.settings_of(run.settings)
+        amount = row.part("amount")
+        if amount is None or amount(own, len(run.catalog))[1] != "steps":
+            continue
+        flag = f"--{row.settings.section}.batch"
+        if row.name == "affinity":
+            own = own.affinity
+            flag = f"--{row.settings.section}.affinity.batch"
+        if not isinstance(own, LoopSettings):
+            continue
+        parts = own.accumulate * run.team.count
+        if own.batch % parts:
+            mistakes.append(
+                f"{flag} {own.batch} cannot be split evenly over {run.team.count} processes; "
+                f"use a multiple of {parts}."
+            )
+    refuse(mistakes)
 
 
 def run_images(
@@ -420,6 +494,17 @@ def tell_network(run: Run, row: Stage) -> None:
             write_network_use(run.out / row.folder, use)
 
 
+def _status_of(run: Run, row: Stage) -> Status:
+    """Return how far a stage has come, as the first process sees it."""
+
+    def look() -> tuple[str, list[str]]:
+        status = status_of(run, row)
+        return status.state, list(status.why)
+
+    state, why = run.team.from_first(look)
+    return Status(cast(Any, state), tuple(why))
+
+
 def status_of(run: Run, row: Stage) -> Status:
     """Return how far a stage has come.
 
@@ -450,10 +535,27 @@ def do_stage(run: Run, row: Stage, status: Status, title: str) -> bool:
     why = f" ({shorten(status.why)})" if status.why else ""
     logger.info("%s", title + state + why)
     settings = row.settings_of(run.settings)
+    team = run.team
+    if not team.is_first:
+        # the first process has made the folder ready
+        team.wait()
+        if row.together:
+            row.do(run, settings)
+        team.wait()
+        run.forget(row)
+        # and has noted that the stage is done
+        team.wait()
+        return True
     began = time.monotonic()
-    with _noted(row.record(run.out), status, run.parts(row), places(settings, run.settings)):
+    with (
+        _noted(row.record(run.out), status, run.parts(row), places(settings, run.settings)),
+        team.hearing(),
+    ):
+        team.wait()
         summary = row.do(run, settings).summary()
+        team.wait()
     run.forget(row)
+    team.wait()
     lines = [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]
     logger.info("%s", "\n".join(f"  {line}" for line in lines))
     return True

@@ -16,7 +16,8 @@ here. The module of a stage has
     estimate(probe)             optional: seconds of one step or image, for the plan
     disk(probe)                 optional: bytes that the stage adds to the feature cache
 
-where ``run`` is a ``tagmask.runs.run.Run``.
+where ``run`` is a ``tagmask.runs.run.Run``. A stage with ``together`` is done by all processes of a
+launch at once; ``run.team`` says which one this is.
 """
 
 import dataclasses
@@ -49,6 +50,8 @@ class Stage:
     photo: tuple[type[Any], str] | None = None
     use: type[Any] | None = None  # those of its settings that the network it reads is told
     first: tuple[str, ...] = ()  # stages without a command, done before it where they are needed
+    # of several launched processes all do it, each its part; otherwise the first one alone
+    together: bool = False
 
     def do(self, run: Any, settings: Any) -> Any:
         """Do the stage; nothing is checked.
@@ -95,6 +98,7 @@ STAGES: list[Stage] = [
         settings=config.TrainSettings,
         function="tagmask.stages.train:train",
         unit="steps",
+        together=True,
     ),
     Stage(
         "seeds",
@@ -106,6 +110,7 @@ STAGES: list[Stage] = [
         reads=("train",),
         photo=(config.PhotoSettings, "tagmask.stages.seeds:seed_photo"),
         use=config.MapSettings,
+        together=True,
     ),
     Stage(
         "affinity",
@@ -116,6 +121,7 @@ STAGES: list[Stage] = [
         function="tagmask.stages.affinity:prepare_walk",
         reads=("seeds",),
         unit="steps",
+        together=True,
     ),
     Stage(
         "pseudo",
@@ -127,6 +133,7 @@ STAGES: list[Stage] = [
         reads=("seeds",),
         corrected=True,
         first=("affinity",),
+        together=True,
     ),
     Stage(
         "segment",
@@ -138,6 +145,7 @@ STAGES: list[Stage] = [
         reads=("pseudo",),
         unit="steps",
         corrected=True,
+        together=True,
     ),
     Stage(
         "predict",
@@ -150,6 +158,7 @@ STAGES: list[Stage] = [
         corrected=True,
         photo=(config.PredictPhotoSettings, "tagmask.stages.predict:predict_photo"),
         use=config.MaskSettings,
+        together=True,
     ),
     Stage(
         "check",

@@ -6,6 +6,7 @@ wins; they come from the maps without affinity, which over-activate less.
 
 import dataclasses
 import hashlib
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from tagmask.models.device import chosen_device
 from tagmask.notes import CONTENTS, INPUT, Parts
 from tagmask.runs import record
 from tagmask.runs.images import each_image, share_of
-from tagmask.runs.processes import launched_shard, single_process
+from tagmask.runs.processes import count_processes, launched_shard, single_process
 from tagmask.runs.run import Run
 from tagmask.stages.seeds import as_float, check_seeds, read_seeds
 from tagmask.training.affinity import AffinityTask
@@ -67,7 +68,9 @@ def made_from(run: Run, settings: PseudoSettings) -> Parts:
 
 
 def prepare_walk(run: Run, settings: PseudoSettings) -> Prepared:
-    """Make confident regions and train AffinityNet, or resume; only the first shard does this.
+    """Make confident regions and train AffinityNet, or resume.
+
+    The processes of a whole run share this; of shards that are started by hand the first does it.
 
     Args:
         run: The run.
@@ -82,13 +85,14 @@ def prepare_walk(run: Run, settings: PseudoSettings) -> Prepared:
     shard, _ = share_of(settings, catalog)
     folder = run.out / layout.AFFINITY
     is_there = (folder / layout.MODEL).is_file()
-    if launched_shard()[1] > 1 and (settings.restart or not is_there):
+    is_team = run.team.count > 1
+    if not is_team and launched_shard()[1] > 1 and (settings.restart or not is_there):
         raise TagmaskError(
             "AffinityNet is trained by a single process; "
             "run `tagmask pseudo` without accelerate launch first, until "
             f"{folder} holds the network."
         )
-    if shard[0] > 0:
+    if shard[0] > 0 and not is_team:
         if not is_there:
             raise TagmaskError(
                 f"{folder} holds no affinity network yet; let shard 0/{shard[1]} train it first."
@@ -98,7 +102,7 @@ def prepare_walk(run: Run, settings: PseudoSettings) -> Prepared:
     skipped = _make_regions(run, settings)
     restart = settings.restart or settings.affinity.restart
     network = dataclasses.replace(settings.affinity, restart=restart)
-    with single_process():
+    with nullcontext() if is_team else single_process():
         trained = train_affinity(catalog, folder / layout.REGIONS, network, folder)
     if not skipped:
         return Prepared(folder, trained.notes)
@@ -117,12 +121,17 @@ def _make_regions(run: Run, settings: PseudoSettings) -> dict[str, str]:
         if name.startswith(("alpha_", "regions", INPUT)):
             parts[name] = value
     regions_record = record.Record(regions, "**/*.png")
-    regions_record.claim(parts, catalog, "confident regions", settings.restart, files)
-
-    todo = [i for i, file in enumerate(files) if not is_whole_mask(file)]
+    with run.team.first_goes_first():
+        regions_record.claim(parts, catalog, "confident regions", settings.restart, files)
+    share = run.team.share(len(catalog))
+    todo = [i for i in share if not is_whole_mask(files[i])]
     work = partial(write_regions, run.out, catalog, settings)
-    skipped = each_image(work, catalog, todo, processes_of(settings), "regions", False)
-    if todo:
+    quiet = not run.team.is_first
+    processes = count_processes(processes_of(settings), len(catalog))
+    skipped: dict[str, str] = {}
+    for part in run.team.gather(each_image(work, catalog, todo, processes, "regions", quiet)):
+        skipped |= part
+    if todo and run.team.is_first:
         from tagmask.show.seeds import show_regions
 
         show_regions(catalog, regions, folder / layout.REGIONS_PICTURE)

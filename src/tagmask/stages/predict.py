@@ -30,9 +30,8 @@ from tagmask.data.images import UNREAD, read_image, strip_suffix, walk, write_ma
 from tagmask.data.report import odd_note
 from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.features.cache import TokenStore
-from tagmask.features.photo import Tokens
 from tagmask.files import read_arrays, write_arrays
-from tagmask.inference.probabilities import LabelProbabilities, predict_labels, sharpen
+from tagmask.inference.photo_mask import photo_mask, photo_probabilities
 from tagmask.labels import Mask, Picture
 from tagmask.layout import label_file, seed_file
 from tagmask.models.device import chosen_device, on_device
@@ -50,12 +49,13 @@ from tagmask.runs.images import (
     split_tags,
     tell_own_network,
 )
-from tagmask.runs.processes import count_processes, launched_shard
+from tagmask.runs.processes import count_processes, few_threads, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
+from tagmask.runs.tokens import open_together
 from tagmask.stages.seeds import pixels
 
-_SMALLER = "add --tile 1024 and --crf-size 1024, or make the photo smaller."
+_SMALLER = "add --crf-size 1024, or make the photo smaller."
 
 
 def made_from(run: Run, settings: PredictSettings) -> Parts:
@@ -97,7 +97,9 @@ def predict_catalog(run: Run, settings: PredictSettings) -> Made:
     parts.pop("probabilities")  # they are other files
     probability_files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
     files = [*masks.values(), *probability_files.values()]
-    record.Record(done.folder, "**/*.png").claim(parts, catalog, "masks", settings.restart, files)
+    with run.team.first_goes_first():
+        masks_record = record.Record(done.folder, "**/*.png")
+        masks_record.claim(parts, catalog, "masks", settings.restart, files)
     if shard[0] == 0:
         run.keep(settings)
     todo = [i for i, file in masks.items() if not is_current(file, catalog, i)]
@@ -113,12 +115,14 @@ def predict_catalog(run: Run, settings: PredictSettings) -> Made:
         store = TokenStore.features_of(
             model.classifier, model.blocks, model.size, run.out, run.settings.tokens_limit
         )
+    open_together(run.team, store)
     work = partial(_predict_image, catalog, model, numbers, settings, store, done.folder)
     alone = model.mean.device.type != "cpu" or launched_shard()[1] > 1
-    processes = settings.processes or (1 if alone else count_processes(None, len(indices)))
-    done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
+    processes = settings.processes or (1 if alone else count_processes(None, len(catalog)))
+    with few_threads(len(catalog)):
+        done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
-    done.write_skipped(shard)
+    done.finish(run.team, shard, catalog)
     tell_own_network(run.out, settings, MaskSettings, layout.SEGMENTER, shard)
     return done
 
@@ -136,18 +140,21 @@ def _predict_image(
     image = catalog.load_image(i)
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
-    with enough_memory(catalog.name(i), _SMALLER):
-        probabilities = photo_probabilities(model, image, allowed, settings, tokens)
+    name = catalog.name(i)
+    with enough_memory(name, _SMALLER):
+        if settings.probabilities:
+            probabilities = photo_probabilities(model, image, allowed, settings, tokens)
+            known = [0, *(number + 1 for number in numbers)]
+            dense = probabilities.dense(model.num_classes)[known]
+            write_arrays(seed_file(folder, name), probabilities=dense.astype(np.float16))
+            found = probabilities.mask()
+        else:
+            found = photo_mask(model, image, allowed, settings, tokens)
         # from the labels of the model to those of the catalog
         own = np.zeros(model.num_classes, np.uint8)
         for c, number in enumerate(numbers):
             own[number + 1] = c + 1
-        name = catalog.name(i)
-        mask = own[probabilities.mask()]
-        if settings.probabilities:
-            known = [0, *(number + 1 for number in numbers)]
-            dense = probabilities.dense(model.num_classes)[known]
-            write_arrays(seed_file(folder, name), probabilities=dense.astype(np.float16))
+        mask = own[found]
         mask = fix(mask, catalog.load_correction(i), name, unsure=False)
         # it comes last, because it marks the image as done
         write_mask(label_file(folder, name), mask, correction=catalog.correction_digest(i))
@@ -204,13 +211,11 @@ def estimate(probe: Probe) -> float:
     if isinstance(segment, HeadSettings):
         kept = probe.head_tokens  # by the stage before
         return timed(
-            lambda: photo_probabilities(
-                probe.head, probe.image, probe.classes, settings, tokens=kept
-            )
+            lambda: photo_mask(probe.head, probe.image, probe.classes, settings, tokens=kept)
         )
     assert isinstance(segment, DeepLabSettings)
     model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
-    return timed(lambda: photo_probabilities(model, probe.image, probe.classes, settings))
+    return timed(lambda: photo_mask(model, probe.image, probe.classes, settings))
 
 
 def _load(folder: Path, settings: MaskSettings) -> Segmenter:
@@ -222,48 +227,6 @@ def _load(folder: Path, settings: MaskSettings) -> Segmenter:
             "--tile is for DeepLabV2; a head sees every photo at the same size, leave it out."
         )
     return model
-
-
-def photo_probabilities(
-    model: Segmenter,
-    image: Picture,
-    allowed: list[int] | None,
-    settings: MaskSettings,
-    tokens: Tokens | None = None,
-) -> LabelProbabilities:
-    """Return the probabilities of the labels that may occur in a photo, sharpened on request.
-
-    Args:
-        model: The segmenter.
-        image: The photo, uint8 (H, W, 3).
-        allowed: Classes that may occur, by number; None: all.
-        settings: How masks are predicted.
-        tokens: The photo's features, if they are known; a head reads them.
-
-    Returns:
-        The labels, and their probabilities (m, H, W) float32.
-    """
-    found = predict_labels(
-        model,
-        image,
-        tags=allowed,
-        tokens=tokens,
-        scales=settings.scales,
-        flip=settings.flip,
-        tile=settings.tile,
-        halo=settings.halo,
-    )
-    if not settings.crf and not settings.pamr:
-        return found
-    sharp = sharpen(
-        image,
-        found.values,
-        crf=settings.crf,
-        crf_size=settings.crf_size,
-        pamr=settings.pamr,
-        device=settings.device,
-    )
-    return LabelProbabilities(found.labels, sharp)
 
 
 def _ruled_out(model: Segmenter, numbers: list[int]) -> tuple[str, ...]:
@@ -295,7 +258,7 @@ def predict(
     model = getattr(model, "segmenter", model)
     options = settings_from(MaskSettings, model.use, settings)
     allowed = match_classes(tags, model) if tags is not None else None
-    return photo_probabilities(model, pixels(photo), allowed, options).mask()
+    return photo_mask(model, pixels(photo), allowed, options)
 
 
 def predict_photo(settings: PredictPhotoSettings) -> str:
@@ -305,7 +268,7 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
     with enough_memory(str(settings.photo), _SMALLER):
-        mask = photo_probabilities(model, image, allowed, settings).mask()
+        mask = photo_mask(model, image, allowed, settings)
     lines = [describe(mask, model)]
     if settings.mask is not None:
         write_mask(settings.mask, mask)

@@ -51,7 +51,7 @@ from tagmask.notes import Parts
 from tagmask.progress import track
 from tagmask.runs import record
 from tagmask.runs.images import Made, each_image, is_current, share_of
-from tagmask.runs.processes import count_processes
+from tagmask.runs.processes import count_processes, few_threads
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
 from tagmask.scoring.threshold import choosers
@@ -121,17 +121,21 @@ def make_pseudo(run: Run, settings: PseudoSettings) -> Pseudo:
     labels = {i: label_file(folder, catalog.name(i)) for i in indices}
     files = [folder / layout.BACKGROUND, *labels.values()]
     labels_record = record.Record(folder, "**/*.png")
-    labels_record.claim(parts, catalog, "pseudo labels", settings.restart, files)
-    background = _background(out, catalog, settings)
+    with run.team.first_goes_first():
+        labels_record.claim(parts, catalog, "pseudo labels", settings.restart, files)
+        # the first process chooses it, the others read its choice
+        background = _background(out, catalog, settings)
 
     todo = [i for i, file in labels.items() if not is_current(file, catalog, i)]
     kept = len(indices) - len(todo)
     done = Pseudo("pseudo labels", folder, kept=kept, notes=catalog.notes, background=background)
     work = partial(label_image, out, catalog, settings, background)
     quiet = shard[0] > 0
-    done.skipped = each_image(work, catalog, todo, processes_of(settings), "pseudo", quiet)
+    processes = count_processes(processes_of(settings), len(catalog))
+    with few_threads(len(catalog)):
+        done.skipped = each_image(work, catalog, todo, processes, "pseudo", quiet)
     done.made = len(todo) - len(done.skipped)
-    done.write_skipped(shard)
+    done.finish(run.team, shard, catalog)
     return done
 
 

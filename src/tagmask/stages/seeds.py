@@ -51,9 +51,10 @@ from tagmask.notes import Parts
 from tagmask.progress import Bar
 from tagmask.runs import record
 from tagmask.runs.images import Made, match_classes, share_of, split_tags, tell_own_network
-from tagmask.runs.processes import count_processes, each, launched_shard
+from tagmask.runs.processes import count_processes, each, few_threads, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
+from tagmask.runs.tokens import open_together
 
 Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
@@ -89,25 +90,32 @@ def seed_catalog(run: Run, settings: SeedSettings) -> Made:
     model = on_device(load_classifier(settings.model or run.out / layout.CLASSIFIER))
     catalog = run.catalog
     numbers = match_classes(catalog.classes, model)
-    shard, indices = share_of(settings, catalog)
+    window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
+    shard, indices = share_of(settings, catalog, window)
     done = Made("seeds", run.out / layout.SEEDS)
     files = {i: seed_file(done.folder, catalog.name(i)) for i in indices}
     parts = {**run.made_from("seeds", settings), "layers": settings.layers or model.map_layers}
-    record.Record(done.folder, "**/*.npz").claim(
-        parts, catalog, "maps", settings.restart, files.values()
-    )
+    with run.team.first_goes_first():
+        record.Record(done.folder, "**/*.npz").claim(
+            parts, catalog, "maps", settings.restart, files.values()
+        )
     if shard[0] == 0:
         run.keep(settings)
     todo = {i for i in indices if not _is_whole(files[i], catalog.tags(i))}
     done.kept = len(indices) - len(todo)
     work = _Work(model, numbers, catalog, settings, run.settings)
     items = []
-    for start in range(0, len(indices), work.window):
-        window = indices[start : start + work.window]
-        if not todo.isdisjoint(window):
-            items.append((window, todo.intersection(window)))
-    with Bar(len(indices), "seeds", initial=done.kept, quiet=shard[0] > 0) as bar:
-        processes = work.processes(len(indices))
+    for start in range(0, len(indices), window):
+        together = indices[start : start + window]
+        if not todo.isdisjoint(together):
+            items.append((together, todo.intersection(together)))
+    open_together(run.team, work.store)
+    quiet = shard[0] > 0
+    with (
+        Bar(len(indices), "seeds", initial=done.kept, quiet=quiet) as bar,
+        few_threads(len(catalog)),
+    ):
+        processes = work.processes(len(catalog))
         results: Iterable[Made] = (work.write(item, bar) for item in items)
         if processes > 1:
             results = each(work.write, items, processes)
@@ -116,7 +124,7 @@ def seed_catalog(run: Run, settings: SeedSettings) -> Made:
             done.skipped |= part.skipped
             done.notes += tuple(note for note in part.notes if note not in done.notes)
             bar.update(part.made if processes > 1 else 0)
-    done.write_skipped(shard)
+    done.finish(run.team, shard, catalog)
     tell_own_network(run.out, settings, MapSettings, layout.CLASSIFIER, shard)
     return done
 
@@ -139,7 +147,6 @@ class _Work:
         self.folder = place.out / layout.SEEDS
         self.shows_objects = shows_objects(model, settings)
         self.store = _store(model, settings, place)
-        self.window = _AT_ONCE["cpu" if model.mean.device.type == "cpu" else "other"]
 
     def processes(self, images: int) -> int:
         """Return how many processes make maps, of so many images in all.
@@ -154,7 +161,7 @@ class _Work:
         is_fresh = self.store is not None and not self.store.is_current
         return 1 if is_alone or is_fresh else count_processes(None, images)
 
-    def write(self, item: tuple[range, set[int]], bar: Any = None) -> Made:
+    def write(self, item: tuple[Sequence[int], set[int]], bar: Any = None) -> Made:
         """Write the maps of the images of a window that are to do.
 
         Args:
@@ -190,7 +197,7 @@ def _store(model: Classifier, settings: SeedSettings, place: Place) -> TokenStor
 
 
 def _all_maps(
-    work: _Work, window: range, todo: set[int], done: Made
+    work: _Work, window: Sequence[int], todo: set[int], done: Made
 ) -> Iterator[tuple[int, PhotoMaps]]:
     """Yield the maps of all images that are to do, from kept tokens where there are any."""
     model = work.model
@@ -297,7 +304,7 @@ def _is_whole(path: Path, classes: Sequence[int]) -> bool:
 
 
 def _groups(
-    catalog: Catalog, window: range, todo: set[int], skipped: dict[str, str], batch: int
+    catalog: Catalog, window: Sequence[int], todo: set[int], skipped: dict[str, str], batch: int
 ) -> Iterator[list[tuple[int, Picture]]]:
     """Yield readable, tagged images of a window in groups of equal shape, ``batch`` at most.
 

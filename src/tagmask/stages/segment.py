@@ -21,6 +21,7 @@ from tagmask.runs.images import list_skipped
 from tagmask.runs.record import IMAGES, check_classes, places
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, time_step, timed
+from tagmask.runs.tokens import keep_together
 from tagmask.training.head import gather_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
@@ -101,7 +102,10 @@ def train_segmenter(run: Run, settings: SegmentSettings) -> Trained | HeadTraine
 def _train_head(
     run: Run, settings: HeadSettings, catalog: Catalog, labels: Path, notes: tuple[str, ...]
 ) -> HeadTrained:
-    """Train a head on tokens; it takes seconds, so that one that was stopped starts over."""
+    """Train a head on tokens; it takes seconds, so that one that was stopped starts over.
+
+    The processes of a launch compute the tokens together, and the first one trains the head.
+    """
     folder = run.out / layout.SEGMENTER
     torch.manual_seed(settings.seed)
     classifier = on_device(load_classifier(settings.model or run.out / layout.CLASSIFIER))
@@ -110,10 +114,13 @@ def _train_head(
         raise TagmaskError(
             "the classifier has other classes than the images; train it on these images first."
         )
-    run.keep(settings)
     store = TokenStore.features_of(
         on_device(model).classifier, model.blocks, model.size, run.out, run.settings.tokens_limit
     )
+    keep_together(run.team, store, catalog)
+    if not run.team.is_first:
+        return HeadTrained(folder, {}, (), {})
+    run.keep(settings)
     tokens_of = partial(store.get, catalog)
     cells, broken = gather_cells(tokens_of, catalog, labels, model, settings.seed)
     metrics = train_head(model, cells, settings, folder)

@@ -26,11 +26,14 @@ from tagmask.inference.linear import cross_validate
 from tagmask.inference.tagcheck import TagFinding, check_tags
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
+from tagmask.models.kinds import load_classifier
 from tagmask.notes import Parts
 from tagmask.runs.images import list_skipped, split_tags
+from tagmask.runs.processes import launched_shard
 from tagmask.runs.record import IMAGES, places
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, time_step, timed
+from tagmask.runs.tokens import keep_together
 from tagmask.training.checkpoint import read_state
 from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.earning import Judge
@@ -85,9 +88,10 @@ def train(run: Run, settings: TrainSettings) -> Trained | Fitted:
     folder = run.out / layout.CLASSIFIER
     is_new = settings.restart or read_state(folder) is None
     if settings.head_first and is_new:
+        keep_together(run.team, task.store, training)
         fit_heads(on_device(task.classifier), settings.freeze, task.store, training)
     judge = Judge(task, folder) if settings.earn else None
-    if judge is not None and is_new:
+    if judge is not None and is_new and launched_shard()[0] == 0:
         judge.keep_start()
     loop = Loop(task, settings, folder, identity)
     if loop.is_main:
@@ -95,9 +99,16 @@ def train(run: Run, settings: TrainSettings) -> Trained | Fitted:
     trained = loop.train(training, whole.notes)
     if judge is not None and loop.is_main:
         trained.notes += judge.decide()
+    classifier = task.classifier
+    if settings.objects and run.team.count > 1:
+        # the first process may have chosen another state of the training than its end
+        run.team.wait()
+        if not run.team.is_first:
+            classifier = on_device(load_classifier(folder))
+        _keep_features(run, settings, classifier)
     if settings.objects and loop.is_main:
-        vectors = _fit_objects(run, settings, task.classifier)
-        task.classifier.save(folder)
+        vectors = _fit_objects(run, settings, classifier)
+        classifier.save(folder)
         findings = _check_tags(vectors, whole, folder)
         trained.notes += tuple(tag_lines(findings))
     return trained
@@ -116,7 +127,8 @@ def is_only_fitted(settings: TrainSettings, photos: int) -> bool:
 def _fit_only(run: Run, settings: TrainSettings) -> Fitted:
     """Fit the head, and with ``objects`` the finder, on the untouched backbone.
 
-    It takes a second once the tokens are there, so one that was stopped starts over.
+    It takes a second once the tokens are there, so one that was stopped starts over. The processes
+    of a launch compute the tokens together, and the first one fits.
     """
     folder = run.out / layout.CLASSIFIER
     catalog = run.catalog
@@ -126,11 +138,15 @@ def _fit_only(run: Run, settings: TrainSettings) -> Fitted:
     if settings.fixed_views:
         classifier.fixed_views = (size, settings.freeze)
     classifier = on_device(classifier).eval().requires_grad_(False)
+    if settings.objects:
+        check_fittable(classifier, settings.object_blocks)
+        _keep_features(run, settings, classifier)
+    if not run.team.is_first:
+        return Fitted(folder, (), {}, [], {})
     run.keep(settings)
     findings: list[TagFinding] = []
     broken: dict[str, str] = {}
     if settings.objects:
-        check_fittable(classifier, settings.object_blocks)
         vectors = _fit_objects(run, settings, classifier)
         fit_head(classifier, vectors)
         findings = _check_tags(vectors, catalog, folder)
@@ -151,20 +167,31 @@ def _fit_only(run: Run, settings: TrainSettings) -> Fitted:
 
 def _fit_objects(run: Run, settings: TrainSettings, classifier: Classifier) -> PhotoVectors:
     """Give the classifier its object finder."""
-    classifier.eval()
-    blocks = settings.object_blocks
-    size = settings.object_size
-    limit = run.settings.tokens_limit
-    store = TokenStore.features_of(classifier, blocks, size, run.out, limit)
     return fit_objects(
-        classifier,
-        store,
+        classifier.eval(),
+        _features(run, settings, classifier),
         run.catalog,
-        blocks=blocks,
-        size=size,
+        blocks=settings.object_blocks,
+        size=settings.object_size,
         method=settings.object_method,
         stuff=_stuff(settings, run.catalog),
     )
+
+
+def _features(run: Run, settings: TrainSettings, classifier: Classifier) -> TokenStore:
+    """Return the cache of what the object finder reads."""
+    return TokenStore.features_of(
+        classifier,
+        settings.object_blocks,
+        settings.object_size,
+        run.out,
+        run.settings.tokens_limit,
+    )
+
+
+def _keep_features(run: Run, settings: TrainSettings, classifier: Classifier) -> None:
+    """Let the processes of a launch compute what the object finder reads."""
+    keep_together(run.team, _features(run, settings, classifier.eval()), run.catalog)
 
 
 def _stuff(settings: TrainSettings, catalog: Catalog) -> list[int]:

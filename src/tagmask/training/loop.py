@@ -105,6 +105,8 @@ class Loop:
             folder,
             dict(identity),
         )
+        # the processes of a whole run stay together after the training
+        self._joins = not torch.distributed.is_initialized()
         self.accelerator = make_accelerator(settings, folder)
         _leave_cores_to_workers(settings.workers)
         self.total = total_steps(settings, len(task.dataset))
@@ -166,7 +168,7 @@ class Loop:
         return Trained(self.task, self.folder, metrics, self.best, broken, notes, self.is_main)
 
     def _leave(self) -> None:
-        """Leave the process group, after freeing the wrapped network.
+        """Free the wrapped network, then leave the process group if the training has joined it.
 
         If the wrapper is the last to hold the group, it waits for the group's thread while holding
         Python's lock, which that thread needs: a deadlock in about one of a hundred trainings
@@ -176,7 +178,11 @@ class Loop:
         if self.accelerator.num_processes > 1:
             self.accelerator.free_memory()
             gc.collect()  # the wrapper refers to itself
-        self.accelerator.end_training()
+        if self._joins:
+            self.accelerator.end_training()
+            return
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
 
     def _train(self) -> dict[str, float]:
         settings, metrics = self.settings, {}
@@ -341,9 +347,8 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
     """
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
-    if not torch.distributed.is_initialized():
-        # an earlier training in this process may have had another precision
-        AcceleratorState._reset_state()
+    # an earlier training in this process may have had another precision
+    AcceleratorState._reset_state()
     # without a GPU, accelerate joins the processes into one training only with cpu=True
     options: dict[str, Any] = {
         "mixed_precision": settings.precision,
