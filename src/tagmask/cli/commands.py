@@ -20,6 +20,7 @@ from tagmask.cli.parse import (
     use_of_network,
 )
 from tagmask.cli.presets import listing
+from tagmask.cli.shards import means_shards, run_on_shards
 from tagmask.cli.understand import understand
 from tagmask.layout import SEGMENTER
 
@@ -41,6 +42,9 @@ def run_command(name: str, arguments: list[str]) -> None:
     """
     _quieten_libraries()
     show_messages()
+    if means_shards(name, arguments):
+        print(run_on_shards(name, arguments))
+        return
     arguments = understand(name, arguments)
     if name == "demo":
         from tagmask.demo import DemoSettings, run_demo
@@ -85,7 +89,7 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Return the names of all commands: the stages of the table, and eleven more."""
+    """Return the names of all commands: the stages of the table, and those that are none."""
     from tagmask.runs.table import commands as stages
 
     return [
@@ -93,6 +97,8 @@ def commands() -> list[str]:
         "run",
         *stages(),
         "export",
+        "shard",
+        "sample",
         "studio",
         "explore",
         "serve",

@@ -32,7 +32,7 @@ from tagmask.data.tools import (
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text
 
-_FILE_HEADERS = (
+FILE_HEADERS = (
     "file",
     "filename",
     "file_name",
@@ -135,7 +135,7 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
             tags = _marked(row, classes, place, mistakes)
             rows.append(Row(place, row[0], tags))
         else:
-            tags = _clean(_split(row[tags_column]), place, mistakes)
+            tags = _clean(split_tags_of_cell(row[tags_column]), place, mistakes)
             rows.append(Row(place, row[file_column], tags))
     return Table(rows, classes, loose=metadata is not None)
 
@@ -150,7 +150,7 @@ def _metadata_columns(header: list[str]) -> tuple[int, int] | None:
     return None
 
 
-def _split(cell: str) -> Sequence[str]:
+def split_tags_of_cell(cell: str) -> Sequence[str]:
     """Return the tags of a cell: separated by ; or |, or a list as JSON or Python writes it."""
     if not cell.strip():
         return ()
@@ -183,7 +183,7 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
     An unusable header is an error.
     """
     wanted = 'the header must be "file,tags", or "file" and one column per class'
-    if len(header) < 2 or header[0].lower() not in _FILE_HEADERS:
+    if len(header) < 2 or header[0].lower() not in FILE_HEADERS:
         first = ",".join(header)
         hint = ""
         if header and Path(header[0]).suffix:
