@@ -5,7 +5,7 @@ import json
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import numpy as np
@@ -94,8 +94,8 @@ class Flaky(MemoryFileSystem):
     """A storage in memory that fails as it is told: ``trouble(operation, path)`` may raise."""
 
     protocol = "flaky"
-    store: dict[str, Any] = {}
-    pseudo_dirs = [""]
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
     cachable = False
     trouble: Callable[[str, str], None] = staticmethod(lambda operation, path: None)
     cut: Callable[[str], int | None] = staticmethod(lambda path: None)  # bytes of a read

@@ -62,7 +62,7 @@ def test_files_go_there_and_back(address: str, tmp_path: Path) -> None:
 def test_a_storage_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder("flaky://room")
     unavailable = OSError(errno.EBUSY, "503 Slow Down")
-    monkeypatch.setattr(Flaky, "trouble", fail_first(3, unavailable))
+    monkeypatch.setattr(Flaky, "trouble", fail_first(2, unavailable))
     folder.put("a.tar", io.BytesIO(b"1234"))
     assert list(folder.list()) == ["a.tar"]
     with folder.copy("a.tar") as file:

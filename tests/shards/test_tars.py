@@ -146,7 +146,7 @@ def test_what_is_no_tar_is_refused_or_empty(content: bytes) -> None:
     if content == bytes(10_240):
         assert read(content) == ([], {})
         return
-    with pytest.raises(ShardError, match="x.tar is damaged, or no uncompressed tar"):
+    with pytest.raises(ShardError, match=r"x\.tar is damaged, or no uncompressed tar"):
         read(content)
 
 

@@ -117,7 +117,7 @@ class MakeShardsSettings(ShardSettings):
     shard: str | None = None
     """Only part i of n of the shards, written i/n with i from 0: run the parts on several machines."""
     processes: Processes | None = None
-    """Write so many shards at a time; default: one for each core."""
+    """Write so many shards at a time; default: one."""
     restart: bool = False
     """Make all shards again."""
 

@@ -36,7 +36,9 @@ def make_shards(settings: MakeShardsSettings) -> str:
     # the number of images says where one shard ends and the next begins
     parts: Parts = {"images": settings.images}
     job = Job(ImageTask(), shards, to, parts, settings.restart)
-    return run_job(job, title="shard", shard=settings.shard, processes=settings.processes)
+    # copying waits for disks, not for cores
+    processes = settings.processes or 1
+    return run_job(job, title="shard", shard=settings.shard, processes=processes)
 
 
 def _shards_of(settings: MakeShardsSettings) -> list[RowShard]:
