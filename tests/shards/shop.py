@@ -60,7 +60,7 @@ def put_shards(address: str, shards: int = 3, images: int = 4) -> None:
 
 def files_at(address: str) -> dict[str, bytes]:
     """All files at an address, by relative path; stamps of inputs differ between places."""
-    system, root = fsspec.core.url_to_fs(address)
+    system, root = fsspec.core.url_to_fs(address, use_listings_cache=False)
     files: dict[str, bytes] = {}
     for path in system.find(root):
         name = path.removeprefix(root).lstrip("/")

@@ -222,7 +222,7 @@ def test_what_cannot_be_done_is_said(
         (("seeds", headed, "in", "--to", "to"), "no image that can be used (a: it has no tags"),
         (("shard", "memory://x", "--to", "to"), "is no manifest"),
         (("shard", "nowhere", "--to", "to"), "nowhere is not a folder"),
-        (("sample", "in", "--to", "to"), "no images with tags"),
+        (("sample", "in", "--to", "drawn"), "no images with tags"),
         (("run", "s3://b/shards", "--out", "x"), "tagmask sample s3://b/shards --to photos"),
     ):
         assert sentence in say(capsys, *words, code=1), words

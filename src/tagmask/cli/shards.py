@@ -77,6 +77,8 @@ def _flags(command: str, words: Sequence[str]) -> list[str]:
     flags: list[str] = []
     if paths and not is_given(rest, first):
         flags += [first, paths.pop()]
+    if len(paths) > (command in NETWORK_OF):
+        raise TagmaskError(f"{paths[0]!r} is one path too many; see `tagmask {command} --help`.")
     if paths and command in NETWORK_OF and not is_given(rest, "--model"):
         network = Path(paths.pop()) / NETWORK_OF[command]
         if not network.is_dir():
@@ -85,6 +87,4 @@ def _flags(command: str, words: Sequence[str]) -> list[str]:
                 f"`tagmask {command} RUN SHARDS --to ADDRESS`."
             )
         flags += ["--model", str(network)]
-    if paths:
-        raise TagmaskError(f"{paths[0]!r} is one path too many; see `tagmask {command} --help`.")
     return [*flags, *rest]

@@ -178,12 +178,14 @@ def _by_ray(
 def _start(ray: Any, address: str | None) -> None:
     """Connect to a cluster, or start Ray on this machine alone."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    # a busy machine needs more than the half minute that Ray waits
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
     try:
         if address is None:
             ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         else:
             ray.init(address=address, **quiet)
-    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray's own are of many kinds
         place = "on this machine" if address is None else f"at {address}"
         raise TagmaskError(
             f"Ray cannot be reached {place} ({error}); check --ray-address, or leave it out."

@@ -56,11 +56,23 @@ class ExportTask:
         """Return the names of the labels."""
         return {"classes": self.classes}
 
-    def write(self, shard: Shard, failed: Failures, file: IO[bytes], tell: Tell) -> int:
+    def check(self, shard: Shard) -> None:
+        """Refuse a shard that is not finished, or whose masks are of other classes.
+
+        Raises:
+            ShardError: it cannot be exported.
+        """
+        if mask_classes(shard) != self.classes:
+            raise ShardError(f"{shard} holds masks of other classes; export it by itself.")
+
+    def write(
+        self, name: str, samples: Iterator[Sample], failed: Failures, file: IO[bytes], tell: Tell
+    ) -> int:
         """Write the masks of a shard.
 
         Args:
-            shard: the masks.
+            name: that of the shard.
+            samples: its masks.
             failed: gets those that cannot be used.
             file: where to write.
             tell: called after each mask.
@@ -69,17 +81,15 @@ class ExportTask:
             How many masks were used.
 
         Raises:
-            ShardError: the shard is not finished, or of other classes.
+            ShardError: there are no photos to go with the masks.
         """
-        if mask_classes(shard) != self.classes:
-            raise ShardError(f"{shard} holds masks of other classes; export it by itself.")
-        name = self.settings.format
-        writer = FORMATS[name]
+        form = self.settings.format
+        writer = FORMATS[form]
         known = {field.name for field in dataclasses.fields(self.settings)}
         options = {key: getattr(self.settings, key) for key in writer.options if key in known}
         with tempfile.TemporaryDirectory(prefix="tagmask-") as folder:
-            target = Path(folder, _FILES.get(name, "files"))
-            items = self._labelled(shard, failed, tell)
+            target = Path(folder, _FILES.get(form, "files"))
+            items = self._labelled(name, samples, failed, tell)
             done = writer.write(items, self.classes, target, **options)
             if self.suffix == ".tar":
                 _pack(target if target.is_dir() else target.parent, file)
@@ -88,10 +98,12 @@ class ExportTask:
                     shutil.copyfileobj(source, file, CHUNK)
         return done.images
 
-    def _labelled(self, shard: Shard, failed: Failures, tell: Tell) -> Iterator[Labelled]:
+    def _labelled(
+        self, name: str, samples: Iterator[Sample], failed: Failures, tell: Tell
+    ) -> Iterator[Labelled]:
         """Yield the masks of a shard, with the photos if the format shows them."""
-        photos = self._photos_of(shard)
-        for sample in shard.samples(failed):
+        photos = self._photos_of(name)
+        for sample in samples:
             tell()
             try:
                 mask = read_mask(Path(f"{sample.key}.png"), len(self.classes), sample.content)
@@ -104,13 +116,13 @@ class ExportTask:
             show = None if picture is None else partial(_same, picture)
             yield Labelled(strip_suffix(file), mask, Path(file), show, tags)
 
-    def _photos_of(self, shard: Shard) -> Iterator[Sample] | None:
+    def _photos_of(self, name: str) -> Iterator[Sample] | None:
         """Return the photos that the masks of a shard were made from, in order."""
         if self.settings.photos is None:
             return None
-        if shard.name not in self.photos:
-            raise ShardError(f"{shard}: there is no shard {shard.name} of photos; check --photos.")
-        return self.photos[shard.name].samples(Failures())
+        if name not in self.photos:
+            raise ShardError(f"there is no shard {name} of photos; check --photos.")
+        return self.photos[name].samples(Failures())
 
 
 def _photo_of(key: str, photos: Iterator[Sample]) -> Picture:

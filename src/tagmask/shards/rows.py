@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -79,6 +80,15 @@ class RowShard:
             for row in self.table.rows(self.first, self.count):
                 digest.update(b"%d\n" % file_size(str(self.root.path / row.file)))
         return {"rows": self.count, "sha256": digest.hexdigest()}
+
+    @contextmanager
+    def opened(self, failed: Failures) -> Iterator[tuple[dict[str, Any], Iterator[Sample]]]:
+        """Yield what a note says about the shard, and its images.
+
+        Args:
+            failed: gets the images that cannot be used.
+        """
+        yield self.identity(), self.samples(failed)
 
     def fits(self, noted: Any) -> bool:
         """Return True if a note was made from these rows."""

@@ -8,6 +8,7 @@ that occur twice are named and left out; a tar that ends early or is garbled is 
 import io
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -48,14 +49,18 @@ class TarShard:
         """Return the relative path without suffix; files made from the shard are named after it."""
         return self.file.removesuffix(".tar")
 
-    def identity(self) -> dict[str, Any]:
-        """Return what a note says about the shard; its content is read."""
-        with self.folder.copy(self.file) as file:
-            return self._identity(digest_of(file))
+    @contextmanager
+    def opened(self, failed: Failures) -> Iterator[tuple[dict[str, Any], Iterator[Sample]]]:
+        """Yield what a note says about the shard, and its images; it is fetched once.
 
-    def _identity(self, digest: str) -> dict[str, Any]:
-        stamp = dict(self.stored.stamp)
-        return {"bytes": self.stored.size, "stamp": stamp, "sha256": digest}
+        Args:
+            failed: gets the images that cannot be used.
+        """
+        with self.folder.copy(self.file) as file:
+            stamp = dict(self.stored.stamp)
+            digest = digest_of(file)
+            identity = {"bytes": self.stored.size, "stamp": stamp, "sha256": digest}
+            yield identity, read_tar(file, str(self), failed)
 
     def fits(self, noted: Any) -> bool:
         """Return True if a note was made from this shard; it is read only if its stamp changed."""
@@ -76,8 +81,8 @@ class TarShard:
         Raises:
             ShardError: the shard cannot be read to its end.
         """
-        with self.folder.copy(self.file) as file:
-            for sample in read_tar(file, str(self), failed):
+        with self.opened(failed) as (_, samples):
+            for sample in samples:
                 if chosen is None or sample.key in chosen:
                     yield sample
 

@@ -5,7 +5,7 @@ A task is sent to processes and actors without its network; each of them loads i
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -59,11 +59,17 @@ class ImageTask:
         """Return what a note says besides what all notes say."""
         return {}
 
-    def write(self, shard: Shard, failed: Failures, file: IO[bytes], tell: Tell) -> int:
+    def check(self, shard: Shard) -> None:
+        """Take any shard."""
+
+    def write(
+        self, name: str, samples: Iterator[Sample], failed: Failures, file: IO[bytes], tell: Tell
+    ) -> int:
         """Write what is made from a shard.
 
         Args:
-            shard: the images.
+            name: that of the shard.
+            samples: its images.
             failed: gets those that cannot be used.
             file: where to write.
             tell: called after each image.
@@ -73,7 +79,7 @@ class ImageTask:
         """
         writer = TarWriter(file)
         count = 0
-        for sample in shard.samples(failed):
+        for sample in samples:
             try:
                 with enough_memory(sample.key, _SMALLER):
                     made = self.members(sample)
@@ -189,7 +195,7 @@ def _made_from(settings: Any, model: Path, title: str) -> Parts:
 
 def _about(sample: Sample) -> bytes:
     """Return the content of KEY.json: file and tags of the image."""
-    value = {"file": sample.file(), "tags": list(sample.known_tags())}
+    value = {"file": sample.file(), "tags": sorted(sample.known_tags())}
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 

@@ -6,14 +6,14 @@ is seen as done only if it is whole; done again, it has the same bytes.
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from tagmask import layout
 from tagmask.errors import TagmaskError
 from tagmask.notes import Parts, differences, shorten
-from tagmask.shards.samples import Failures, ShardError
+from tagmask.shards.samples import Failures, Sample, ShardError
 from tagmask.shards.source import Shard
 from tagmask.shards.storage import Folder, child, digest_of, shown
 
@@ -37,8 +37,13 @@ class Task(Protocol):
     def about(self) -> dict[str, Any]:
         """Return what a note says besides what all notes say."""
 
-    def write(self, shard: Shard, failed: Failures, file: IO[bytes], tell: Any) -> int:
-        """Write what is made from a shard, and return from how many images."""
+    def check(self, shard: Shard) -> None:
+        """Refuse a shard that the task is not for."""
+
+    def write(
+        self, name: str, samples: Iterator[Sample], failed: Failures, file: IO[bytes], tell: Any
+    ) -> int:
+        """Write what is made from a shard of this name, and return from how many images."""
 
 
 @dataclass
@@ -130,10 +135,11 @@ class Job:
         note = self.to.read_json(note_file)
         if note is not None and not self.restart and self._fits(note, shard):
             return Outcome(shard.name, note["images"], note["failed"], kept=True)
-        identity = shard.identity()
         failed = Failures()
         with tempfile.TemporaryFile() as file:
-            images = self.task.write(shard, failed, file, tell)
+            self.task.check(shard)
+            with shard.opened(failed) as (identity, samples):
+                images = self.task.write(shard.name, samples, failed, file, tell)
             if not images:
                 first = next(iter(failed.why.items()), ("", "it is empty"))
                 raise ShardError(f"{shard} holds no image that can be used ({': '.join(first)})")
