@@ -21,6 +21,7 @@ from tagmask.runs.processes import each, launched_shard
 from tagmask.shards.work import Job, Outcome
 
 _SHOWN = 10  # images and shards that are named
+_STARTS = 3  # attempts to start Ray on this machine
 
 
 def run_job(
@@ -177,19 +178,24 @@ def _by_ray(
 
 def _start(ray: Any, address: str | None) -> None:
     """Connect to a cluster, or start Ray on this machine alone."""
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
-    # a busy machine needs more than the half minute that Ray waits
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
-    try:
-        if address is None:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-        else:
-            ray.init(address=address, **quiet)
-    except Exception as error:  # Ray's own are of many kinds
-        place = "on this machine" if address is None else f"at {address}"
-        raise TagmaskError(
-            f"Ray cannot be reached {place} ({error}); check --ray-address, or leave it out."
-        ) from None
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    if address is None:
+        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    else:
+        options["address"] = address
+    for attempt in range(1, _STARTS + 1):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # Ray's own are of many kinds
+            # Ray waits half a minute for its parts, which a busy machine may not start in time
+            ray.shutdown()
+            if address is None and attempt < _STARTS:
+                continue
+            place = "on this machine" if address is None else f"at {address}"
+            raise TagmaskError(
+                f"Ray cannot be reached {place} ({error}); check --ray-address, or leave it out."
+            ) from None
 
 
 def _counts(outcomes: Sequence[Outcome]) -> str:
