@@ -79,7 +79,14 @@ MARKED = {
         "test_network",
         "test_progress",
     ),
-    "processes": ("test_launch", "test_bad_runs", "test_safety", "test_every_write"),
+    "processes": (
+        "test_ray",
+        "test_s3",
+        "test_launch",
+        "test_bad_runs",
+        "test_safety",
+        "test_every_write",
+    ),
     "browser": ("explore", "studio"),
     "real_data": ("test_voc", "test_coco"),
 }

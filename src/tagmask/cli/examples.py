@@ -95,7 +95,7 @@ examples:
   tagmask seeds --out run --data voc --root VOC2012 --split val
   tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
   tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
-  tagmask seeds run s3://bucket/shards --to s3://bucket/maps       shards; add --help for their flags
+  tagmask seeds run s3://bucket/shards --to s3://bucket/maps    shards: add --help
 """
 
 SCORE = """\
@@ -165,7 +165,7 @@ examples:
   tagmask predict --out run --photos holiday --tile 1024
   tagmask predict photo.jpg --model run/5_segmenter --show out.png
   tagmask predict photo.jpg --model run/5_segmenter --tags dog,sofa --no-crf --mask mask.png
-  tagmask predict run s3://bucket/shards --to s3://bucket/masks    shards; add --help for their flags
+  tagmask predict run s3://bucket/shards --to s3://bucket/masks    shards: add --help
 """
 
 EXPORT = """\
@@ -182,13 +182,12 @@ examples:
   tagmask export --out run --format huggingface --to folder
   tagmask export --out run --format table --mm-per-pixel 0.4 --to areas.csv
   tagmask export --out run --onnx segmenter.onnx
-  tagmask export s3://bucket/masks --to s3://bucket/coco       shards; add --help for their flags
+  tagmask export s3://bucket/masks --to s3://bucket/coco         shards: add --help
 """
 
 SHARD = """\
-Put photos into shards: tar files of about 10,000 images with their tags, as WebDataset reads them. \
-A shard is done when
-its note is there; if the command is stopped, the same command resumes it.
+Put photos into shards: tar files of about 10,000 images with their tags, as WebDataset reads \
+them. A shard is done when its note is there; stopped, the same command resumes it.
 
 examples:
   tagmask shard photos --to shards

@@ -10,7 +10,7 @@ from tagmask.config.limits import Limit, Positive, Processes, Seed
 from tagmask.config.seeds import MapSettings
 from tagmask.config.segment import MaskSettings
 
-Rows = Annotated[int, Limit(least=1, most=1_000_000)]
+PerShard = Annotated[int, Limit(least=1, most=1_000_000)]
 PER_SHARD = 10_000  # images; a shard is listed and resumed as a whole
 SHARD_FORMATS = ("coco", "table", "index", "overlays")
 
@@ -21,18 +21,22 @@ class EngineSettings(ShardSettings):
 
     basic = "shards to shard processes engine restart"
     shards: str
-    """Address or folder of the shards (.tar), one of them, or a manifest (.csv or .parquet); it may come first."""
+    """Address or folder of the shards (.tar), one of them, or a manifest (.csv or .parquet); it may
+    come first."""
     to: str
-    """Address or folder to write to, e.g. s3://bucket/masks; each shard gets a file and a note there."""
+    """Address or folder to write to, e.g. s3://bucket/masks; each shard gets a file and a note
+    there."""
     shard: str | None = None
-    """Only part i of n of the shards, written i/n with i from 0: run the parts on several machines."""
+    """Only part i of n of the shards, written i/n with i from 0: run the parts on several
+    machines."""
     processes: Processes | None = None
-    """Work on so many shards at a time, one thread each; default: one for each core, or one on a GPU."""
+    """Work on so many shards at a time, one thread each; default: one for each core, or one on a
+    GPU."""
     engine: Literal["none", "ray"] = "none"
     """none: processes of this machine; ray: actors of a Ray cluster (needs the extra `ray`)."""
     ray_address: str | None = None
     """ray: address of the cluster, e.g. auto; default: start Ray on this machine alone."""
-    rows: Rows = PER_SHARD
+    rows: PerShard = PER_SHARD
     """manifest: rows that make up a shard."""
     root: str | None = None
     """manifest: address or folder that its paths are relative to; default: that of the manifest."""
@@ -77,7 +81,8 @@ class ExportShardsSettings(EngineSettings):
 
     basic = "format photos polygons pieces mm_per_pixel"
     format: Literal["coco", "table", "index", "overlays"] = "coco"
-    """coco: a .json for each shard; table: two .csv in a .tar; index, overlays: a .tar of pictures."""
+    """coco: a .json for each shard; table: two .csv in a .tar; index, overlays: a .tar of
+    pictures."""
     photos: str | None = None
     """overlays: address or folder of the shards of photos that the masks were made from."""
     polygons: bool = False
@@ -105,17 +110,20 @@ class MakeShardsSettings(ShardSettings):
 
     basic = "source to tags root images shard restart"
     source: str
-    """Folder of photos, or a manifest (.csv or .parquet) with a column of files; it may come first."""
+    """Folder of photos, or a manifest (.csv or .parquet) with a column of files; it may come
+    first."""
     to: str
     """Address or folder of the shards, e.g. s3://bucket/shards."""
     tags: Path | None = None
-    """folder: a table of files and tags; default: images without tags. A manifest has a column tags."""
+    """folder: a table of files and tags; default: images without tags. A manifest has a column
+    tags."""
     root: str | None = None
     """manifest: address or folder that its paths are relative to; default: that of the manifest."""
-    images: Rows = PER_SHARD
+    images: PerShard = PER_SHARD
     """Images in each shard."""
     shard: str | None = None
-    """Only part i of n of the shards, written i/n with i from 0: run the parts on several machines."""
+    """Only part i of n of the shards, written i/n with i from 0: run the parts on several
+    machines."""
     processes: Processes | None = None
     """Write so many shards at a time; default: one."""
     restart: bool = False
@@ -140,10 +148,11 @@ class SampleSettings(Settings):
     count: Annotated[int, Limit(least=1, most=10_000_000)] = 5000
     """How many images."""
     from_shards: Annotated[int, Limit(least=1, most=1_000_000)] = 10
-    """How many shards they come from, in equal parts; more shards are more varied and take longer to read."""
+    """How many shards they come from, in equal parts; more shards are more varied and take longer
+    to read."""
     seed: Seed = 0
     """Another seed draws other shards and images."""
-    rows: Rows = PER_SHARD
+    rows: PerShard = PER_SHARD
     """manifest: rows that make up a shard."""
     root: str | None = None
     """manifest: address or folder that its paths are relative to; default: that of the manifest."""

@@ -17,7 +17,7 @@ from tagmask.errors import TagmaskError
 from tagmask.notes import Parts
 from tagmask.shards.engines import run_job
 from tagmask.shards.export import export_task
-from tagmask.shards.rows import MANIFESTS, Listing, Row, RowShard
+from tagmask.shards.rows import MANIFESTS, Entry, Listing, RowShard
 from tagmask.shards.source import open_manifest, open_shards
 from tagmask.shards.storage import Folder, is_address, split_address
 from tagmask.shards.tasks import ImageTask, MapTask, MaskTask
@@ -60,7 +60,7 @@ def _shards_of(settings: MakeShardsSettings) -> list[RowShard]:
     if not photos:
         raise TagmaskError(f"{folder} contains no pictures; give a folder of photos.")
     tags = _tags_of(folder, settings.tags)
-    rows = [Row(file, tags.get(strip_suffix(file), ())) for file in photos]
+    rows = [Entry(file, tags.get(strip_suffix(file), ())) for file in photos]
     listing = Listing(folder.absolute().name or "photos", rows)
     return listing.shards(Folder(str(folder)), settings.images)
 

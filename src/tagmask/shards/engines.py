@@ -1,7 +1,7 @@
 """Who works on shards: processes of this machine, or the actors of a Ray cluster.
 
-Whoever does it, each process has one network and, on a CPU, one thread: the last digits of a network's
-numbers depend on the number of threads, and the files are to be the same.
+Whoever does it, each process has one network and, on a CPU, one thread: the last digits of a
+network's numbers depend on the number of threads, and the files are to be the same.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Shards as rows of a manifest (CSV or Parquet) or of a list of files: the images lie by themselves.
+"""Shards as rows of a manifest (CSV or Parquet) or of a list of files; images lie by themselves.
 
 A manifest is never held in memory: one pass finds where each shard begins and what identifies its
 rows; a shard reads its own rows. Its paths stay below its root.
@@ -38,7 +38,7 @@ _DIGITS = 6  # of the number of a shard
 
 
 @dataclass(frozen=True)
-class Row:
+class Entry:
     """An image: its path below the root, and its tags."""
 
     file: str
@@ -117,7 +117,7 @@ class RowShard:
             about = json.dumps({"file": row.file, "tags": list(row.tags)}, ensure_ascii=False)
             yield Sample(key, suffix_of(row.file).lower(), content, about.encode())
 
-    def _usable(self, failed: Failures) -> Iterator[tuple[str, Row]]:
+    def _usable(self, failed: Failures) -> Iterator[tuple[str, Entry]]:
         """Yield the rows whose path and suffix can be used, with their keys."""
         seen: set[str] = set()
         for row in self.table.rows(self.first, self.count):
@@ -148,9 +148,9 @@ class Listing:
     """
 
     name: str
-    files: Sequence[Row]
+    files: Sequence[Entry]
 
-    def rows(self, first: int, count: int) -> Iterator[Row]:
+    def rows(self, first: int, count: int) -> Iterator[Entry]:
         """Yield rows from a position on."""
         return iter(self.files[first : first + count])
 
@@ -195,7 +195,7 @@ class Manifest:
             return _Parquet(self.folder.copy(self.file), str(self))
         return _Csv(self.folder.copy(self.file), str(self))
 
-    def rows(self, first: int, count: int) -> Iterator[Row]:
+    def rows(self, first: int, count: int) -> Iterator[Entry]:
         """Yield rows from a position on, as the table counts: bytes of a CSV, rows of Parquet."""
         cells = islice(self._reader.cells(first), count)
         return (self._row(file, tags) for file, tags, _ in cells)
@@ -222,26 +222,26 @@ class Manifest:
             raise TagmaskError(f"{self} has no rows; add a row for each image.")
         return shards
 
-    def _row(self, file: str, tags: tuple[str, ...]) -> Row:
+    def _row(self, file: str, tags: tuple[str, ...]) -> Entry:
         """Return a row with its path relative to the root."""
         root = self.root.address.rstrip("/")
         for start in (f"{root}/", f"{self.root.path.as_posix()}/" if self.root.is_local else ""):
             if start and file.startswith(start):
-                return Row(file.removeprefix(start), tags)
+                return Entry(file.removeprefix(start), tags)
         if is_address(file):
             # it is refused with its address when its turn comes
-            return Row(f"/{shown(file)}", tags)
-        return Row(str(PurePosixPath(file.replace("\\", "/"))) if file else "", tags)
+            return Entry(f"/{shown(file)}", tags)
+        return Entry(str(PurePosixPath(file.replace("\\", "/"))) if file else "", tags)
 
 
-def _digest(rows: Iterable[Row]) -> str:
+def _digest(rows: Iterable[Entry]) -> str:
     digest = hashlib.sha256()
     for row in rows:
         _add_row(digest, row)
     return digest.hexdigest()
 
 
-def _add_row(digest: Any, row: Row) -> None:
+def _add_row(digest: Any, row: Entry) -> None:
     text = "\0".join([row.file, *row.tags])
     digest.update(text.encode("utf-8", "surrogateescape") + b"\n")
 

@@ -1,8 +1,9 @@
 """A sample of the images of shards as a folder of photos with a table of tags, to train on.
 
-Which images are taken depends on the names in the shards and on the seed alone, and so does the order
-in which a training sees them: the folder is an ordinary one, and ``training.stream`` draws from it by
-step. So a training that was stopped resumes, also from a sample that was made again elsewhere.
+Which images are taken depends on the names in the shards and on the seed alone, and so does the
+order in which a training sees them: the folder is an ordinary one, and ``training.stream`` draws
+from it by step. So a training that was stopped resumes, also from a sample that was made again
+elsewhere.
 """
 
 import csv
@@ -34,7 +35,8 @@ def draw_sample(settings: SampleSettings) -> str:
         settings: those of the command.
 
     Raises:
-        TagmaskError: there are no shards or no images with tags, or the folder holds another sample.
+        TagmaskError: there are no shards or no images with tags, or the folder holds another
+            sample.
     """
     check(settings)
     shards = open_shards(settings.shards, settings)

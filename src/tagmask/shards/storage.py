@@ -1,9 +1,9 @@
 """Folders on this disk or in object storage: list, read, put, with patience and clear errors.
 
-A folder is whatever fsspec can open: s3://, gs://, memory:// or a plain path. On this disk files are
-replaced as a whole; in object storage an object appears when its last byte has arrived. Addresses
-that do not answer are asked again with growing waits; a copy that is shorter than its original is
-made again.
+A folder is whatever fsspec can open: s3://, gs://, memory:// or a plain path. On this disk files
+are replaced as a whole; in object storage an object appears when its last byte has arrived.
+Addresses that do not answer are asked again with growing waits; a copy that is shorter than its
+original is made again.
 """
 
 import hashlib

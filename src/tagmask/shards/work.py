@@ -1,7 +1,7 @@
 """The work on shards: each one is done when its note is there and fits input, settings and weights.
 
-The data of a shard are written first, its note last. So whatever ends a process, and wherever, a shard
-is seen as done only if it is whole; done again, it has the same bytes.
+The data of a shard are written first, its note last. So whatever ends a process, and wherever, a
+shard is seen as done only if it is whole; done again, it has the same bytes.
 """
 
 import json
