@@ -170,9 +170,9 @@ def test_a_sample_depends_on_names_and_seed_alone(
     from tests.shards.shop import photos as members_of
 
     monkeypatch.chdir(tmp_path)
-    for folder, order in (("one", range(6)), ("two", reversed(range(6)))):
+    for folder in ("one", "two"):
         Path(folder).mkdir()
-        for number in order:
+        for number in range(6):
             images = members_of(20, first=20 * number)
             if folder == "two":  # the order in a shard does not matter
                 pairs = [images[i : i + 2] for i in range(0, len(images), 2)][::-1]

@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,9 +58,10 @@ def test_parquet_gives_the_same(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="manifests as Parquet")
     from pyarrow import parquet
 
-    for name, tags in (("t", ["dog;cat", "dog|dog", "", "cat"]), ("l", [*map(list, [[]] * 4)])):
-        lists = [list(tags) for _, tags in EXPECTED] if name == "l" else tags
-        table = pyarrow.table({"file": [file for file, _ in EXPECTED], "tags": lists})
+    texts: list[Any] = ["dog;cat", "dog|dog", "", "cat"]
+    lists: list[Any] = [list(tags) for _, tags in EXPECTED]
+    for name, tags in (("texts", texts), ("lists", lists)):
+        table = pyarrow.table({"file": [file for file, _ in EXPECTED], "tags": tags})
         parquet.write_table(table, tmp_path / f"{name}.parquet", row_group_size=3)
         manifest = Manifest(Folder(str(tmp_path)), f"{name}.parquet", Folder(str(tmp_path)))
         for size in (1, 2, 3, 100):

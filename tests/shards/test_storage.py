@@ -75,7 +75,7 @@ def test_a_storage_that_does_not_answer_is_asked_again(monkeypatch: pytest.Monke
 def test_waits_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(storage, "FIRST_WAIT", 1.0)
-    monkeypatch.setattr(storage.time, "sleep", waits.append)
+    monkeypatch.setattr("tagmask.shards.storage.time.sleep", waits.append)
     monkeypatch.setattr(Flaky, "trouble", fail_first(5, OSError("503")))
     Folder("flaky://room").list()
     assert len(waits) == 5
