@@ -153,8 +153,10 @@ def _by_ray(
     if not was_running:
         _start(ray, address)
     ray_data.DataContext.get_current().enable_progress_bars = False
-    gpus = 0 if gpu() is None else 1
-    most = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))
+    # the machine that asks need not have a GPU itself
+    resources = ray.cluster_resources()
+    gpus = 1 if resources.get("GPU") else 0
+    most = int(resources.get("GPU" if gpus else "CPU", 1))
     count = max(1, min(actors or most, len(numbers)))
     items = [{"number": number} for number in numbers]
     table = ray_data.from_items(items, override_num_blocks=max(1, len(items)))
