@@ -182,7 +182,7 @@ def _start(ray: Any, address: str | None) -> None:
     """Connect to a cluster, or start Ray on this machine alone."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
     if address is None:
-        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        options["include_dashboard"] = False
     else:
         options["address"] = address
     for attempt in range(1, _STARTS + 1):
