@@ -198,6 +198,18 @@ def test_a_sample_depends_on_names_and_seed_alone(
     assert "count was 10 and is now 11" in told
 
 
+def test_a_folder_of_photos_with_an_archive_is_no_shards(tmp_path: Path) -> None:
+    from tagmask.cli.shards import is_shards
+
+    (tmp_path / "s.tar").touch()
+    assert is_shards(str(tmp_path))
+    (tmp_path / "a.JPG").touch()
+    assert not is_shards(str(tmp_path))
+    assert is_shards("s3://bucket/x")
+    assert is_shards("m.parquet")
+    assert not is_shards("photo.jpg")
+
+
 def test_what_cannot_be_done_is_said(
     photos: Path, headed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

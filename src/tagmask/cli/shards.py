@@ -12,7 +12,7 @@ from typing import Any
 
 from tagmask.cli import examples
 from tagmask.cli.parse import from_flags, use_of_network
-from tagmask.cli.understand import NETWORK_OF, is_given, leading_paths
+from tagmask.cli.understand import NETWORK_OF, PHOTOS, is_given, leading_paths
 from tagmask.config import MapSettings, MaskSettings
 from tagmask.config import shards as settings
 from tagmask.errors import TagmaskError
@@ -35,7 +35,11 @@ def is_shards(word: str) -> bool:
     if re.match(r"[a-z][a-z0-9+.-]+://", word) or word.lower().endswith((".tar", *_MANIFESTS)):
         return True
     folder = Path(word)
-    return folder.is_dir() and not is_run(folder) and any(folder.glob("*.tar"))
+    if not folder.is_dir() or is_run(folder):
+        return False
+    suffixes = {file.suffix.lower() for file in folder.iterdir()}
+    # a folder of photos may hold an archive, too
+    return ".tar" in suffixes and not suffixes & PHOTOS
 
 
 def means_shards(command: str, words: Sequence[str]) -> bool:
