@@ -82,6 +82,8 @@ MARKED = {
     "processes": (
         "test_launch",
         "test_cli_launch",
+        "test_ray",
+        "test_s3",
         "test_bad_runs",
         "test_safety",
         "test_every_write",

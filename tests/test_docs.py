@@ -44,6 +44,11 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.reproduction.command:run_paper",
     "tagmask.studio.server:explore",
     "tagmask.studio.server:studio",
+    "tagmask.shards.commands:make_shards",
+    "tagmask.shards.commands:predict_shards",
+    "tagmask.shards.commands:seed_shards",
+    "tagmask.shards.commands:export_shards",
+    "tagmask.shards.sample:draw_sample",
 )
 ELSEWHERE = re.compile(
     r"does not exist; check the path|is not a folder; check the path"
@@ -148,6 +153,9 @@ def lay_out(words: list[str]) -> None:
     """Make the folders and files that a command names by position: a run, photos, a table."""
     for word in itertools.takewhile(lambda word: not word.startswith("-"), words):
         path = Path(word)
+        if "://" in word:  # in object storage
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix:
             path.touch()
         elif word == "run":

@@ -36,6 +36,7 @@ ORDER = [  # from the ground up: each knows only those listed before it
     "stages",  # train seeds pseudo segment predict check score
     "model",  # a trained run in Python
     "exchange",  # tags from, masks to and corrections from other tools
+    "shards",  # photos by the million: shards in, shards of masks out
     "report",  # the page of a run, and its stage
     "studio",  # the page from photos to checked masks, which also looks inside a run
     "reproduction",  # every table and figure of the paper

@@ -21,6 +21,7 @@ from tagmask.cli.parse import (
     use_of_network,
 )
 from tagmask.cli.presets import listing
+from tagmask.cli.shards import means_shards, run_on_shards
 from tagmask.cli.understand import understand
 from tagmask.layout import SEGMENTER
 
@@ -46,6 +47,9 @@ def run_command(name: str, arguments: list[str]) -> None:
     gpus = take(arguments, "--gpus") if name == "run" else None
     if name == "slurm":
         _slurm(arguments)
+        return
+    if means_shards(name, arguments):
+        print(run_on_shards(name, arguments))
         return
     arguments = understand(name, arguments)
     if name == "demo":
@@ -97,7 +101,7 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Return the names of all commands: the stages of the table, and twelve more."""
+    """Return the names of all commands: the stages of the table, and those that are none."""
     from tagmask.runs.table import commands as stages
 
     return [
@@ -105,6 +109,8 @@ def commands() -> list[str]:
         "run",
         *stages(),
         "export",
+        "shard",
+        "sample",
         "studio",
         "explore",
         "serve",

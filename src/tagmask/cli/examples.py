@@ -20,6 +20,8 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask check     whether the masks of each tag can be believed, without true masks
   tagmask report    one page on a run: scores, curves, pictures, and how they were made
   tagmask export    masks for COCO, VOC, Label Studio, CVAT and others; the network as ONNX
+  tagmask shard     photos by the million into shards, on a disk or in object storage
+  tagmask sample    a sample of shards as a folder of photos, to train on
   tagmask studio    from a folder of photos to checked masks, in the browser
   tagmask explore   the same page on a run or a photo: look inside, correct, learn again
   tagmask serve     masks for Label Studio while people annotate
@@ -109,6 +111,7 @@ examples:
   tagmask seeds --out run --data voc --root VOC2012 --split val
   tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
   tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
+  tagmask seeds run s3://bucket/shards --to s3://bucket/maps    shards: add --help
 """
 
 SCORE = """\
@@ -178,6 +181,7 @@ examples:
   tagmask predict --out run --photos holiday --tile 1024
   tagmask predict photo.jpg --model run/5_segmenter --show out.png
   tagmask predict photo.jpg --model run/5_segmenter --tags dog,sofa --no-crf --mask mask.png
+  tagmask predict run s3://bucket/shards --to s3://bucket/masks    shards: add --help
 """
 
 EXPORT = """\
@@ -194,6 +198,60 @@ examples:
   tagmask export --out run --format huggingface --to folder
   tagmask export --out run --format table --mm-per-pixel 0.4 --to areas.csv
   tagmask export --out run --onnx segmenter.onnx
+  tagmask export s3://bucket/masks --to s3://bucket/coco         shards: add --help
+"""
+
+SHARD = """\
+Put photos into shards: tar files of about 10,000 images with their tags, as WebDataset reads \
+them. A shard is done when its note is there; stopped, the same command resumes it.
+
+examples:
+  tagmask shard photos --to shards
+  tagmask shard photos --tags tags.csv --to s3://bucket/shards
+  tagmask shard manifest.parquet --root s3://bucket/photos --to s3://bucket/shards
+  tagmask shard photos --to s3://bucket/shards --shard 0/8     one of eight machines
+"""
+SHARD_SHARDS = SHARD
+
+SAMPLE = """\
+Copy a sample of the images of shards into a folder with a table of their tags, to train on. \
+The names and the seed decide
+which images are drawn.
+
+examples:
+  tagmask sample s3://bucket/shards --to photos --count 5000
+  tagmask run photos/images photos/tags.csv --out run
+"""
+SAMPLE_SHARDS = SAMPLE
+
+PREDICT_SHARDS = """\
+Predict masks of shards: for NAME.tar a tar of masks with the same keys, and a note. \
+A shard is done when its note is there
+and fits; if the command is stopped, the same command resumes it.
+
+examples:
+  tagmask predict run s3://bucket/shards --to s3://bucket/masks
+  tagmask predict run shards --to masks --shard 0/8            one of eight machines
+  tagmask predict run manifest.csv --root s3://bucket/photos --to masks
+  tagmask predict run s3://bucket/shards --to s3://bucket/masks --engine ray --ray-address auto
+"""
+
+SEEDS_SHARDS = """\
+Make localisation maps of the tagged images of shards: for NAME.tar a tar of maps with the same \
+keys, and a note.
+
+examples:
+  tagmask seeds run s3://bucket/shards --to s3://bucket/maps
+  tagmask seeds run shards --to maps --shard 0/8               one of eight machines
+"""
+
+EXPORT_SHARDS = """\
+Write shards of masks as other tools read them: a file and a note for each shard.
+
+examples:
+  tagmask export s3://bucket/masks --format coco --to s3://bucket/coco
+  tagmask export masks --format table --mm-per-pixel 0.4 --to areas
+  tagmask export masks --photos shards --format overlays --to overlays
 """
 
 STUDIO = """\

@@ -71,7 +71,7 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
     if ASKED & set(words) or command in ("demo", "paper"):
         return words
-    paths = _leading_paths(words)
+    paths = leading_paths(words)
     rest = words[len(paths) :]
     if command == "run":
         rest = _run(paths, rest)
@@ -197,6 +197,12 @@ def _data_of(paths: list[str], command: str) -> list[str]:
     flags: list[str] = []
     for path in paths:
         file = Path(path)
+        if "://" in path or file.suffix.lower() == ".tar":
+            raise TagmaskError(
+                f"{path} are shards; tagmask {command} learns from a sample of them: "
+                f"`tagmask sample {path} --to photos`, then "
+                f"`tagmask {command} photos/images photos/tags.csv --out run`."
+            )
         if file.is_dir():
             is_voc = (file / "JPEGImages").is_dir()
             flags += ["--root" if is_voc else "--images", path]
@@ -292,7 +298,7 @@ def _check_out(command: str, rest: Sequence[str]) -> None:
         _checked_run(command, out)
 
 
-def _leading_paths(words: Sequence[str]) -> list[str]:
+def leading_paths(words: Sequence[str]) -> list[str]:
     """Return the words before the first flag."""
     paths: list[str] = []
     for word in words:

@@ -12,6 +12,7 @@
 
 import hashlib
 import importlib
+import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -126,11 +127,19 @@ def list_files(root: Path, odd: list[str]) -> list[str]:
     return sorted(walk(root, odd))
 
 
-def read_image(path: Path) -> Picture:
-    """Read a picture as RGB, shape (H, W, 3), 0 … 255, upright."""
-    if has_bands(path):
+def read_image(path: Path, content: bytes | None = None) -> Picture:
+    """Read a picture as RGB, shape (H, W, 3), 0 … 255, upright.
+
+    Args:
+        path: the file, or what errors call the picture if its content is given.
+        content: of the file, if it is not on a disk; a TIFF of many bands must be on one.
+
+    Raises:
+        ImageError: if it cannot be read.
+    """
+    if content is None and has_bands(path):
         return read_deep(path)
-    image = _decode(path, _FORMATS, "JPEG or PNG")
+    image = _decode(path, _FORMATS, "JPEG or PNG", content)
     # a garbled EXIF block says nothing about the orientation; the pixels are sound
     with suppress(Exception):
         ImageOps.exif_transpose(image, in_place=True)
@@ -186,17 +195,18 @@ def orientation(image: Image.Image) -> int:
     return 1
 
 
-def read_mask(path: Path, num_classes: int) -> Mask:
+def read_mask(path: Path, num_classes: int, content: bytes | None = None) -> Mask:
     """Read the labels of a palette or greyscale PNG or TIFF, shape (H, W).
 
     Args:
-        path: the file.
+        path: the file, or what errors call the mask if its content is given.
         num_classes: the largest label that is allowed, besides 255 for ignore.
+        content: of the file, if it is not on a disk.
 
     Raises:
         ImageError: if the file cannot be used.
     """
-    image = _decode(path, ("PNG", "TIFF"), "a palette or greyscale PNG")
+    image = _decode(path, ("PNG", "TIFF"), "a palette or greyscale PNG", content)
     if image.mode not in ("P", "L", "1", "I", "I;16"):
         raise ImageError(
             f"{path} stores its labels as colours ({image.mode}); save the label numbers "
@@ -305,14 +315,24 @@ def check_same_size(shape: tuple[int, ...], mask: Mask, name: str) -> None:
         )
 
 
-def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
-    """Open and decode the first frame; any failure becomes an ImageError."""
-    if os.path.exists(path) and not is_regular(path):
+def _decode(
+    path: Path, formats: tuple[str, ...], wanted: str, content: bytes | None = None
+) -> Image.Image:
+    """Open and decode the first frame; any failure becomes an ImageError.
+
+    Args:
+        path: the file.
+        formats: those that are allowed, as Pillow calls them.
+        wanted: what an error suggests to save instead.
+        content: of the file, if it is not on a disk.
+    """
+    if content is None and os.path.exists(path) and not is_regular(path):
         raise ImageError(
             f"{path} cannot be opened (a folder, pipe or device, no ordinary file); remove it."
         )
     try:
-        with Image.open(path, formats=_usable(formats)) as image:
+        source = path if content is None else io.BytesIO(content)
+        with Image.open(source, formats=_usable(formats)) as image:
             image.load()
             return image
     except FileNotFoundError:
@@ -325,7 +345,8 @@ def _decode(path: Path, formats: tuple[str, ...], wanted: str) -> Image.Image:
                 f"{path} is a photo in HEIC; to read it, install pi-heif: "
                 "pip install 'tagmask[heic]', or save it as JPEG."
             ) from None
-        fault = "is empty" if path.stat().st_size == 0 else "is not a picture that can be read"
+        is_empty = path.stat().st_size == 0 if content is None else not content
+        fault = "is empty" if is_empty else "is not a picture that can be read"
         raise ImageError(f"{path} {fault}; save it as {wanted}, or remove it.") from None
     except (Image.DecompressionBombError, MemoryError):
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000

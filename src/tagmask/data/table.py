@@ -31,7 +31,7 @@ from tagmask.data.tools import (
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text
 
-_FILE_HEADERS = (
+FILE_HEADERS = (
     "file",
     "filename",
     "file_name",
@@ -142,7 +142,7 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
             cell = row[tags_column]
             own = known.get(cell)
             if own is None:
-                words = _split(cell)
+                words = split_tags_of_cell(cell)
                 own = _clean(words, place, mistakes)
                 # a mistake is reported wherever it is
                 if len(own) == len(words) and len(known) < _MOST_KNOWN:
@@ -167,7 +167,7 @@ def _metadata_columns(header: list[str]) -> tuple[int, int] | None:
     return None
 
 
-def _split(cell: str) -> Sequence[str]:
+def split_tags_of_cell(cell: str) -> Sequence[str]:
     """Return the tags of a cell: separated by ; or |, or a list as JSON or Python writes it."""
     if not cell.strip():
         return ()
@@ -200,7 +200,7 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
     An unusable header is an error.
     """
     wanted = 'the header must be "file,tags", or "file" and one column per class'
-    if len(header) < 2 or header[0].lower() not in _FILE_HEADERS:
+    if len(header) < 2 or header[0].lower() not in FILE_HEADERS:
         first = ",".join(header)
         hint = ""
         if header and Path(header[0]).suffix:

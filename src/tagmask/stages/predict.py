@@ -83,7 +83,7 @@ def predict_catalog(run: Run, settings: PredictSettings) -> Made:
         TagmaskError: The segmenter is missing or does not know a class, or the folder holds masks
             that were made with other settings.
     """
-    model = _load(settings.model or run.out / layout.SEGMENTER, settings)
+    model = load_for_masks(settings.model or run.out / layout.SEGMENTER, settings)
     if settings.photos is not None:
         catalog = open_photos(settings.photos, model.classes)
     else:
@@ -218,8 +218,16 @@ def estimate(probe: Probe) -> float:
     return timed(lambda: photo_mask(model, probe.image, probe.classes, settings))
 
 
-def _load(folder: Path, settings: MaskSettings) -> Segmenter:
-    """Return the segmenter of a folder, if it can do what is asked for."""
+def load_for_masks(folder: Path, settings: MaskSettings) -> Segmenter:
+    """Return the segmenter of a folder, if it can do what is asked for.
+
+    Args:
+        folder: That of a segmenter.
+        settings: How masks are predicted.
+
+    Raises:
+        TagmaskError: There is no segmenter, or it cannot be used so.
+    """
     model = on_device(load_segmenter(folder))
     chosen_device(settings.device)
     if isinstance(model, HeadSegmenter) and settings.tile is not None:
@@ -264,7 +272,7 @@ def predict(
 def predict_photo(settings: PredictPhotoSettings) -> str:
     """Predict the mask of a photo for the command line, and return what to print."""
     check(settings)
-    model = _load(settings.model, settings)
+    model = load_for_masks(settings.model, settings)
     image, names = read_image(settings.photo), split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
     with enough_memory(str(settings.photo), _SMALLER):

@@ -231,6 +231,16 @@ def write_seeds(path: Path, maps: PhotoMaps, dtype: str) -> None:
         maps: From 0 to 1.
         dtype: How they are stored: "uint8" in 255 steps, or "float16".
     """
+    write_arrays(path, **seed_arrays(maps, dtype))
+
+
+def seed_arrays(maps: PhotoMaps, dtype: str) -> dict[str, Any]:
+    """Return what a seed file holds.
+
+    Args:
+        maps: From 0 to 1.
+        dtype: How they are stored: "uint8" in 255 steps, or "float16".
+    """
     size = np.array(maps.plain.shape[1:], dtype=np.int64)
     arrays: dict[str, Any] = {"classes": np.array(maps.classes, dtype=np.int64), "size": size}
     for kind, values in (("plain", maps.plain), ("refined", maps.refined)):
@@ -239,7 +249,7 @@ def write_seeds(path: Path, maps: PhotoMaps, dtype: str) -> None:
             if dtype == "uint8"
             else values.astype(np.float16)
         )
-    write_arrays(path, **arrays)
+    return arrays
 
 
 def read_seeds(path: Path) -> dict[str, np.ndarray[Any, Any]]:
