@@ -29,7 +29,14 @@ from tagmask.data.corrections import digest, read_labels
 from tagmask.data.folder import read_folder
 from tagmask.data.images import is_whole_mask, read_image, write_kept_mask, write_mask
 from tagmask.data.tools import cvat_images
-from tagmask.errors import MOST_SHOWN, ImageError, TagmaskError, message_of, printable
+from tagmask.errors import (
+    MOST_SHOWN,
+    ImageError,
+    OutputError,
+    TagmaskError,
+    message_of,
+    printable,
+)
 from tagmask.exchange import label_studio_server
 from tagmask.exchange.yolo import yaml_text
 from tagmask.features.cache import TokenStore
@@ -44,6 +51,7 @@ from tagmask.files import (
     unwritable,
     write_json,
 )
+from tagmask.runs.images import each_image
 from tagmask.runs.record import Record, image_parts
 from tests.helpers import process_of, tiny_classifier
 from tests.test_cli import run
@@ -104,6 +112,23 @@ def test_devices_are_refused_before_anything_is_computed(place: str, tmp_path: P
     ]
     for each in settings:
         assert any(place in mistake for mistake in each.mistakes()), each
+
+
+@needs_pipes
+@pytest.mark.parametrize("kind", ODD)
+def test_a_stage_ends_where_its_file_cannot_be_written(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that was only skipped would leave a stage that looks done."""
+    monkeypatch.chdir(tmp_path)
+    odd_file(tmp_path, kind)
+    catalog = Catalog(["cat"], ["odd"], [[0]])
+
+    def work(_: int) -> None:
+        write_mask(tmp_path / "odd", np.ones((3, 4), np.uint8))
+
+    with pytest.raises(OutputError, match="odd is a"):
+        each_image(work, catalog, [0], 1, "masks", True)
 
 
 # 3: what was moved aside comes back
@@ -477,7 +502,7 @@ def masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-FOLDERS = ["index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling"]
+FOLDERS = ["index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling", "voc"]
 
 
 def export(form: str, to: str = "to") -> int:
@@ -501,7 +526,7 @@ def test_an_export_that_was_stopped_is_repeated(
     def stop(*paths: Any) -> None:
         nonlocal count
         count += 1
-        if count == 3:
+        if count == (4 if form == "voc" else 3):  # a VOC export has copied a photo then
             raise KeyboardInterrupt
         replace(*paths)
 

@@ -23,6 +23,10 @@ class ImageError(TagmaskError):
     """One image or mask cannot be used; the others can."""
 
 
+class OutputError(TagmaskError):
+    """What is at the place of an output must not be replaced, so the command ends."""
+
+
 def first_of(names: Sequence[str], most: int = 5) -> str:
     """Join the first names for a sentence, with "…" at the end if there are more.
 

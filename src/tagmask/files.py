@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from tagmask import layout
-from tagmask.errors import TagmaskError
+from tagmask.errors import OutputError, TagmaskError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -91,11 +91,11 @@ def replacing(path: Path, lasting: bool = False) -> Iterator[Path]:
             written after it.
 
     Raises:
-        TagmaskError: if ``path`` is a link, device, pipe or socket.
+        OutputError: if ``path`` is a link, device, pipe or socket.
     """
     why = unwritable(path)
     if why:
-        raise TagmaskError(why)
+        raise OutputError(why)
     path.parent.mkdir(parents=True, exist_ok=True)
     numbers = f"{os.getpid()}.{threading.get_native_id()}"
     partial = path.with_name(f"{_short_name(path)}.{numbers}{PARTIAL}")
