@@ -266,15 +266,19 @@ def saves(case: Case) -> None:
         case.expect(bool((mask == labels).all()), "the pseudo label does not hold the correction")
 
 
-FORMATS = ("coco", "voc", "label-studio", "cvat", "overlays", "index", "yolo-seg", "fiftyone")
+FORMATS = _words(
+    "coco voc label-studio cvat overlays index ultralytics yolo-seg fiftyone huggingface "
+    "xanylabeling labelme datumaro qupath napari table"
+)
 
 
 def exports(case: Case) -> None:
     """Killed while it exports, up to three times; repeated, it ends with the files of a whole one."""
     form = case.random.choice(FORMATS)
-    to = case.folder / "to"
+    suffix = ".csv" if form == "table" else ""
+    to = case.folder / f"to{suffix}"
     words = ["export", "--out", str(case.reference), "--format", form, "--to"]
-    whole = case.folder / "whole"
+    whole = case.folder / f"whole{suffix}"
     began = time.monotonic()
     case.expect(case.run([*words, str(whole)]) == 0, f"{form} cannot be exported")
     took = time.monotonic() - began
@@ -612,7 +616,7 @@ KINDS: dict[str, tuple[Callable[[Case], None], int]] = {  # how often each is tr
     "settings": (settings, 4),
     "surroundings": (surroundings, 2),
     "saves": (saves, 2),
-    "exports": (exports, 4),
+    "exports": (exports, 9),
     "crowds": (crowds, 1),
 }
 
