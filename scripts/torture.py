@@ -8,6 +8,7 @@ time; nothing of the user changes. Kills and damage also check that the same com
 """
 
 import argparse
+import faulthandler
 import hashlib
 import importlib
 import json
@@ -103,6 +104,7 @@ class Case:
     kills: int = 0
     words: list[str] = field(default_factory=list)
     printed: str = ""
+    hung: str = ""  # what a command that hangs has printed, and where it is
 
     def run(
         self,
@@ -124,10 +126,16 @@ class Case:
             if done:
                 return self._check(os.waitstatus_to_exitcode(status), log)
             time.sleep(0.003)
+        if after is None:
+            # where it hangs is printed by faulthandler
+            os.kill(pid, signal.SIGUSR1)
+            time.sleep(2)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         if after is None:
             self.faults.append("it hangs")
+            self.printed = log.read_text(errors="replace")
+            self.hung = self.printed[-4000:]
         else:
             self.kills += 1
         return -signal.SIGKILL
@@ -157,6 +165,7 @@ def _child(words: list[str], log: Path, prepare: Callable[[], None] | None) -> N
         os.dup2(number, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1, file=2)
         torch.set_num_threads(1)
         if prepare is not None:
             prepare()
@@ -666,7 +675,7 @@ def try_case(number: int, seed: int, work: Path) -> dict[str, Any]:
     }
     result["seconds"] = round(time.monotonic() - began, 1)
     if case.faults:
-        result |= {"words": case.words, "printed": case.printed[-2000:]}
+        result |= {"words": case.words, "printed": case.printed[-2000:], "hung": case.hung}
     return result
 
 
