@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ from tagmask.files import (
     write_json,
 )
 from tagmask.runs.images import each_image
-from tagmask.runs.record import Record, image_parts
+from tagmask.runs.record import Record, image_parts, mask_parts
 from tests.helpers import process_of, tiny_classifier
 from tests.test_cli import run
 
@@ -275,6 +276,24 @@ def test_a_photo_changed_at_equal_size_counts(
     assert after != before
     changed = [name for name in before if after[name] != before[name]]
     assert changed == ["input contents of images"]
+
+
+@pytest.mark.parametrize("what", ["a mask", "the annotations"])
+def test_truth_changed_at_equal_size_counts(what: str, tmp_path: Path) -> None:
+    catalog = photos(tmp_path)
+    annotations = tmp_path / "coco.json"
+    annotations.write_text('{"x": 1}')
+    settings: Any = SimpleNamespace(annotations=annotations)
+    before = mask_parts(settings, catalog, tmp_path)
+    assert mask_parts(settings, catalog, tmp_path) == before
+    file = tmp_path / "a.png" if what == "a mask" else annotations
+    status = file.stat()
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = mask_parts(settings, catalog, tmp_path)
+    assert [name for name in before if after[name] != before[name]] == ["input contents of masks"]
 
 
 def test_only_files_that_changed_are_hashed_again(
