@@ -176,6 +176,14 @@ def test_a_lock_that_is_no_ordinary_file(
     assert kind != "link" or (tmp_path / "mine.txt").read_text() == "mine"
 
 
+def test_a_shared_lock_that_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / ".tagmask.123.456.lock").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(TagmaskError, match="no lock of tagmask; remove it"), only_one(tmp_path):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 def hold(folder: str, shared: bool, begun: str) -> None:
     with only_one(Path(folder), shared):
         Path(begun).touch()
@@ -431,6 +439,54 @@ def test_a_pipe_among_the_corrections(tmp_path: Path) -> None:
     assert digest(tmp_path, "a") == ""
     with pytest.raises(ImageError, match="pipe"):
         read_labels(tmp_path, "a", 3)
+
+
+@needs_pipes
+@pytest.mark.parametrize("name", ["p.zip", "p.xml", "p.json", "p.csv", "p.jsonl"])
+@pytest.mark.parametrize("flag", ["--from", "--tags"])
+def test_a_pipe_in_the_place_of_a_file(
+    name: str, flag: str, cvat: Callable[[str], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before it is opened: that would wait for somebody who writes."""
+    assert cvat("3,9") == 0
+    os.mkfifo(name)
+    words = ["--data", "folder", "--images", "photos", flag, name, "--out", "run"]
+    command = ["run"] if flag == "--tags" else ["corrections", "--tags", "tags.csv"]
+    if name in ("p.csv", "p.jsonl") and flag == "--from":
+        pytest.skip("no corrections come as such a file")
+    assert run(*command, *words) == 1
+    assert f"{name} cannot be read (a folder, pipe" in capsys.readouterr().err
+
+
+@needs_pipes
+@pytest.mark.parametrize(("form", "to"), [("label-studio", "t.json"), ("table", "t.csv")])
+def test_a_pipe_in_the_place_of_a_second_output(
+    form: str, to: str, masks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("t.xml", "t.summary.csv"):
+        os.mkfifo(masks / name)
+    assert export(form, to) == 1
+    assert "choose another place" in capsys.readouterr().err
+
+
+def test_a_log_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
+    from tagmask.training.loop import Loop
+
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "log.jsonl").symlink_to(tmp_path / "mine.txt")
+    trainer: Any = SimpleNamespace(is_main=True, folder=tmp_path, step=1)
+    with pytest.raises(OutputError, match="is a link"):
+        Loop._log(trainer, {"loss": 1.0})
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_half_a_zip(tmp_path: Path) -> None:
+    file = tmp_path / "c.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("annotations.xml", "<annotations><image/></annotations>")
+    file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(TagmaskError, match=r"not a zip file.*export it from CVAT again"):
+        cvat_images(file)
 
 
 def test_a_zip_whose_content_is_damaged(tmp_path: Path) -> None:
