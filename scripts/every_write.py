@@ -15,15 +15,18 @@ import argparse
 import builtins
 import errno
 import hashlib
+import importlib
 import io
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,14 +43,40 @@ from safetensors import SafetensorError
 
 import tagmask.features.cache
 import tagmask.models.storage
-import tagmask.stages.predict
-import tagmask.stages.pseudo
 import tagmask.training.checkpoint
-import tagmask.training.segmenter  # loaded once: copies are forked
 from tagmask import layout
 from tagmask.cli import main
+from tagmask.config import ExploreSettings
 from tagmask.data.images import write_mask
 from tagmask.data.scenes.catalog import Scenes
+from tagmask.errors import TagmaskError
+from tagmask.studio.versions import FOLDER as VERSIONS
+
+# loaded once: copies are forked
+for library in (
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "pycocotools.mask",
+    "scipy.ndimage",
+    "tagmask.data.folder",
+    "tagmask.exchange.corrections",
+    "tagmask.exchange.export",
+    "tagmask.report.stage",
+    "tagmask.show.curve",
+    "tagmask.show.seeds",
+    "tagmask.stages.check",
+    "tagmask.stages.predict",
+    "tagmask.stages.pseudo",
+    "tagmask.stages.score",
+    "tagmask.stages.segment",
+    "tagmask.stages.train",
+    "tagmask.studio.app",
+    "tagmask.training.segmenter",
+    "tomli_w",
+    "typeguard",
+    "tyro",
+):
+    importlib.import_module(library)
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES)
 CHANGING = {  # hold times, paths or inodes
@@ -64,15 +93,21 @@ def _words(line: str) -> list[str]:
     return line.split()
 
 
-SMALL = _words(
+COMMON = _words(
     "--no-estimate --rows 2 --train.steps 2 --train.batch 2 --train.size 32 --train.warmup 1 "
     "--train.save-every 1 --train.log-every 1 --train.val-every 100 --seeds.size 32 "
-    "--pseudo.method crf --segment.steps 2 --segment.batch 2 --segment.size 33 "
-    "--segment.workers 0 --segment.save-every 1 --predict.no-crf --predict.no-flip"
+    "--pseudo.method crf --predict.no-crf --predict.no-flip"
+)
+DEEPLAB = _words(
+    "--segment.steps 2 --segment.batch 2 --segment.size 33 --segment.workers 0 "
+    "--segment.save-every 1"
+)
+HEAD = _words(
+    "--segment.net head --segment.head-blocks 1 3 --segment.size 48 --segment.cells 64 "
+    "--segment.steps 4"
 )
 DATA = _words("--data folder --images mine/photos --tags mine/tags.csv")
-RUN = ["run", "--preset", "scenes", *SMALL, *DATA, "--masks", "mine/masks", "--out", "run"]
-HEAD = _words("--segment.net head --segment.head-blocks 1 3 --segment.size 48 --segment.cells 64")
+RUN = ["run", "--preset", "scenes", *COMMON, *DATA, "--masks", "mine/masks", "--out", "run"]
 
 
 @dataclass(frozen=True)
@@ -83,12 +118,13 @@ class Job:
     before: tuple[tuple[str, ...], ...]
     words: tuple[str, ...]
     made: str  # the file or folder that is compared
+    again: tuple[str, ...] = ()  # started again after it was disturbed; default: the same command
 
 
 def jobs() -> list[Job]:
     """Return what is tried."""
-    run = tuple(RUN)
-    head = (*run, *HEAD)
+    run = (*RUN, *DEEPLAB)
+    head = (*RUN, *HEAD)
     changed = (*run, "--train.lr", "0.002")
     exported = ("export", "--out", "run", "--to")
     train = _words(
@@ -107,6 +143,7 @@ def jobs() -> list[Job]:
             (*exported, "to", "--format", "index"), "to"),
         Job("corrections", (run,), back, "run/corrections"),
         Job("run with corrections", (run, back), run, "run"),
+        Job("accept", (head, back), ("accept", "run"), "run", head),
         Job("predict a photo", (run,), ("predict", "mine/photos/a.png", "--model",
             "run/5_segmenter", "--mask", "mask.png", "--show", "show.png"), "mask.png"),
     ]  # fmt: skip
@@ -293,6 +330,21 @@ def watch(disk: Disk) -> None:
         module.save_file = save  # type: ignore[attr-defined]
 
 
+def accept(out: str) -> None:
+    """Learn from the corrections of a run and accept the result, as the studio's buttons do."""
+    from tagmask.studio.app import open_explorer
+
+    studio = open_explorer(ExploreSettings(out=Path(out)))
+    assert studio.learner is not None
+    studio.learner.learn()
+    try:
+        studio._accept()
+    except (TagmaskError, OSError) as error:
+        # the page shows it
+        print(f"error: {error}")
+        raise SystemExit(1) from None
+
+
 def command(words: tuple[str, ...], log: Path, prepare: Callable[[], None] | None = None) -> int:
     """Run a command in a process of its own, in the current folder, and return its exit code."""
     pid = os.fork()
@@ -313,6 +365,9 @@ def _end_with(words: tuple[str, ...], log: Path, prepare: Callable[[], None] | N
     try:
         if prepare is not None:
             prepare()
+        if words[:1] == ("accept",):
+            accept(*words[1:])
+            raise SystemExit(0)
         main(list(words))
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -337,6 +392,8 @@ def products(place: Path) -> dict[str, str]:
     for file in files:
         if file.is_file() and file.name not in CHANGING:
             name = file.relative_to(place).as_posix()
+            if name.startswith(f"{VERSIONS}/"):
+                continue  # one more or less; ``_look_at`` checks that each is whole
             found[name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
@@ -356,15 +413,45 @@ class Trial:
     seconds: float = 0.0
 
 
+def _role_names() -> dict[str, str]:
+    """Return what stands for a file's short name in the temporary names of ``replacing``."""
+    stems = [("abc"[i], suffix) for i in range(3) for suffix in ("png", "npz", "txt", "json")]
+    return {
+        f"{zlib.crc32(f'{stem}.{suffix}'.encode()):08x}": f"*.{suffix}" for stem, suffix in stems
+    }
+
+
+_ROLES = _role_names()
+
+
+def role_of(path: str) -> str:
+    """Return the path of a file with one name for all photos, and none for the process.
+
+    Args:
+        path: relative to the working folder, perhaps that of a temporary file.
+    """
+    folder, name = os.path.split(path)
+    short, _, rest = name.partition(".")
+    if rest.endswith("partial"):
+        name = f"{_ROLES.get(short, short)}.partial"
+    name = re.sub(r"^\.tagmask\.[0-9.]+lock$", ".tagmask.*.lock", name)
+    name = re.sub(r"^[abc]\.", "*.", name)
+    return os.path.join(folder, re.sub(r"^[0-9a-f]{16,}", "*", name))
+
+
 class Brancher:
     """Copies the state before chosen operations, and lets them fail in the copy."""
 
-    def __init__(self, work: Path, log: Path, every: int, first: int, seed: int) -> None:
+    def __init__(
+        self, work: Path, log: Path, every: int, first: int, seed: int, alike: int
+    ) -> None:
         self.work = work
         self.log = log
         self.every = every
         self.first = first
         self.seed = seed
+        self.alike = alike
+        self.met: Counter[str] = Counter()
         self.disk = Disk(self.before)
         self.notes = open(log, "w", buffering=1)  # noqa: SIM115
 
@@ -377,6 +464,10 @@ class Brancher:
         number = operation.number
         self.note(operation=number, kind=operation.kind, path=operation.path)
         if number % self.every != self.first % self.every:
+            return
+        role = f"{operation.kind} {role_of(operation.path)}"
+        self.met[role] += 1
+        if self.met[role] > self.alike:
             return
         self._cut(number)
         error = ERRORS[number // self.every % len(ERRORS)]
@@ -423,7 +514,13 @@ class Brancher:
 
 
 def try_job(
-    job: Job, work: Path, every: int = 1, first: int = 0, seed: int = 0, most: int = 1 << 30
+    job: Job,
+    work: Path,
+    every: int = 1,
+    first: int = 0,
+    seed: int = 0,
+    most: int = 1 << 30,
+    alike: int = 1 << 30,
 ) -> Trial:
     """Disturb a job at every operation, or at a sample of them.
 
@@ -434,6 +531,7 @@ def try_job(
         first: the operation to begin with.
         seed: decides which renames a power cut loses.
         most: copies that are looked at.
+        alike: disturb at most so many operations of the same kind on files of the same role.
     """
     began = time.monotonic()
     home = os.getcwd()
@@ -448,10 +546,12 @@ def try_job(
                 trial.faults.append(f"{words[0]} fails: {(work / 'before.txt').read_text()[-500:]}")
                 return trial
         mine = snapshot(live / "mine")
+        if job.again:
+            shutil.copytree(live, work / "before")
         log = work / "operations.jsonl"
 
         def prepare() -> None:
-            brancher = Brancher(work, log, every, first, seed)
+            brancher = Brancher(work, log, every, first, seed, alike)
             watch(brancher.disk)
 
         code = command(job.words, work / "undisturbed.txt", prepare)
@@ -459,7 +559,17 @@ def try_job(
             printed = (work / "undisturbed.txt").read_text()
             trial.faults.append(f"the undisturbed command fails: {printed[-500:]}")
             return trial
-        expected = products(live / job.made)
+        expected = [products(live / job.made)]
+        if job.again:
+            # after both commands, or as if only the second had been given
+            expected = []
+            if command(job.again, work / "then.txt"):
+                trial.faults.append(f"then it fails: {(work / 'then.txt').read_text()[-500:]}")
+            expected.append(products(live / job.made))
+            os.chdir(work / "before")
+            command(job.again, work / "then.txt")
+            expected.append(products(work / "before" / job.made))
+            os.chdir(live)
         cases = []
         for line in log.read_text().splitlines():
             entry = json.loads(line)
@@ -478,7 +588,11 @@ def try_job(
 
 
 def _look_at(
-    trial: Trial, entry: dict[str, Any], place: Path, mine: dict[str, bytes], expected: Any
+    trial: Trial,
+    entry: dict[str, Any],
+    place: Path,
+    mine: dict[str, bytes],
+    expected: list[dict[str, str]],
 ) -> None:
     """Check one copy, start the command again in it, and compare."""
     what = f"{trial.job.name}: {entry['what']}"
@@ -497,14 +611,20 @@ def _look_at(
     if snapshot(place / "mine") != mine:
         trial.faults.append(f"{what}: files of the user have changed")
     os.chdir(place)
-    code = command(trial.job.words, place / "again.txt")
+    code = command(trial.job.again or trial.job.words, place / "again.txt")
     if code:
         printed = (place / "again.txt").read_text(errors="replace")
         trial.faults.append(f"{what}: then it does not go on: {printed.strip()[-600:]}")
         return
+    for note in place.glob(f"run/{VERSIONS}/*/version.json"):
+        masks = list((note.parent / layout.PREDICTIONS).glob("*.png"))
+        network = note.parent / layout.SEGMENTER / layout.MODEL
+        if len(masks) != 3 or not network.is_file():
+            trial.faults.append(f"{what}: {note.parent.relative_to(place)} is not whole")
     made = products(place / trial.job.made)
-    if made != expected:
-        differing = [name for name in {**made, **expected} if made.get(name) != expected.get(name)]
+    if made not in expected:
+        best = expected[0]
+        differing = [name for name in {**made, **best} if made.get(name) != best.get(name)]
         trial.faults.append(f"{what}: other files: {sorted(differing)[:5]}")
     if snapshot(place / "mine") != mine:
         trial.faults.append(f"{what}: files of the user have changed afterwards")
@@ -533,6 +653,12 @@ def start() -> None:
     )
     parser.add_argument("--every", type=int, default=1, help="disturb each n-th operation")
     parser.add_argument("--first", type=int, default=0, help="the operation to begin with")
+    parser.add_argument(
+        "--alike",
+        type=int,
+        default=1 << 30,
+        help="disturb at most so many operations of one kind on files of one role; default: all",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--job", action="append", help="by name; default: all")
     parser.add_argument("--summary", type=Path, help="file for the table")
@@ -542,7 +668,14 @@ def start() -> None:
         if options.job and job.name not in options.job:
             continue
         with tempfile.TemporaryDirectory(prefix="every-write-") as folder:
-            trial = try_job(job, Path(folder).resolve(), options.every, options.first, options.seed)
+            trial = try_job(
+                job,
+                Path(folder).resolve(),
+                options.every,
+                options.first,
+                options.seed,
+                alike=options.alike,
+            )
         trials.append(trial)
         for fault in trial.faults:
             print(fault, flush=True)

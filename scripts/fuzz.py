@@ -11,7 +11,10 @@ taking longer than ten seconds; the bytes are kept in --keep, from where the tes
 """
 
 import argparse
+import atexit
+import base64
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -41,23 +44,33 @@ from PIL import Image, PngImagePlugin
 from safetensors.torch import save
 
 import tagmask
-from tagmask.config import CorrectionSettings, ServeSettings, read_toml
+from tagmask.config import (
+    CorrectionSettings,
+    ExploreSettings,
+    PushSettings,
+    ServeSettings,
+    StudioSettings,
+    read_toml,
+)
+from tagmask.data.about import read_about
 from tagmask.data.catalog import Catalog
 from tagmask.data.coco import read_coco
 from tagmask.data.corrections import read_labels, read_tags
 from tagmask.data.folder import read_folder
-from tagmask.data.images import read_image, read_mask
+from tagmask.data.images import read_image, read_mask, write_mask
 from tagmask.data.keywords import keywords
 from tagmask.data.voc import read_voc
 from tagmask.errors import TagmaskError
-from tagmask.exchange import label_studio_server
+from tagmask.exchange import label_studio_push, label_studio_server
 from tagmask.exchange.corrections import import_corrections
-from tagmask.exchange.label_studio import pack
+from tagmask.exchange.label_studio import labelling_interface, pack
 from tagmask.files import read_arrays, read_json
 from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import load
 from tagmask.models.weights import read_weights
 from tagmask.runs.record import Record, read_log
+from tagmask.studio.app import Studio, open_explorer, open_studio
+from tagmask.studio.server import Server
 from tagmask.training.checkpoint import read_state
 
 SECONDS = 10.0  # that a reader may take
@@ -260,6 +273,150 @@ def _send(data: bytes, port: int) -> bytes:
             return b""
 
 
+def _camtrap(table: str) -> Callable[[bytes, Path], None]:
+    """Return a reader of one of the two tables of a camera-trap package; the other is whole."""
+
+    def read(data: bytes, folder: Path) -> None:
+        package = folder / "package"
+        tables = {"media.csv": _MEDIA, "observations.csv": _OBSERVATIONS, table: data}
+        for name, content in tables.items():
+            _file(package, name, content)
+        read_folder(_photos(folder), package)
+
+    return read
+
+
+def _sidecar(data: bytes, folder: Path) -> None:
+    photos = _photos(folder)
+    _file(photos, "a.png.xmp", data)
+    _file(photos, "b.xmp", _XMP)
+    read_folder(photos, Path("embedded"))
+
+
+def _labelme_folder(data: bytes, folder: Path) -> None:
+    photos = _photos(folder)
+    tags = _file(folder, "tags.csv", b"file,tags\na.png,cat\nb.png,dog\n")
+    source = folder / "back"
+    _file(source, "a.json", data)
+    _file(source, "b.json", _LABELME.replace(b"a.png", b"b.png"))
+    values: dict[str, Any] = {"data": "folder", "images": photos, "tags": tags}
+    import_corrections(CorrectionSettings(out=folder / "run", source=source, **values))
+
+
+def _about(data: bytes, folder: Path) -> None:
+    read_about(_file(folder, "about.csv", data), ["a", "b"], _photos(folder))
+
+
+def _push(data: bytes, folder: Path) -> None:
+    """Let Label Studio answer anything to each of the requests in turn."""
+    photos = _photos(folder)
+    tags = _file(folder, "tags.csv", b"file,tags\na.png,cat\nb.png,dog\n")
+    token = _file(folder, "token", b"secret")
+    for name in "ab":
+        write_mask(folder / f"run/6_predictions/{name}.png", np.ones((6, 8), np.uint8))
+    whole: dict[str, Any] = {
+        "/api/projects/7/": {"label_config": labelling_interface(("cat", "dog"))},
+        "/api/predictions/": [{"id": 1, "task": 1, "model_version": "tagmask", "result": []}],
+        "/api/tasks/": {"tasks": [{"id": 1, "data": {"image": "a.png"}}], "total": 1},
+    }
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise TagmaskError("it is no JSON, which the client says itself") from None
+    settings = PushSettings(
+        out=folder / "run",
+        data="folder",
+        images=photos,
+        tags=tags,
+        label_studio="http://127.0.0.1:1",
+        token=token,
+        project=7,
+    )
+
+    def send(self: Any, method: str, path: str, content: Any, authorization: str) -> Any:
+        del self, content, authorization
+        asked = path.partition("?")[0]
+        return value if asked == changed[0] and method == "GET" else whole.get(asked, {})
+
+    before = label_studio_push.Server._send
+    label_studio_push.Server._send = send  # type: ignore[method-assign]
+    changed = [""]  # the request that gets the odd answer
+    fault: TagmaskError | None = None
+    try:
+        for changed[0] in whole:
+            try:
+                label_studio_push.push(settings)
+            except TagmaskError as error:
+                fault = error
+    finally:
+        label_studio_push.Server._send = before  # type: ignore[method-assign]
+    if fault is not None:
+        raise fault
+
+
+@cache
+def _studio(kind: str) -> Server:
+    """Return a server of the studio: of a folder of photos, or of a small run."""
+    folder = Path(tempfile.mkdtemp(prefix="studio-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    photos = _photos(folder)
+    if kind == "folder":
+        opened: Studio = open_studio(StudioSettings(folder=photos))
+    else:
+        tags = _file(folder, "tags.csv", b"file,tags\na.png,cat\nb.png,dog\n")
+        out = folder / "run"
+        head = f"[data]\ndata = 'folder'\nimages = '{photos}'\ntags = '{tags}'\n"
+        _file(out, "config.toml", f"{head}[run]\nout = '{out}'\n".encode())
+        model = Classifier("tagmask_tiny", 2, img_size=32)
+        model.classes = ("cat", "dog")
+        model.save(out / "1_classifier")
+        for name in "ab":
+            for stage in ("4_pseudo", "6_predictions"):
+                write_mask(out / f"{stage}/{name}.png", np.ones((6, 8), np.uint8))
+        opened = open_explorer(ExploreSettings(out=out))
+    # nothing is to be started by a request
+    opened.job.start = lambda words: None  # type: ignore[method-assign]
+    server = Server(opened)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    return server
+
+
+def _ask_studio(kind: str) -> Callable[[bytes, Path], None]:
+    """Return a reader of requests to the studio; TOKEN and PORT stand for those of the server."""
+
+    def read(data: bytes, _: Path) -> None:
+        server = _studio(kind)
+        port = str(server.server_port).encode()
+        whole = data.replace(b"TOKEN", server.token.encode()).replace(b"PORT", port)
+        printed = io.StringIO()
+        with redirect_stderr(printed):
+            answer = _send(whole, server.server_port)
+            head = f"GET /{server.token}/state HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n"
+            state = _send(f"{head}Connection: close\r\n\r\n".encode(), server.server_port)
+        if not state.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"the studio is gone: {state[:300]!r}")
+        if b" 500 " in answer[:20] or b"Traceback" in answer:
+            raise RuntimeError(f"a fault of its own: {answer[-300:]!r}")
+        if "Traceback" in printed.getvalue():
+            raise RuntimeError(f"it prints {printed.getvalue()[-300:]}")
+
+    return read
+
+
+def _requests(*lines: bytes) -> tuple[bytes, ...]:
+    """Return requests to the studio from lines such as b"POST tags [{}]"."""
+    found = []
+    for line in lines:
+        method, _, rest = line.partition(b" ")
+        path, _, body = rest.partition(b" ")
+        head = method + b" /TOKEN/" + path + b" HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n"
+        head += b"X-Page: p\r\nX-Write: w\r\nX-Box: 0,0,2,3\r\nX-Before: \r\n"
+        length = str(len(body)).encode()
+        found.append(head + b"Content-Length: " + length + b"\r\n\r\n" + body)
+    return tuple(found)
+
+
 def _saved(form: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     image = Image.fromarray(np.arange(8 * 6 * 3, dtype=np.uint8).reshape(6, 8, 3))
@@ -336,7 +493,58 @@ _LABELME = json.dumps(
         ],
     }
 ).encode()  # fmt: skip
+_SHAPE = {
+    "label": "cat",
+    "points": [[1, 1], [3, 2]],
+    "shape_type": "mask",
+    "mask": "MASK",
+}
+_MEDIA = (
+    b"mediaID,deploymentID,timestamp,filePath,fileMediatype\n"
+    b"m1,d1,2024-01-02T03:04:05Z,photos/a.png,image/png\n"
+    b"m2,d1,2024-01-02T03:04:06+0100,b.png,image/png\n"
+)
+_OBSERVATIONS = (
+    b"mediaID,deploymentID,eventStart,eventEnd,observationLevel,observationType,scientificName\n"
+    b"m1,d1,2024-01-02T03:04:05Z,2024-01-02T03:05:05Z,media,animal,Vulpes vulpes\n"
+    b",d1,2024-01-02T03:04:05Z,2024-01-02T03:05:05Z,event,human,\n"
+)
 _STATE = {"step": 1, "best": {}, "broken": [], "identity": {}}
+
+
+def _deep_tiff() -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.arange(48, dtype=np.uint16).reshape(6, 8) * 900).save(buffer, format="TIFF")
+    return buffer.getvalue()
+
+
+def _masked_labelme() -> bytes:
+    """Return a file of LabelMe with a mask, which is a PNG in the text."""
+    buffer = io.BytesIO()
+    Image.fromarray(np.eye(2, 3, dtype=np.uint8) * 255).save(buffer, format="PNG")
+    value = json.loads(_LABELME)
+    value["shapes"].append(_SHAPE | {"mask": base64.b64encode(buffer.getvalue()).decode()})
+    return json.dumps(value).encode()
+
+
+_GETS = (
+    b"GET ", b"GET state", b"GET marks", b"GET scores", b"GET web/start.js", b"GET report",
+    b"GET info/0", b"GET thumb/1", b"GET photo/0", b"GET mask-thumb/0/1", b"GET pieces/small/0",
+    b"GET doubt/0", b"GET correction/0", b"GET mask/0/1", b"GET trial/0/0", b"GET download/x",
+    b"GET affinity/0/acr/0",
+)  # fmt: skip
+_POSTS = (
+    b"POST correct/0 \0\1\2\0\1\2",
+    b'POST tags [{"photo": 0, "tags": ["cat"], "before": ""}]',
+    b'POST checked {"photos": [0], "good": true}',
+    b'POST draw {"count": 2}',
+    b'POST export {"format": "coco", "checked": false}',
+    b'POST version {"number": 1}',
+    b"POST learn",
+    b"POST accept",
+    b"POST take-back",
+    b"POST stop",
+)
 
 
 def targets() -> dict[str, Target]:
@@ -366,9 +574,19 @@ def targets() -> dict[str, Target]:
         "label studio masks": Target((_brushes(),), _back(".json")),
         "coco masks": Target((_COCO,), _back(".json")),
         "labelme": Target((_LABELME,), _back(".json")),
+        "labelme folder": Target((_masked_labelme(), _LABELME), _labelme_folder),
+        "camtrap media": Target((_MEDIA,), _camtrap("media.csv")),
+        "camtrap observations": Target((_OBSERVATIONS,), _camtrap("observations.csv")),
+        "xmp file": Target((_XMP,), _sidecar),
+        "about": Target((b"file,pixel_size,place\na.png,0.5,here\nb.png,1,there\n",), _about),
+        "label studio answers": Target(
+            (b'{"tasks": [{"id": 1, "data": {"image": "a.png"}}], "total": 1}',
+             b'[{"id": 1, "task": 1, "model_version": "tagmask", "result": []}]',
+             b'{"label_config": "<View><Image name=\\"i\\" value=\\"$image\\"/></View>"}'), _push),
         "jpeg": Target((jpeg,), _picture(".jpg")),
         "png": Target((_saved("PNG"), _palette()), _picture(".png")),
         "tiff": Target((_saved("TIFF"), _saved("TIFF", compression="tiff_lzw")), _picture(".tif")),
+        "deep tiff": Target((_deep_tiff(),), _picture(".tif")),
         "gif, bmp, webp": Target((_saved("GIF"), _saved("BMP"), _saved("WEBP")), _picture(".gif")),
         "mask": Target((_palette(),), _mask),
         "toml": Target((b'[run]\ncount = 3\nout = "x"\n[train]\nlr = 0.1\n',), _toml),
@@ -379,7 +597,20 @@ def targets() -> dict[str, Target]:
         "network": Target((_saved_network()[0],), _network),
         "weights": Target((_weights_head(),), _weights),
         "http": Target((request, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"), _http),
+        "studio of a folder": Target(_requests(*_GETS, *_POSTS), _ask_studio("folder")),
+        "studio of a run": Target(_requests(*_GETS, *_POSTS), _ask_studio("run")),
+        **_heic(),
     }  # fmt: skip
+
+
+def _heic() -> dict[str, Target]:
+    """Return the reader of phones' photos, if its package is installed and can write one."""
+    if importlib.util.find_spec("pillow_heif") is None:
+        return {}  # pi-heif reads them only
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    return {"heic": Target((_saved("HEIF"),), _picture(".heic"))}
 
 
 def mutate(data: bytes, others: list[bytes], numbers: random.Random) -> bytes:

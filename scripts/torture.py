@@ -8,7 +8,9 @@ time; nothing of the user changes. Kills and damage also check that the same com
 """
 
 import argparse
+import faulthandler
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -19,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +32,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-import tagmask.stages.predict
-import tagmask.stages.pseudo
-import tagmask.training.segmenter  # noqa: F401  loaded once: cases are forked
 from tagmask import layout
 from tagmask.cli import main
 from tagmask.data.corrections import TagChange, read_labels, read_tags, write_labels, write_tags
@@ -39,42 +39,46 @@ from tagmask.data.images import read_mask
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.layout import label_file
 
-SMALL = [
-    "--no-estimate",
-    "--rows",
-    "2",
-    "--train.steps",
-    "4",
-    "--train.batch",
-    "2",
-    "--train.size",
-    "32",
-    "--train.warmup",
-    "1",
-    "--train.save-every",
-    "2",
-    "--train.log-every",
-    "1",
-    "--train.val-every",
-    "100",
-    "--seeds.size",
-    "32",
-    "--pseudo.method",
-    "crf",
-    "--segment.steps",
-    "4",
-    "--segment.batch",
-    "2",
-    "--segment.size",
-    "33",
-    "--segment.workers",
-    "0",
-    "--segment.save-every",
-    "2",
-    "--predict.no-crf",
-    "--predict.no-flip",
-]  # a run of seconds
-SCENES = ["run", "--preset", "scenes", "--count", "6", *SMALL]
+# loaded once: cases are forked, and loading these takes longer than a run of seconds
+LIBRARIES = (
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "pycocotools.mask",
+    "scipy.ndimage",
+    "tagmask.data.coco",
+    "tagmask.data.folder",
+    "tagmask.exchange.export",
+    "tagmask.report.stage",
+    "tagmask.show.curve",
+    "tagmask.show.seeds",
+    "tagmask.stages.check",
+    "tagmask.stages.predict",
+    "tagmask.stages.pseudo",
+    "tagmask.stages.score",
+    "tagmask.stages.segment",
+    "tagmask.stages.train",
+    "tagmask.training.segmenter",
+    "tomli_w",
+    "typeguard",
+    "tyro",
+)
+for library in LIBRARIES:
+    importlib.import_module(library)
+
+
+def _words(line: str) -> list[str]:
+    return line.split()
+
+
+# a run of seconds
+SMALL = _words(
+    "--no-estimate --rows 2 --train.steps 2 --train.batch 2 --train.size 32 --train.warmup 1 "
+    "--train.save-every 1 --train.log-every 1 --train.val-every 100 --seeds.size 32 "
+    "--pseudo.method crf --segment.steps 2 --segment.batch 2 --segment.size 33 "
+    "--segment.workers 0 --segment.save-every 1 --predict.no-crf --predict.no-flip"
+)
+PHOTOS = 4
+SCENES = ["run", "--preset", "scenes", "--count", str(PHOTOS), *SMALL]
 CHANGING = {
     "config.toml",
     "report.html",
@@ -100,6 +104,7 @@ class Case:
     kills: int = 0
     words: list[str] = field(default_factory=list)
     printed: str = ""
+    hung: str = ""  # what a command that hangs has printed, and where it is
 
     def run(
         self,
@@ -121,10 +126,16 @@ class Case:
             if done:
                 return self._check(os.waitstatus_to_exitcode(status), log)
             time.sleep(0.003)
+        if after is None:
+            # where it hangs is printed by faulthandler
+            os.kill(pid, signal.SIGUSR1)
+            time.sleep(2)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         if after is None:
             self.faults.append("it hangs")
+            self.printed = log.read_text(errors="replace")
+            self.hung = self.printed[-4000:]
         else:
             self.kills += 1
         return -signal.SIGKILL
@@ -154,6 +165,7 @@ def _child(words: list[str], log: Path, prepare: Callable[[], None] | None) -> N
         os.dup2(number, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1, file=2)
         torch.set_num_threads(1)
         if prepare is not None:
             prepare()
@@ -199,11 +211,20 @@ def snapshot(folder: Path) -> dict[str, Any]:
 
 
 def kills(case: Case) -> None:
-    """Killed up to three times at any moment, sometimes in a redo; then it ends with the same files."""
+    """Killed up to three times at any moment; then it ends with the same files.
+
+    A third of the cases begin with nothing, a third redo a finished run, and a third begin with
+    one of the stages, so that the last ones are met as often as the first.
+    """
     out = case.folder / "run"
-    redo = case.random.random() < 0.3
-    if redo:
+    start = case.random.choice(["empty", "redo", "stage"])
+    redo = start == "redo"
+    if start != "empty":
         shutil.copytree(case.reference, out)
+    if start == "stage":
+        first = case.random.randrange(len(layout.FOLDERS))
+        for name in layout.FOLDERS[first:]:
+            shutil.rmtree(out / name, ignore_errors=True)
     change = ["--train.lr", "0.002"] if case.random.random() < 0.5 else ["--segment.lr", "0.002"]
     for _ in range(case.random.randint(1, 3)):
         words = [*SCENES, "--out", str(out), *(change if redo else [])]
@@ -230,7 +251,7 @@ def saves(case: Case) -> None:
     """Killed while the explorer saves corrections; the last whole ones are there, and `run` takes them."""
     out = case.folder / "run"
     shutil.copytree(case.reference, out)
-    scenes, folder = Scenes(6), out / layout.CORRECTIONS
+    scenes, folder = Scenes(PHOTOS), out / layout.CORRECTIONS
     name, shape = scenes.name(0), scenes.load_image(0).shape[:2]
 
     def save() -> None:
@@ -254,15 +275,19 @@ def saves(case: Case) -> None:
         case.expect(bool((mask == labels).all()), "the pseudo label does not hold the correction")
 
 
-FORMATS = ("coco", "voc", "label-studio", "cvat", "overlays", "index", "yolo-seg", "fiftyone")
+FORMATS = _words(
+    "coco voc label-studio cvat overlays index ultralytics yolo-seg fiftyone huggingface "
+    "xanylabeling labelme datumaro qupath napari table"
+)
 
 
 def exports(case: Case) -> None:
     """Killed while it exports, up to three times; repeated, it ends with the files of a whole one."""
     form = case.random.choice(FORMATS)
-    to = case.folder / "to"
+    suffix = ".csv" if form == "table" else ""
+    to = case.folder / f"to{suffix}"
     words = ["export", "--out", str(case.reference), "--format", form, "--to"]
-    whole = case.folder / "whole"
+    whole = case.folder / f"whole{suffix}"
     began = time.monotonic()
     case.expect(case.run([*words, str(whole)]) == 0, f"{form} cannot be exported")
     took = time.monotonic() - began
@@ -600,7 +625,7 @@ KINDS: dict[str, tuple[Callable[[Case], None], int]] = {  # how often each is tr
     "settings": (settings, 4),
     "surroundings": (surroundings, 2),
     "saves": (saves, 2),
-    "exports": (exports, 4),
+    "exports": (exports, 9),
     "crowds": (crowds, 1),
 }
 
@@ -616,6 +641,20 @@ def make_reference(work: Path) -> tuple[Path, float]:
             sys.exit(f"the undisturbed run fails:\n{case.printed}")
         note.write_text(json.dumps({"seconds": time.monotonic() - began}))
     return out, float(json.loads(note.read_text())["seconds"])
+
+
+def warm_up(reference: Path) -> None:
+    """Parse a command line and compile the report's page once, for all cases that are forked."""
+    from tagmask.report.page import environment
+
+    with ExitStack() as quiet:
+        nowhere = quiet.enter_context(open(os.devnull, "w"))
+        quiet.enter_context(redirect_stdout(nowhere))
+        quiet.enter_context(redirect_stderr(nowhere))
+        quiet.enter_context(suppress(SystemExit))
+        main([*SCENES, "--out", str(reference)])
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 def try_case(number: int, seed: int, work: Path) -> dict[str, Any]:
@@ -636,7 +675,7 @@ def try_case(number: int, seed: int, work: Path) -> dict[str, Any]:
     }
     result["seconds"] = round(time.monotonic() - began, 1)
     if case.faults:
-        result |= {"words": case.words, "printed": case.printed[-2000:]}
+        result |= {"words": case.words, "printed": case.printed[-2000:], "hung": case.hung}
     return result
 
 
@@ -675,6 +714,7 @@ def start() -> None:
         return
     log = work / "cases.jsonl"
     number = len(log.read_text().splitlines()) if log.is_file() else 0
+    warm_up(make_reference(work)[0])
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
         result = try_case(number, options.seed, work)

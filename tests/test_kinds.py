@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,14 @@ from tagmask.data.corrections import digest, read_labels
 from tagmask.data.folder import read_folder
 from tagmask.data.images import is_whole_mask, read_image, write_kept_mask, write_mask
 from tagmask.data.tools import cvat_images
-from tagmask.errors import MOST_SHOWN, ImageError, TagmaskError, message_of, printable
+from tagmask.errors import (
+    MOST_SHOWN,
+    ImageError,
+    OutputError,
+    TagmaskError,
+    message_of,
+    printable,
+)
 from tagmask.exchange import label_studio_server
 from tagmask.exchange.yolo import yaml_text
 from tagmask.features.cache import TokenStore
@@ -44,7 +52,8 @@ from tagmask.files import (
     unwritable,
     write_json,
 )
-from tagmask.runs.record import Record, image_parts
+from tagmask.runs.images import each_image
+from tagmask.runs.record import Record, image_parts, mask_parts
 from tests.helpers import process_of, tiny_classifier
 from tests.test_cli import run
 
@@ -106,6 +115,23 @@ def test_devices_are_refused_before_anything_is_computed(place: str, tmp_path: P
         assert any(place in mistake for mistake in each.mistakes()), each
 
 
+@needs_pipes
+@pytest.mark.parametrize("kind", ODD)
+def test_a_stage_ends_where_its_file_cannot_be_written(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that was only skipped would leave a stage that looks done."""
+    monkeypatch.chdir(tmp_path)
+    odd_file(tmp_path, kind)
+    catalog = Catalog(["cat"], ["odd"], [[0]])
+
+    def work(_: int) -> None:
+        write_mask(tmp_path / "odd", np.ones((3, 4), np.uint8))
+
+    with pytest.raises(OutputError, match="odd is a"):
+        each_image(work, catalog, [0], 1, "masks", True)
+
+
 # 3: what was moved aside comes back
 
 
@@ -148,6 +174,14 @@ def test_a_lock_that_is_no_ordinary_file(
     with pytest.raises(TagmaskError, match="no lock of tagmask; remove it"), only_one(tmp_path):
         pass
     assert kind != "link" or (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_shared_lock_that_is_a_link(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / ".tagmask.123.456.lock").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(TagmaskError, match="no lock of tagmask; remove it"), only_one(tmp_path):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def hold(folder: str, shared: bool, begun: str) -> None:
@@ -250,6 +284,24 @@ def test_a_photo_changed_at_equal_size_counts(
     assert after != before
     changed = [name for name in before if after[name] != before[name]]
     assert changed == ["input contents of images"]
+
+
+@pytest.mark.parametrize("what", ["a mask", "the annotations"])
+def test_truth_changed_at_equal_size_counts(what: str, tmp_path: Path) -> None:
+    catalog = photos(tmp_path)
+    annotations = tmp_path / "coco.json"
+    annotations.write_text('{"x": 1}')
+    settings: Any = SimpleNamespace(annotations=annotations)
+    before = mask_parts(settings, catalog, tmp_path)
+    assert mask_parts(settings, catalog, tmp_path) == before
+    file = tmp_path / "a.png" if what == "a mask" else annotations
+    status = file.stat()
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = mask_parts(settings, catalog, tmp_path)
+    assert [name for name in before if after[name] != before[name]] == ["input contents of masks"]
 
 
 def test_only_files_that_changed_are_hashed_again(
@@ -389,6 +441,54 @@ def test_a_pipe_among_the_corrections(tmp_path: Path) -> None:
         read_labels(tmp_path, "a", 3)
 
 
+@needs_pipes
+@pytest.mark.parametrize("name", ["p.zip", "p.xml", "p.json", "p.csv", "p.jsonl"])
+@pytest.mark.parametrize("flag", ["--from", "--tags"])
+def test_a_pipe_in_the_place_of_a_file(
+    name: str, flag: str, cvat: Callable[[str], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before it is opened: that would wait for somebody who writes."""
+    assert cvat("3,9") == 0
+    os.mkfifo(name)
+    words = ["--data", "folder", "--images", "photos", flag, name, "--out", "run"]
+    command = ["run"] if flag == "--tags" else ["corrections", "--tags", "tags.csv"]
+    if name in ("p.csv", "p.jsonl") and flag == "--from":
+        pytest.skip("no corrections come as such a file")
+    assert run(*command, *words) == 1
+    assert f"{name} cannot be read (a folder, pipe" in capsys.readouterr().err
+
+
+@needs_pipes
+@pytest.mark.parametrize(("form", "to"), [("label-studio", "t.json"), ("table", "t.csv")])
+def test_a_pipe_in_the_place_of_a_second_output(
+    form: str, to: str, masks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("t.xml", "t.summary.csv"):
+        os.mkfifo(masks / name)
+    assert export(form, to) == 1
+    assert "choose another place" in capsys.readouterr().err
+
+
+def test_a_log_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
+    from tagmask.training.loop import Loop
+
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "log.jsonl").symlink_to(tmp_path / "mine.txt")
+    trainer: Any = SimpleNamespace(is_main=True, folder=tmp_path, step=1)
+    with pytest.raises(OutputError, match="is a link"):
+        Loop._log(trainer, {"loss": 1.0})
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_half_a_zip(tmp_path: Path) -> None:
+    file = tmp_path / "c.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("annotations.xml", "<annotations><image/></annotations>")
+    file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(TagmaskError, match=r"not a zip file.*export it from CVAT again"):
+        cvat_images(file)
+
+
 def test_a_zip_whose_content_is_damaged(tmp_path: Path) -> None:
     file = tmp_path / "c.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -477,7 +577,7 @@ def masks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-FOLDERS = ["index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling"]
+FOLDERS = ["index", "ultralytics", "yolo-seg", "fiftyone", "huggingface", "xanylabeling", "voc"]
 
 
 def export(form: str, to: str = "to") -> int:
@@ -501,7 +601,7 @@ def test_an_export_that_was_stopped_is_repeated(
     def stop(*paths: Any) -> None:
         nonlocal count
         count += 1
-        if count == 3:
+        if count == (4 if form == "voc" else 3):  # a VOC export has copied a photo then
             raise KeyboardInterrupt
         replace(*paths)
 

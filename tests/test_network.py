@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from tagmask.config import StudioSettings
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
+from tagmask.studio.app import open_studio
 from tests.offline import sitecustomize as offline
 
 
@@ -58,6 +61,45 @@ def test_published_weights_without_a_network(
     assert f"--weights: model.safetensors of https://huggingface.co/timm/{name}." in sentence
     assert time.monotonic() - began < 20  # asking in vain takes half a minute
     assert offline.tried == ["huggingface.co"]  # once, and nothing else
+    offline.tried.clear()
+
+
+def test_a_proxy_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = door.getsockname()[1]
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+    began = time.monotonic()
+    with pytest.raises(TagmaskError, match="there is no connection"):
+        _build("resnet18")
+    assert time.monotonic() - began < 20
+    assert offline.tried == []  # not even the name of the host is looked up
+
+
+def test_the_studio_says_what_to_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compares photos with published weights; without a network it works, and says so."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    for proxy in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in "ab":
+        Image.new("RGB", (40, 30)).save(photos / f"{name}.png")
+    studio = open_studio(StudioSettings(folder=photos))
+    studio.begin()
+    try:
+        end = time.monotonic() + 60
+        while studio.comparing["state"] != "failed" and time.monotonic() < end:
+            time.sleep(0.05)
+    finally:
+        studio.end()
+    sentence = studio.comparing["why"]
+    assert "there is no connection" in sentence
+    assert "--weights: model.safetensors of https://huggingface.co/timm/vit_small" in sentence
+    assert not any(thread.is_alive() for thread in studio._threads)
+    assert offline.tried == ["huggingface.co"]
     offline.tried.clear()
 
 

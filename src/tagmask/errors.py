@@ -27,6 +27,10 @@ class Told(TagmaskError):
     """An error of a launch over several processes, which another one of them tells the user."""
 
 
+class OutputError(TagmaskError):
+    """What is at the place of an output must not be replaced, so the command ends."""
+
+
 def first_of(names: Sequence[str], most: int = 5) -> str:
     """Join the first names for a sentence, with "…" at the end if there are more.
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from tagmask import layout
-from tagmask.errors import TagmaskError
+from tagmask.errors import OutputError, TagmaskError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -91,11 +91,11 @@ def replacing(path: Path, lasting: bool = False) -> Iterator[Path]:
             written after it.
 
     Raises:
-        TagmaskError: if ``path`` is a link, device, pipe or socket.
+        OutputError: if ``path`` is a link, device, pipe or socket.
     """
     why = unwritable(path)
     if why:
-        raise TagmaskError(why)
+        raise OutputError(why)
     path.parent.mkdir(parents=True, exist_ok=True)
     numbers = f"{os.getpid()}.{threading.get_native_id()}"
     partial = path.with_name(f"{_short_name(path)}.{numbers}{PARTIAL}")
@@ -307,6 +307,23 @@ def read_json(path: Path) -> Any:
         ) from None
 
 
+def check_readable(path: Path) -> None:
+    """Refuse what is no ordinary file before it is opened: to open a pipe may take for ever.
+
+    Args:
+        path: a file that the user named.
+
+    Raises:
+        TagmaskError: if there is none, or if it is a folder, pipe, device or broken link.
+    """
+    if not os.path.lexists(path):
+        raise TagmaskError(f"{path} does not exist; check the path.")
+    if not is_regular(path):
+        raise TagmaskError(
+            f"{path} cannot be read (a folder, pipe, device or broken link); check the path."
+        )
+
+
 def read_text(path: Path, errors: str = "strict") -> str:
     """Return the text of a UTF-8 file, one of ours or one of the user's.
 
@@ -317,12 +334,7 @@ def read_text(path: Path, errors: str = "strict") -> str:
     Raises:
         TagmaskError: if the file is missing, no ordinary file, far too large or not UTF-8.
     """
-    if not os.path.lexists(path):
-        raise TagmaskError(f"{path} does not exist; check the path.")
-    if not is_regular(path):
-        raise TagmaskError(
-            f"{path} cannot be read (a folder, pipe, device or broken link); check the path."
-        )
+    check_readable(path)
     if path.stat().st_size > MAX_TEXT:
         raise TagmaskError(f"{path} is larger than {MAX_TEXT / 1e9:g} GB; check the path.")
     try:
@@ -551,6 +563,7 @@ def _living_sharers(folder: Path) -> list[str]:
         match = _SHARE.fullmatch(path.name)
         if not match:
             continue
+        _refuse_odd_lock(path)
         try:
             with _lock(path, timeout=0):
                 _remove_quietly(path)
@@ -579,9 +592,7 @@ def _lock(path: Path, timeout: float) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    why = unwritable(path)
-    if why:
-        raise TagmaskError(f"{why.partition(';')[0]}, and no lock of tagmask; remove it.")
+    _refuse_odd_lock(path)
     lock: BaseFileLock = FileLock(path, timeout=timeout, poll_interval=0.02)
     try:
         lock.acquire()
@@ -591,6 +602,13 @@ def _lock(path: Path, timeout: float) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _refuse_odd_lock(path: Path) -> None:
+    """Refuse a lock file that is a link, device, pipe or socket."""
+    why = unwritable(path)
+    if why:
+        raise TagmaskError(f"{why.partition(';')[0]}, and no lock of tagmask; remove it.")
 
 
 def _owner(path: Path) -> str:

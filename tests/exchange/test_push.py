@@ -39,6 +39,19 @@ class _Api(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else {}
         path, _, _ = self.path.partition("?")
         state["asked"].append((self.command, path, self.headers.get("Authorization", "")))
+        fault = state.get("faults", {}).get(len(state["asked"]))
+        if fault == "refused":
+            self._reply(500, {"detail": "broken"})
+            return
+        if fault == "closed":
+            self.close_connection = True
+            return
+        if fault == "lost":  # it is done, but the answer does not arrive
+            self._reply = lambda *_, **__: None  # type: ignore[method-assign]
+            self.close_connection = True
+        if fault == "odd":
+            self._reply(200, [["x"], None, {"id": "1"}])
+            return
         if path == "/api/token/refresh/":
             self._reply(200, {"access": f"short{len(state['asked'])}"})
         elif state.get("elsewhere"):
@@ -161,3 +174,43 @@ def test_what_is_refused(
     assert push(server, *words) == 1
     assert message in capsys.readouterr().err
     assert server.state["predictions"] == before
+
+
+@pytest.mark.parametrize("fault", ["refused", "closed", "lost", "odd"])
+@pytest.mark.parametrize("number", range(1, 9))
+def test_every_request_fails_once(
+    fault: str, number: int, server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sent again, each task has one prediction of ours, and those of others are untouched."""
+    server.state["faults"] = {number: fault}
+    code = push(server)
+    printed = capsys.readouterr().err
+    assert code in (0, 1)
+    assert not code or printed.startswith("error: ")
+    assert "legacy" not in printed
+    server.state["faults"] = {}
+    assert push(server) == 0
+    found = server.state["predictions"]
+    ours = [prediction for prediction in found if prediction["model_version"] == "tagmask"]
+    assert sorted(prediction["task"] for prediction in ours) == [1, 2]
+    assert all(prediction["result"] for prediction in ours)
+    assert [p["id"] for p in found if p["model_version"] == "another"] == [2]
+
+
+def test_pages_without_an_end(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A server that sends the same page again and again is not asked for ever."""
+    server.state["tasks"] = [server.state["tasks"][0]] * 5_000
+    assert push(server) == 0
+    asked = [path for _, path, _ in server.state["asked"]]
+    assert asked.count("/api/tasks/") == 2
+
+
+@pytest.mark.parametrize("token", ["", "one\ntwo", "two words", "\u20ac"])
+def test_a_file_without_a_token(
+    token: str, server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("token").write_text(token)
+    assert push(server) == 1
+    printed = capsys.readouterr().err
+    assert "--token token holds no token" in printed
+    assert server.state["asked"] == []

@@ -22,7 +22,7 @@ from xml.etree.ElementTree import Element
 
 from tagmask.data.images import strip_suffix
 from tagmask.errors import TagmaskError
-from tagmask.files import MAX_TEXT, parse_xml, read_text
+from tagmask.files import MAX_TEXT, check_readable, parse_xml, read_text
 
 Entry = tuple[str, Any, Any]  # place, file and tags, as they were read
 # the first of these that a table has is its column of tags
@@ -138,7 +138,9 @@ def cvat_entries(source: Path) -> list[Entry]:
 
 def cvat_images(source: Path) -> Iterable[Element]:
     """Return the images of "CVAT for images 1.1"."""
-    text = _text_in_zip(source) if zipfile.is_zipfile(source) else read_text(source)
+    check_readable(source)
+    is_zip = source.suffix.lower() == ".zip" or zipfile.is_zipfile(source)
+    text = _text_in_zip(source) if is_zip else read_text(source)
     root = parse_xml(text, source)
     if root.tag != "annotations" or root.find("image") is None:
         raise TagmaskError(

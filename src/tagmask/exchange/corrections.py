@@ -37,7 +37,7 @@ from tagmask.exchange.index import drawn_in_masks
 from tagmask.exchange.items import Region
 from tagmask.exchange.label_studio_back import drawn_in_tasks
 from tagmask.exchange.labelme import drawn_in_labelme, is_labelme, labelme_files
-from tagmask.files import only_one, read_json
+from tagmask.files import check_readable, only_one, read_json
 from tagmask.labels import Mask
 from tagmask.runs.images import list_skipped
 
@@ -259,6 +259,7 @@ def _refuse_short_form(source: Path, value: list[object]) -> None:
 
 def _refuse_other_zip(source: Path) -> None:
     """Refuse the zip of another export than CVAT's, and say what to do with it."""
+    check_readable(source)
     if not zipfile.is_zipfile(source):
         return
     try:

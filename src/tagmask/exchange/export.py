@@ -4,7 +4,7 @@ To add a format, write its writer and add a row to ``FORMATS``.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +37,7 @@ from tagmask.exchange.numbers import is_summary, summary_file, write_table
 from tagmask.exchange.overlays import write_overlays
 from tagmask.exchange.qupath import write_qupath
 from tagmask.exchange.split import split_by_tag, tell_split
-from tagmask.exchange.voc import voc_files, write_voc, write_voc_submission
+from tagmask.exchange.voc import voc_files, voc_photos, write_voc, write_voc_submission
 from tagmask.exchange.xanylabeling import write_xanylabeling
 from tagmask.exchange.yolo import write_ultralytics, write_yolo_seg
 from tagmask.files import (
@@ -145,7 +145,8 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     if settings.about is not None:
         photos = settings.photos or settings.images or Path()
         options["about"] = read_about(settings.about, [item.name for item in catalog], photos)
-    noted = nullcontext() if settings.format in FILES else _noted(to, settings.format)
+    new_photos = voc_photos(to, tags) if settings.format == "voc" else []
+    noted = nullcontext() if settings.format in FILES else _noted(to, settings.format, new_photos)
     remove_temporaries_of(to)
     remove_temporaries_of(to / layout.MADE_BY)
     with noted:
@@ -230,7 +231,7 @@ def _note_of(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _noted(to: Path, name: str) -> Iterator[None]:
+def _noted(to: Path, name: str, planned: Sequence[Path] = ()) -> Iterator[None]:
     """Note which files of a folder an export writes, and whether it has come to its end.
 
     An export that was stopped can be repeated. Of an earlier one those files are removed that are
@@ -239,17 +240,20 @@ def _noted(to: Path, name: str) -> Iterator[None]:
     Args:
         to: the folder.
         name: the format.
+        planned: files that the export writes only if they are missing. They are noted before:
+            one that is stopped does not write them again.
     """
     file = to / layout.MADE_BY
     noted = _note_of(to).get("files")
-    before = noted if is_list_of_texts(noted) else []
+    before = list(noted) if is_list_of_texts(noted) else []
+    before += [path.relative_to(to).as_posix() for path in planned]
     write_json(file, {"export": name, "complete": False, "files": before})
     remove_temporaries(to)
     with collecting() as written:
         yield
     made = {path.relative_to(to).as_posix() for path in written}
     if FORMATS[name].beside:
-        made.update(before)
+        made.update(old for old in before if os.path.lexists(to / old))
     for old in sorted({*before} - made):
         _remove_listed(to, old)
     write_json(file, {"export": name, "complete": True, "files": sorted(made)})

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tagmask.exchange.items import Exported, Labelled, Region, regions
-from tagmask.files import replacing, write_text
+from tagmask.files import is_regular, replacing, write_text
 from tagmask.labels import Mask, voc_palette
 
 MODEL_VERSION = "tagmask"  # under which Label Studio lists the predictions
@@ -250,6 +250,8 @@ def unpack(packed: Sequence[int], shape: tuple[int, int]) -> Region:
 
 def is_interface(path: Path) -> bool:
     """Return True if a file is a labelling interface that was written here."""
+    if not is_regular(path):
+        return False
     with suppress(OSError), path.open("rb") as file:
         return file.read(len(_HEAD)) == _HEAD.encode()
     return False

@@ -64,7 +64,7 @@ def push(settings: PushSettings) -> str:
     catalog = open_catalog(settings)
     check_classes(folder, catalog.classes, "masks")
     project = settings.project
-    server = Server(settings.label_studio, read_text(settings.token).strip())
+    server = Server(settings.label_studio, _token_in(settings.token))
     controls = controls_of(pick(server.get(f"/api/projects/{project}/"), str, "label_config"))
     unknown = sorted(set(catalog.classes) - controls.labels)
     if unknown:
@@ -99,6 +99,17 @@ def push(settings: PushSettings) -> str:
     return "\n".join([*lines, f"{done.sent} predictions sent to {address}"])
 
 
+def _token_in(file: Path) -> str:
+    """Return the token that a file holds; no message ever quotes it."""
+    token = read_text(file).strip()
+    if not token.isascii() or not token.isprintable() or " " in token or not token:
+        raise TagmaskError(
+            f"--token {file} holds no token; copy the access token of your account page into it, "
+            "alone on one line."
+        )
+    return token
+
+
 def _nothing(project: int, done: _Sent) -> str:
     """Return a sentence on why nothing was sent."""
     if done.damaged:
@@ -122,15 +133,20 @@ def _send(
     before: list[dict[str, Any]],
     done: _Sent,
 ) -> None:
-    """Send the prediction of a task, and then remove the earlier ones."""
-    if any(old.get("result") == result for old in before):
+    """Send the prediction of a task, unless it is there, and then remove the earlier ones.
+
+    One that is there may have been sent by a push that was stopped before it removed the others.
+    """
+    same = next((old for old in before if old.get("result") == result), None)
+    if same is not None:
         done.same += 1
-        return
-    prediction = {"task": task, "result": result, "model_version": MODEL_VERSION, "score": 1.0}
-    server.post("/api/predictions/", prediction | {"project": project})
-    done.sent += 1
+    else:
+        prediction = {"task": task, "result": result, "model_version": MODEL_VERSION, "score": 1.0}
+        server.post("/api/predictions/", prediction | {"project": project})
+        done.sent += 1
     for old in before:
-        server.delete(f"/api/predictions/{old['id']}/")
+        if old is not same:
+            server.delete(f"/api/predictions/{old['id']}/")
 
 
 def _predictions_of(server: "Server", project: int) -> dict[int, list[dict[str, Any]]]:
@@ -148,13 +164,16 @@ def _predictions_of(server: "Server", project: int) -> dict[int, list[dict[str, 
 def _tasks_of(server: "Server", project: int) -> Iterator[dict[str, Any]]:
     """Yield the tasks of a project, page by page."""
     page = 1
-    seen = 0
+    seen: set[int] = set()
     while True:
         answer = server.get("/api/tasks/", project=project, page=page, page_size=_PAGE)
-        tasks = [task for task in objects(answer.get("tasks")) if isinstance(task.get("id"), int)]
-        yield from tasks
-        seen += len(tasks)
-        if not tasks or seen >= pick(answer, int, "total"):
+        listed = objects(pick(answer, list, "tasks"))
+        # a page that is sent again and again would never end
+        tasks = {task["id"]: task for task in listed if isinstance(task.get("id"), int)}
+        new = tasks.keys() - seen
+        yield from (task for number, task in tasks.items() if number in new)
+        seen |= new
+        if not new or len(seen) >= pick(answer, int, "total"):
             return
         page += 1
 

@@ -30,7 +30,7 @@ from scipy import ndimage
 from tagmask.data.about import SCALE, About
 from tagmask.errors import TagmaskError
 from tagmask.exchange.items import Exported, Labelled
-from tagmask.files import replacing, write_text
+from tagmask.files import is_regular, replacing, write_text
 from tagmask.labels import Mask
 
 Cell = str | int | float | None
@@ -124,6 +124,8 @@ def summary_file(path: Path) -> Path:
 
 def is_summary(path: Path) -> bool:
     """Return True if a file is a summary that was written here."""
+    if not is_regular(path):
+        return False
     start = ",".join(_SUMMARY).encode()
     try:
         with path.open("rb") as file:

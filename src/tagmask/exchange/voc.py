@@ -57,7 +57,7 @@ def write_voc(
     converted = 0
     for item in done.checked(items, classes):
         write_mask(_mask_file(out, item.name), item.mask)
-        converted += _put_jpeg(item, out / "JPEGImages" / f"{item.name}.jpg")
+        converted += _put_jpeg(item, _photo_file(out, item.name))
         names.append(item.name)
     if converted:
         done.notes.append(
@@ -85,6 +85,17 @@ def voc_files(out: Path, names: Iterable[str], split: str) -> list[Path]:
     return [out / "labels.txt", listed, *masks]
 
 
+def voc_photos(out: Path, names: Iterable[str]) -> list[Path]:
+    """List the photos that ``write_voc`` writes because they are not there yet.
+
+    Args:
+        out: the folder.
+        names: names of the images.
+    """
+    photos = [_photo_file(out, name) for name in names]
+    return [photo for photo in photos if not photo.exists()]
+
+
 def _put_jpeg(item: Labelled, path: Path) -> bool:
     """Put the photo of an image where VOC has it; return True if it had to be converted."""
     has_none = item.image is None and item.picture is None
@@ -99,6 +110,10 @@ def _put_jpeg(item: Labelled, path: Path) -> bool:
     with replacing(path) as partial:
         picture.save(partial, format="JPEG", quality=95, subsampling=0)
     return True
+
+
+def _photo_file(out: Path, name: str) -> Path:
+    return out / "JPEGImages" / f"{name}.jpg"
 
 
 def _mask_file(out: Path, name: str) -> Path:

@@ -105,7 +105,7 @@ def fetching(name: str, pretrained: bool) -> Iterator[None]:
 
 
 def _reaches_host() -> bool:
-    """Return True if the host of published weights can be reached, or only a proxy would know.
+    """Return True if the host of published weights can be reached, or the proxy that leads there.
 
     Where the user has switched the hub off (HF_HUB_OFFLINE), nobody is asked.
     """
@@ -113,11 +113,18 @@ def _reaches_host() -> bool:
 
     if constants.HF_HUB_OFFLINE:
         return False
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
-        return True
-    host = urlsplit(os.environ.get("HF_ENDPOINT") or _WEIGHTS_HOST)
+    names = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+    proxy = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    if proxy:
+        # a proxy that is not there would be asked for half a minute
+        place = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    else:
+        place = urlsplit(os.environ.get("HF_ENDPOINT") or _WEIGHTS_HOST)
+    usual_port = {"http": 80, "socks5": 1080, "socks5h": 1080, "socks4": 1080}.get(
+        place.scheme, 443
+    )
     try:
-        with socket.create_connection((host.hostname or "", host.port or 443), timeout=3):
+        with socket.create_connection((place.hostname or "", place.port or usual_port), timeout=3):
             return True
     except (OSError, ValueError):
         return False

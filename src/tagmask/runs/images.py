@@ -10,7 +10,7 @@ from tagmask.config import Settings, parse_shard, use_of
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import digest_in
 from tagmask.data.images import read_mask
-from tagmask.errors import TagmaskError, enough_memory
+from tagmask.errors import OutputError, TagmaskError, enough_memory
 from tagmask.files import write_json
 from tagmask.layout import skipped_file
 from tagmask.models.classifier import Classifier
@@ -214,6 +214,9 @@ def _attempt(work: Callable[[int], None], i: int) -> str:
     try:
         with enough_memory(f"image {i}", "use --crf-size 1024, or make the photo smaller."):
             work(i)
+    except OutputError:
+        # without its file the stage would look done, and the next ones would learn from less
+        raise
     except TagmaskError as error:
         return str(error)
     return ""

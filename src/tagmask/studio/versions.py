@@ -12,7 +12,7 @@ from typing import Any
 
 from tagmask import layout
 from tagmask.errors import TagmaskError
-from tagmask.files import only_one, read_object, write_json
+from tagmask.files import only_one, read_object, refuse_links, write_json
 
 FOLDER = "versions"
 _NOTE = "version.json"
@@ -23,7 +23,8 @@ def list_versions(out: Path) -> list[dict[str, Any]]:
     """Return the versions of a run, the oldest first: number, when, what, corrected, current."""
     versions = []
     for folder in (out / FOLDER).glob("*"):
-        if folder.name.isdigit() and (folder / _NOTE).is_file():
+        is_number = folder.name.isascii() and folder.name.isdigit() and len(folder.name) < 10
+        if is_number and (folder / _NOTE).is_file():
             note = read_object(folder / _NOTE, when=str, what=str, corrected=int)
             note["is_current"] = _is_current(out, folder)
             versions.append({"number": int(folder.name), **note})
@@ -47,6 +48,7 @@ def keep_version(out: Path, what: str, corrected: int) -> int:
     Returns:
         Its number; that of the current version if nothing has changed.
     """
+    refuse_links(out / FOLDER)
     same = current_version(out)
     if same:
         return same
@@ -69,22 +71,42 @@ def go_back(out: Path, number: int) -> None:
 
     Raises:
         TagmaskError: There is no such version, or another command works in the run.
+        OSError: The disk is full or fails; the run is as it was.
     """
     source = out / FOLDER / str(number)
     if not (source / _NOTE).is_file():
         raise TagmaskError(f"there is no version {number} of {out}.")
+    refuse_links(out / FOLDER)
     with only_one(out):
-        for name in _KEPT:
-            fresh = out / f".{name}.version"
-            shutil.rmtree(fresh, ignore_errors=True)
-            _link_tree(source / name, fresh)
+        fresh = {name: out / f".{name}.version" for name in _KEPT}
+        try:
+            # a full disk is met here, before anything has changed
+            for name, place in fresh.items():
+                shutil.rmtree(place, ignore_errors=True)
+                _link_tree(source / name, place)
+            _exchange(out, fresh)
+        finally:
+            for place in fresh.values():
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def _exchange(out: Path, fresh: dict[str, Path]) -> None:
+    """Put other folders in the place of those of a run: all of them, or none if one fails."""
+    moved: list[tuple[Path, Path]] = []
+    try:
+        for name, place in fresh.items():
             old = out / f".{name}.before"
             shutil.rmtree(old, ignore_errors=True)
-            if (out / name).exists():
-                os.replace(out / name, old)
-            if fresh.exists():
-                os.replace(fresh, out / name)
-            shutil.rmtree(old, ignore_errors=True)
+            for source, target in ((out / name, old), (place, out / name)):
+                if source.exists():
+                    os.replace(source, target)
+                    moved.append((source, target))
+    except OSError:
+        for source, target in reversed(moved):
+            os.replace(target, source)
+        raise
+    for name in fresh:
+        shutil.rmtree(out / f".{name}.before", ignore_errors=True)
 
 
 def _link_tree(source: Path, target: Path) -> None:

@@ -26,8 +26,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from tagmask import layout
 from tagmask.config import LoopSettings
 from tagmask.data.catalog import Catalog
-from tagmask.errors import TagmaskError, first_of
-from tagmask.files import read_text, write_json, write_text
+from tagmask.errors import OutputError, TagmaskError, first_of
+from tagmask.files import read_text, unwritable, write_json, write_text
 from tagmask.models.storage import StoredNetwork, check_finite
 from tagmask.notes import refuse_changes
 from tagmask.progress import Bar, logger
@@ -329,7 +329,11 @@ class Loop:
         if not self.is_main:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / layout.LOG).open("a", encoding="utf-8") as file:
+        log = self.folder / layout.LOG
+        why = unwritable(log)
+        if why:
+            raise OutputError(why)
+        with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": self.step, **row}) + "\n")
         if self.settings.tensorboard:
             self.accelerator.log(dict(row), step=self.step)
