@@ -33,10 +33,10 @@ def test_each_number_of_the_paper_has_a_row_with_the_difference() -> None:
 
 def test_the_page_has_numbers_figures_and_how_they_were_made() -> None:
     parts = (
-        Part("ablation", MADE, "by `hand`.", ("ablation.html", "a.csv"), numbers_of(toy())),
+        Part("ablation", MADE, "by `hand`.", "seen", ("ablation.html", "a.csv"), numbers_of(toy())),
         Part("pseudo", REFUSED, "no <masks>."),
         Part("layers"),
-        Part("maps", MADE, "so.", ("maps.png", "maps.html"), uri="data:image/jpeg;base64,AA"),
+        Part("maps", MADE, "so.", "", ("maps.png", "maps.html"), uri="data:image/jpeg;base64,AA"),
     )
     overview = Overview(parts, ("a note",))
     told = "2 of 4 tables and figures are made, 1 cannot be made of these data, 1 still to do."
@@ -53,6 +53,7 @@ def test_the_page_has_numbers_figures_and_how_they_were_made() -> None:
     assert page.count("<img") == 1
     assert "no &lt;masks&gt;." in page
     assert "<code>hand</code>" in page
+    assert "seen" in page
     assert "layers: to do." in overview.table().notes
 
 

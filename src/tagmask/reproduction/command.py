@@ -125,6 +125,8 @@ def sentence(bench: Bench) -> str:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
     train = settings.of(TrainSettings)
     budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
+    if train.steps == 1:
+        budget = "1 step"
     seeds = settings.random_seeds
     return (
         f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, "

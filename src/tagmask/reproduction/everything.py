@@ -65,7 +65,8 @@ def _part(settings: PaperSettings, shard: tuple[int, int]) -> Part:
         return Part(name, REFUSED, str(error))
     how = sentence(Bench(settings))
     files = [file.name for file in write(made, settings.out, how).files]
-    part = Part(name, MADE, how, tuple(files))
+    note = next(iter(made.notes), "")
+    part = Part(name, MADE, how, note, tuple(files))
     if isinstance(made, Figure):
         return dataclasses.replace(part, uri=data_uri(made.picture, _LONGEST, QUALITY))
     if isinstance(made, Table) and name not in _REPEATS:

@@ -42,6 +42,8 @@ class Part:
     name: str
     state: str = WAITING
     how: str = ""
+    # what was measured, in the words of the table's first note
+    note: str = ""
     # names of the files beside the page
     files: tuple[str, ...] = ()
     numbers: tuple[Number, ...] = ()
