@@ -369,7 +369,8 @@ def show(file: Path, picture: Path) -> None:
     figure, axes = plt.subplots(figsize=(6.6, 3.4), dpi=110)
     print("| photos | " + " | ".join(titles.values()) + " |")
     print("|---:|---|---|")
-    for count in sorted({int(row["count"]) for row in rows}):
+    measured = sorted({int(row["count"]) for row in rows})
+    for count in measured:
         cells = []
         for kind in titles:
             scores = sorted(scores_of(rows, kind, count))
@@ -386,7 +387,7 @@ def show(file: Path, picture: Path) -> None:
             scores = scores_of(rows, kind, count)
             axes.plot([count] * len(scores), scores, "x", color=line.get_color(), alpha=0.6)
     axes.set_xscale("log")
-    axes.set_xticks(COUNTS, [str(count) for count in COUNTS])
+    axes.set_xticks(measured, [str(count) for count in measured])
     axes.minorticks_off()
     axes.set_xlabel("photos")
     axes.set_ylabel("mIoU of the masks, %")

@@ -4,9 +4,14 @@
     python scripts/made_by.py COMMIT     the same, as made by COMMIT
 
 A row holds the file, the first digits of the SHA-256 of its content, and the commit whose code made
-it; for a file that is committed already it is the commit that brought it. A test compares the hashes,
-so a figure that is replaced without a new note is noticed, and so is one without any. Pictures of
-pages and of the first steps are no results and are left out.
+it; for a file that is committed already it is the commit that brought it, and so it is where the
+commit noted before is no longer in the history. A test compares the hashes, so a figure that is
+replaced without a new note is noticed, and so is one without any. Pictures of pages and of the first
+steps are no results and are left out.
+
+The last column says what the present code does differently, in words that a page of the docs has,
+too: it is written by hand when a change makes a result out of date, and cleared when the file is
+made again. Without such words the result still stands.
 """
 
 import csv
@@ -17,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs/results/made-by.csv"
-HEAD = ["file", "sha256", "commit"]
+HEAD = ["file", "sha256", "commit", "differs"]
 NO_RESULTS = ("explore-", "studio", "clicks", "demo", "hero", "own-photos", "report")
 
 
@@ -51,6 +56,12 @@ def git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def has_commit(commit: str) -> bool:
+    """Return True if the commit is in this copy of the history."""
+    asked = ["git", "cat-file", "-e", f"{commit}^{{commit}}"]
+    return subprocess.run(asked, cwd=ROOT, check=False, capture_output=True).returncode == 0
+
+
 def main(commit: str | None) -> None:
     """Write the list again: rows of unchanged files stay."""
     before = noted()
@@ -58,15 +69,16 @@ def main(commit: str | None) -> None:
     for name in shown():
         sha = digest(name)
         known = before.get(name)
-        if known and known["sha256"] == sha:
+        is_same = known is not None and known["sha256"] == sha
+        if known and is_same and has_commit(known["commit"]):
             rows.append(known)
             continue
         made_by = commit or "HEAD"
         if commit is None and not git("status", "--porcelain", "--", name):
             made_by = git("log", "-1", "--format=%H", "--", name)
-        rows.append(
-            {"file": name, "sha256": sha, "commit": git("rev-parse", "--short=10", made_by)}
-        )
+        differs = known["differs"] if known and is_same else ""
+        short = git("rev-parse", "--short=10", made_by)
+        rows.append({"file": name, "sha256": sha, "commit": short, "differs": differs})
     with FILE.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, HEAD, lineterminator="\n")
         writer.writeheader()

@@ -12,12 +12,12 @@ ABOUT = {
     "voc-deit-s": "the same with the paper's second backbone, DeiT-S",
     "voc-seam": "the same with activation consistency alone (SEAM*)",
     "voc-mct": "MCTformer and ACR on VOC",
-    "voc-paper": "PASCAL VOC as the paper says, to the letter",
+    "voc-paper": "PASCAL VOC as the paper says, or else its authors' scripts",
     "voc-paper-psa": "the same with pseudo labels as PSA was published",
     "voc-deit-s-paper": "voc-paper with the second backbone, DeiT-S",
     "voc-mct-paper": "MCTformer by its own recipe",
     "coco": "MS COCO as we recommend it",
-    "coco-paper": "MS COCO as the paper and its authors' scripts say",
+    "coco-paper": "MS COCO in the same way",
 }
 
 

@@ -162,6 +162,13 @@ class Bench:
             same = set(_names(self.scored_images)) <= set(_names(self.training_images))
         return f"{images}, all of them trained on" if same else images
 
+    def labelled_on(self) -> str:
+        """Say which images have the pseudo labels that are scored."""
+        images = f"{len(self.labelled_images)} images"
+        if self.settings.data == "voc":
+            images += f" of VOC {self.score_data['split']}"
+        return f"{images}, all of them trained on"
+
     def check_masks(self, which: str) -> None:
         """Refuse before the first training what could not be scored after the last."""
         if which == "scored" and not self.scored_images.has_masks:

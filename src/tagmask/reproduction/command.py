@@ -9,6 +9,7 @@ from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
 from tagmask.reproduction.bench import Bench, PartDoneError
 from tagmask.reproduction.names import CONSISTENCY, NAMES, NO_TRAINING
+from tagmask.reproduction.overview import Overview
 from tagmask.reproduction.page import Figure, Written, write
 from tagmask.reproduction.table import Table
 from tagmask.runs.processes import launched_shard, single_process
@@ -33,7 +34,7 @@ def run_paper(settings: PaperSettings) -> Written:
     return write(made, settings.out, sentence(bench))
 
 
-def make(bench: Bench) -> Table | Figure:
+def make(bench: Bench) -> Table | Figure | Overview:
     """Make one table or figure, and write the settings that it is made with.
 
     Args:
@@ -63,7 +64,8 @@ def make(bench: Bench) -> Table | Figure:
     # each training is one process, also under a launch
     with single_process():
         try:
-            made: Table | Figure = resolve_name(f"tagmask.reproduction.{entry.maker}")(bench)
+            maker = resolve_name(f"tagmask.reproduction.{entry.maker}")
+            made: Table | Figure | Overview = maker(bench)
         except PartDoneError as done:
             raise PartDoneError(f"{done} Part 0 makes the table.") from None
     return made
@@ -123,8 +125,12 @@ def sentence(bench: Bench) -> str:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
     train = settings.of(TrainSettings)
     budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
+    if train.steps == 1:
+        budget = "1 step"
+    seeds = settings.random_seeds
     return (
         f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, "
-        f"{len(bench.training_images)} images to train on, {settings.random_seeds} random seed(s); "
+        f"{len(bench.training_images)} images to train on, "
+        f"{seeds} random seed{'s' if seeds > 1 else ''}; "
         f"all settings: `{settings.table}.toml`."
     )

@@ -2,54 +2,76 @@
 
 Each is made as its own command makes it, in the same folder, so whatever is done already is found
 again: a stopped command goes on with the same command. What cannot be made of these data is left
-out with the reason.
+out with the reason. The page is written after every table, so it can be looked at meanwhile.
 """
 
 import dataclasses
-import math
 
 from tqdm import tqdm
 
+from tagmask.config.paper import PaperSettings
 from tagmask.errors import TagmaskError
+from tagmask.files import write_text
+from tagmask.report.page import data_uri
 from tagmask.reproduction.bench import Bench, PartDoneError
 from tagmask.reproduction.command import make, sentence
 from tagmask.reproduction.names import EVERYTHING, FIGURES, NAMES, TABLES
-from tagmask.reproduction.page import write
-from tagmask.reproduction.table import Cell, Column, Table, TableRow
+from tagmask.reproduction.numbers import about
+from tagmask.reproduction.overview import MADE, REFUSED, Overview, Part, numbers_of
+from tagmask.reproduction.page import QUALITY, Figure, write
+from tagmask.reproduction.table import Table
 
 # compares only with numbers of one data set
 _ONLY = {"compare-coco": ("coco",), "compare-voc": ("voc", "folder", "scenes")}
+# its numbers are those of another table
+_REPEATS = ("segmentation",)
+# longer side of figures in pixels: each has a page of its own where it is larger
+_LONGEST = 1400
 
 
-def everything(bench: Bench) -> Table:
+def everything(bench: Bench) -> Overview:
     """Make all tables and figures, and gather the numbers that the paper has too.
 
     Raises:
         PartDoneError: This process has done its share of all trainings.
     """
-    names = wanted(bench.settings.data)
-    rows: list[TableRow] = []
-    made_of: dict[str, str] = {}
+    settings = bench.settings
+    is_first = bench.shard[0] == 0
+    names = wanted(settings.data)
+    parts = {name: Part(name) for name in names}
+    notes = (about(settings.data),)
     for number, name in enumerate(names, 1):
         tqdm.write(f"{number} of {len(names)}: {name} ({NAMES[name].where})")
-        settings = dataclasses.replace(bench.settings, table=name)
-        try:
-            made = make(Bench(settings, bench.shard))
-        except PartDoneError:
-            continue
-        except TagmaskError as error:
-            made_of[name] = f"not made: {error}"
-            tqdm.write(f"{name} is not made: {error}")
-            continue
-        how = sentence(Bench(settings))
-        files = write(made, settings.out, how).files
-        names_of_files = ", ".join(file.name for file in files)
-        made_of[name] = f"{how} Files: {names_of_files}."
-        if isinstance(made, Table):
-            rows += numbers_of(made)
-    if bench.shard[0]:
+        part = _part(dataclasses.replace(settings, table=name), bench.shard)
+        if part.state == REFUSED:
+            tqdm.write(f"{name} is not made: {part.how}")
+        parts[name] = part
+        if is_first:
+            overview = Overview(tuple(parts.values()), notes)
+            write_text(settings.out / f"{EVERYTHING}.html", overview.page(sentence(bench)))
+    if not is_first:
         raise PartDoneError(f"part {bench.shard[0]} has done its share of all tables.")
-    return _page(rows, made_of)
+    return Overview(tuple(parts.values()), notes)
+
+
+def _part(settings: PaperSettings, shard: tuple[int, int]) -> Part:
+    """Make one table or figure, if these data allow it, and write its files."""
+    name = settings.table
+    try:
+        made = make(Bench(settings, shard))
+    except PartDoneError:
+        return Part(name)
+    except TagmaskError as error:
+        return Part(name, REFUSED, str(error))
+    how = sentence(Bench(settings))
+    files = [file.name for file in write(made, settings.out, how).files]
+    note = next(iter(made.notes), "")
+    part = Part(name, MADE, how, note, tuple(files))
+    if isinstance(made, Figure):
+        return dataclasses.replace(part, uri=data_uri(made.picture, _LONGEST, QUALITY))
+    if isinstance(made, Table) and name not in _REPEATS:
+        return dataclasses.replace(part, numbers=numbers_of(made))
+    return part
 
 
 def wanted(data: str) -> list[str]:
@@ -59,37 +81,3 @@ def wanted(data: str) -> list[str]:
         if name != EVERYTHING and data in _ONLY.get(name, (data,)):
             names.append(name)
     return names
-
-
-def numbers_of(table: Table) -> list[TableRow]:
-    """Return a row for each number of a table that the paper prints and that was measured here.
-
-    Args:
-        table: A table of the paper.
-
-    Returns:
-        Rows of two cells: ours beside the paper's, and the difference.
-    """
-    rows = []
-    for row in table.rows:
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            if cell.paper is None or column.theirs or math.isnan(cell.mean):
-                continue
-            where = NAMES[table.name].where
-            title = f"{where}, {table.name}: {row.title}, {column.title}"
-            difference = tuple(ours - cell.paper for ours in cell.ours)
-            rows.append(TableRow(title, (cell, Cell(difference))))
-    return rows
-
-
-def _page(rows: list[TableRow], made_of: dict[str, str]) -> Table:
-    """Return the table of all numbers; its notes say how each was made."""
-    notes = [f"{name}: {how}" for name, how in made_of.items()]
-    return Table(
-        name=EVERYTHING,
-        title="All numbers of the paper, and ours",
-        head="where",
-        columns=(Column("ours", digits=2), Column("ours − paper", digits=2)),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )

@@ -195,7 +195,7 @@ def _score_note(bench: Bench) -> str:
     seeds = bench.settings.random_seeds
     over = f"background, {', '.join(only)}" if only else "the classes present"
     spread = f"; ±: deviation over {seeds} seeds" if seeds > 1 else ""
-    return f"mIoU in per cent over {over}, {len(bench.scored_images)} images scored{spread}."
+    return f"mIoU in per cent over {over}; scored: {bench.scored_on()}{spread}."
 
 
 def _title_at(rule: str, title: str) -> str:

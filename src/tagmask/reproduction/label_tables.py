@@ -63,14 +63,14 @@ def pseudo(bench: Bench) -> Table:
         head="stage",
         columns=tuple(map(Column, titles)),
         rows=tuple(rows),
-        notes=_pseudo_notes(bench, labels[0]["images"]),
+        notes=_pseudo_notes(bench),
     )
 
 
-def _pseudo_notes(bench: Bench, images: int) -> tuple[str, ...]:
+def _pseudo_notes(bench: Bench) -> tuple[str, ...]:
     settings = bench.settings.of(PseudoSettings)
     notes = [
-        f"in per cent, {images} images, all of them trained on (paper: VOC train); "
+        f"in per cent, {bench.labelled_on()} (paper: VOC train); "
         f"seeds at the oracle threshold unless blind ({settings.rule}, chosen without masks); "
         f"labels by {settings.method}, from seeds {KINDS[settings.source()]}. "
         "FP: over-activation, FN: under-activation, as shares of the union."
@@ -176,7 +176,7 @@ def compare(bench: Bench) -> Table:
     rows.append(TableRow(OURS, _our_cells(bench, name)))
     ours = _scored_on(bench)
     if name == "compare-seeds" and bench.settings.scores is None:
-        ours = f"{len(bench.labelled_images)} images, all of them trained on"
+        ours = bench.labelled_on()
     notes = (
         f"mIoU in per cent; all rows but the last are the paper's numbers. Ours: {ours}.",
         *footnotes(name),

@@ -112,17 +112,16 @@ def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None
     return TableRow(title, tuple(cells))
 
 
-def seed_notes(bench: Bench, scores: Scores) -> tuple[str, ...]:
+def seed_notes(bench: Bench) -> tuple[str, ...]:
     """Return notes that say how to read a seed table.
 
     Args:
-        bench: Gives the settings.
-        scores: Scores of each random seed of any row.
+        bench: Gives the settings and the images.
     """
     settings = bench.settings
     notes = [
         "ours: mIoU of seeds in per cent over the classes present, "
-        f"{scores[0]['images']} images; threshold tuned on the masks (oracle), as in the paper; "
+        f"{bench.scored_on()}; threshold tuned on the masks (oracle), as in the paper; "
         f"blind: threshold by {settings.of(PseudoSettings).rule}, chosen without masks.",
     ]
     if settings.random_seeds > 1:

@@ -11,6 +11,7 @@ from tagmask.files import write_text
 from tagmask.report.charts import Chart as LineChart
 from tagmask.report.charts import Line, line_chart
 from tagmask.report.page import data_uri, render
+from tagmask.reproduction.overview import Overview
 from tagmask.reproduction.table import (
     BLIND,
     Cell,
@@ -55,8 +56,8 @@ class Written:
         return "\n".join(lines)
 
 
-def write(made: Table | Figure, out: Path, how: str) -> Written:
-    """Write the files of a table or figure.
+def write(made: Table | Figure | Overview, out: Path, how: str) -> Written:
+    """Write the files of a table or figure, or of all of them.
 
     Args:
         made: The table or figure; its name is that of the files.
@@ -65,11 +66,12 @@ def write(made: Table | Figure, out: Path, how: str) -> Written:
     """
     if isinstance(made, Figure):
         return _write_figure(made, out, how)
-    texts = {
-        "md": to_markdown(made),
-        "csv": to_csv(made),
-        "html": table_page(made, how),
-    }
+    if isinstance(made, Overview):
+        page = made.page(how)
+        made = made.table()
+    else:
+        page = table_page(made, how)
+    texts = {"md": to_markdown(made), "csv": to_csv(made), "html": page}
     files = []
     for kind, text in texts.items():
         file = out / f"{made.name}.{kind}"

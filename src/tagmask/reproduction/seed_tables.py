@@ -113,7 +113,7 @@ def methods(bench: Bench) -> Table:
     for method, title in chosen.items():
         numbers = paper.get(method, (None, None))
         rows.append(seed_row(bench, title, scores[method], numbers))
-    notes = seed_notes(bench, next(iter(scores.values())))
+    notes = seed_notes(bench)
     return Table(
         name="methods",
         title="Seeds by method",
@@ -137,7 +137,6 @@ def layers(bench: Bench) -> Table:
     model = load_classifier(runs["ACR"][0].classifier)
     depth = len(model.blocks)
     rows = []
-    scores: list[Any] = []
     for count in range(depth, 0, -1):
         # with the default number of blocks, other tables share the scores
         is_default = count == model.map_layers and asked.layers is None
@@ -152,7 +151,7 @@ def layers(bench: Bench) -> Table:
         head="first block",
         columns=_layer_columns(only),
         rows=tuple(rows),
-        notes=_layer_notes(depth, scores[0]["images"]),
+        notes=_layer_notes(depth, bench.scored_on()),
         charts=_layer_charts(),
     )
 
@@ -177,11 +176,11 @@ def _layer_columns(only: Sequence[str]) -> tuple[Column, ...]:
     return tuple(map(Column, titles))
 
 
-def _layer_notes(depth: int, images: int) -> tuple[str, ...]:
+def _layer_notes(depth: int, images: str) -> tuple[str, ...]:
     return (
         "blocks are counted from 0; "
         f"the gradients of the first block to the last ({depth - 1}) are fused.",
-        f"per cent, oracle threshold, {images} images. FP: over-activation, FN: under-activation, "
+        f"per cent, oracle threshold, {images}. FP: over-activation, FN: under-activation, "
         "as shares of the union (FP + FN + IoU = 100 of each class); FP/TP and FN/TP: as shares of "
         "the pixels found, as SEAM and so the paper have them; aff.: with affinity.",
         "paper: mIoU rises and FN falls as fewer, later blocks are used; both saturate at the last "
@@ -225,8 +224,7 @@ def _trained_rows(
     for variant, seeds in scores.items():
         row_title = titles.get(variant, variant)
         rows.append(seed_row(bench, row_title, seeds, paper[variant]))
-    first = next(iter(scores.values()))
-    all_notes = (*seed_notes(bench, first), *notes, *footnotes(name))
+    all_notes = (*seed_notes(bench), *notes, *footnotes(name))
     return Table(
         name=name,
         title=f"{title}: seeds",

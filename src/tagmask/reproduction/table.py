@@ -36,14 +36,14 @@ class Cell:
             return math.nan
         return float(np.std(self.ours, ddof=1))
 
-    def shown(self, digits: int = 1) -> str:
-        """Return our number as a reader sees it."""
+    def shown(self, digits: int = 1, signed: bool = False) -> str:
+        """Return our number as a reader sees it, with its sign also where it is a plus."""
         if math.isnan(self.mean):
             return NONE
         if self.interval is not None:
             low, high = (f"{end:+.{digits}f}" for end in self.interval)
             return f"{self.mean:+.{digits}f} [{low}, {high}]"
-        mean = f"{self.mean:.{digits}f}"
+        mean = f"{self.mean:+.{digits}f}" if signed else f"{self.mean:.{digits}f}"
         if math.isnan(self.std):
             return mean
         return f"{mean} ± {self.std:.{digits}f}"
@@ -61,6 +61,7 @@ class Column:
     digits: int = 1  # after the point
     theirs: bool = False  # only numbers that the paper prints
     gain: bool = False  # differences with intervals
+    signed: bool = False  # differences without
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Table:
             pairs = zip(self.columns, row.cells, strict=True)
             for index, (column, cell) in enumerate(pairs):
                 if not column.theirs:
-                    line.append(cell.shown(column.digits))
+                    line.append(cell.shown(column.digits, column.signed))
                 if column.theirs or self.has_paper(index):
                     line.append(cell.shown_paper(column.digits))
             lines.append(line)
