@@ -46,7 +46,7 @@ function sendBox(truth, box, part, done) {
   outbox.add({
     path: `correct/${truth.id}`, body: part, photo: truth.id,
     headers: () => ({"X-Box": `${top},${left},${height},${width}`, "X-Before": digests.labels.get(truth.id) || ""}),
-    done: (answer) => { take(answer); if (done) done(answer); },
+    done: (answer) => { take(answer); if (done) done(answer); set({strokes: get().strokes + 1}); },
     refused: (problem) => { void refused(truth.id, problem); },
   });
 }
