@@ -402,7 +402,7 @@ class Studio:
             _check_labels(part, len(view.catalog.classes))
             labels[top : top + height, left : left + width] = part
             tags_before = self._tags_in_run(i)
-            view.save_labels(item, labels)
+            view.save_labels(item, labels, part)
             tags = self._tags_in_run(i)
             if tags != tags_before and self.table is not None:
                 self.table.change({i: tags})

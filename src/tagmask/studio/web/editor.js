@@ -167,11 +167,11 @@ export class Editor {
     this.previewing = true;
     try {
       const answer = await ask(`preview/${truth.id}`), labels = new Uint8Array(await answer.arrayBuffer());
-      if (get().open?.id === truth.id && get().preview) { this.stage.setTrial(labels, "preview"); set({split: 1}); }
       const seconds = Number(answer.headers.get("Seconds"));
-      if (seconds > QUICK && get().preview) {
+      if (seconds < QUICK && get().open?.id === truth.id && get().preview) { this.stage.setTrial(labels, "preview"); set({split: 1}); }
+      if (seconds >= QUICK && get().preview) {
         this.preview.checked = false;
-        set({preview: false});
+        await this.setPreview(false);
         say(`A preview takes ${seconds.toFixed(1)} s here, so it is not made after every stroke; the button learns.`, true);
       }
     } finally {

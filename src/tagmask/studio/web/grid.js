@@ -20,6 +20,7 @@ export class Grid {
     /** @type {number[]} */
     this.rows = [];
     this.cursor = -1;
+    this.moved = false;
     this.anchor = -1;
     /** @type {Map<number, any>} */
     this.cards = new Map();
@@ -46,7 +47,8 @@ export class Grid {
 
   refresh() {
     this.rows = this.rowsNow();
-    if (!this.rows.includes(this.cursor)) this.cursor = this.rows[0] ?? -1;
+    // until somebody moves it, the cursor is at the first photo, whatever becomes the first
+    if (!this.moved || !this.rows.includes(this.cursor)) this.cursor = this.rows[0] ?? -1;
     this.render();
   }
 
@@ -116,6 +118,7 @@ export class Grid {
   /** @param {number} id */
   reveal(id) {
     this.cursor = id;
+    this.moved = true;
     const {columns, row} = this.layout(), top = Math.floor(this.rows.indexOf(id) / columns) * row;
     if (top < this.root.scrollTop) this.root.scrollTop = top;
     else if (top + row > this.root.scrollTop + this.root.clientHeight) this.root.scrollTop = top + row - this.root.clientHeight;
@@ -143,6 +146,7 @@ export class Grid {
     if (!keys.shift || this.anchor < 0) this.anchor = keys.shift ? this.cursor : id;
     set({selection: select(this.rows, get().selection, this.anchor, id, keys)});
     this.cursor = id;
+    this.moved = true;
     this.render();
   }
 

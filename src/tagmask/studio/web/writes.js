@@ -1,6 +1,5 @@
 // Everything that changes something for good: painted pixels, tags, checks. Each can be undone.
 
-import {Refusal} from "./api.js";
 import {say} from "./dom.js";
 import {history} from "./history.js";
 import {cut, paste} from "./labels.js";
@@ -8,6 +7,7 @@ import {outbox} from "./outbox.js";
 import {digests, load, open} from "./photo.js";
 import {get, set, setServer} from "./store.js";
 
+/** @typedef {import("./api.js").Refusal} Refusal */
 /** @typedef {import("./types.js").Truth} Truth */
 /** @typedef {import("./types.js").Box} Box */
 
