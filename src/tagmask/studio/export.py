@@ -74,7 +74,7 @@ CARDS = {name: _WORDS.get(name, f"Masks for {name}.") for name in FORMATS}
 
 
 def groups() -> list[dict[str, Any]]:
-    """Return the cards of the page: for each group its title, and format, title and text of each."""
+    """Return groups of cards: a title, and format, title and text of each card."""
     found = []
     left = dict(CARDS)
     for title, formats in _GROUPS.items():

@@ -1,13 +1,13 @@
-"""What the head would learn from the last strokes, in milliseconds: one least-squares step in closed form.
+"""What the head would learn from the last strokes: one step of least squares, in milliseconds.
 
 The linear layer W moves by the Δ that minimises
 
     Σ over all cells ‖Δ x‖² / M · ANCHOR  +  Σ over corrected cells ‖Δ x − r‖²
 
-x are standardised features with a 1 for the bias. r is what the logits of a corrected cell lack: the
-person's label is to lead all others by ``MARGIN``. The first sum keeps the answers of all other
-cells as they are; its matrix is computed once. The page shows the result as a preview; nothing of it
-is kept, and the button learns properly.
+x are standardised features with a 1 for the bias. r is what the logits of a corrected cell lack:
+the person's label is to lead all others by ``MARGIN``. The first sum keeps the answers of all other
+cells as they are; its matrix is computed once. The page shows the result as a preview; nothing of
+it is kept, and the button learns properly.
 """
 
 import copy
