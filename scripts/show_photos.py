@@ -42,7 +42,7 @@ def main() -> None:
         width, height = photo.size
         for number, (left, top, right, bottom) in enumerate(CUTS):
             box = (left * width, top * height, right * width, bottom * height)
-            part = photo.crop(tuple(round(side) for side in box))
+            part = photo.crop(box)
             if number % 2:
                 part = ImageOps.mirror(part)
             name = f"{Path(file).stem}_{number}.jpg"
