@@ -106,7 +106,7 @@ def test_a_preview_learns_from_the_strokes_and_keeps_nothing(studio: Studio, out
     assert studio.learner.trial is None
 
 
-def test_better_and_worse_by_hand(studio: Studio) -> None:
+def test_better_and_worse_by_hand(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what a person has labelled: half of the cells were right before, all are now."""
     tag = SCENES.tags(0)[0] + 1
     height, width = SCENES.load_image(0).shape[:2]
@@ -114,7 +114,7 @@ def test_better_and_worse_by_hand(studio: Studio) -> None:
     studio.correct(0, (0, 0, height, width), body, "", "")
     learner = studio.learner
     assert learner is not None
-    learner.view.catalog.load_mask = lambda _: None  # type: ignore[method-assign]
+    monkeypatch.setattr(learner.view.catalog, "load_mask", lambda _: None)
     right = torch.full((4, 4), studio.view.numbers[tag - 1] + 1)
     half = right.clone()
     half[:2] = 0
