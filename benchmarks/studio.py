@@ -1,11 +1,13 @@
 """How fast the studio is, in a real browser: opening, scrolling, a stroke, saving, learning again.
 
     python benchmarks/studio.py [--photos 1000]     scenes with a small network, in a temporary folder
+    python benchmarks/studio.py --megapixels 24     three large photos instead
     python benchmarks/studio.py --run run           a finished run with a head; it is copied first
 
 Needs the extra dev (playwright) and a chromium of the system. `usable` is the time from entering the
 address until the thumbnails in sight are shown; `stroke` is the longest that a movement of the brush
-keeps the page busy; `saved` is the time from lifting the brush until the server has it.
+keeps the page busy; `saved` is the time from lifting the brush until the server has it. Both are
+measured five times: another program on the machine makes any of them longer.
 """
 
 import argparse
@@ -19,7 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
 from tagmask.config import ExploreSettings, HeadSettings
 from tagmask.config.run import write_config
@@ -80,6 +84,36 @@ def small_run(out: Path, photos: int) -> None:
     Run.of(settings).segment(HeadSettings(**head))
 
 
+def large_run(out: Path, megapixels: float) -> None:
+    """Make a run on three scenes that are enlarged to photos of a camera."""
+    scenes = Scenes(3)
+    images = out.parent / "photos"
+    images.mkdir()
+    height = round((megapixels * 1e6 / 1.5) ** 0.5)
+    size = (round(1.5 * height), height)
+    lines = ["file,tags"]
+    tags = sorted({CLASSES[c] for i in range(3) for c in scenes.tags(i)})
+    for i in range(3):
+        Image.fromarray(scenes.load_image(i)).resize(size).save(images / f"{i}.jpg", quality=90)
+        lines.append(f"{i}.jpg,{';'.join(CLASSES[c] for c in scenes.tags(i))}")
+        mask = scenes.load_mask(i)
+        assert mask is not None
+        numbers = np.zeros(256, np.uint8)
+        for c, name in enumerate(CLASSES):
+            numbers[c + 1] = tags.index(name) + 1 if name in tags else 0
+        large = np.asarray(Image.fromarray(numbers[mask]).resize(size, Image.Resampling.NEAREST))
+        for folder in (PSEUDO, PREDICTIONS):
+            write_mask(label_file(out / folder, str(i)), large)
+    table = out.parent / "tags.csv"
+    table.write_text("\n".join(lines) + "\n")
+    Classifier("tagmask_tiny", len(tags), img_size=96, classes=tuple(tags)).save(out / CLASSIFIER)
+    values = run_values("own-photos", None)
+    settings = run_settings(values | {"out": out, "images": images, "tags": table})
+    write_config(settings)
+    head: dict[str, Any] = {"head_blocks": (1, 3), "size": 96, "steps": 60, "lr": 1e-2}
+    Run.of(settings).segment(HeadSettings(**head))
+
+
 def measure(out: Path, program: str) -> dict[str, float]:
     """Return how long things take."""
     from playwright.sync_api import sync_playwright
@@ -112,9 +146,19 @@ def measure(out: Path, program: str) -> dict[str, float]:
         until("studio.get().open && studio.view.stage")
         times["open a photo s"] = time.monotonic() - began
         page.keyboard.press("b")
-        times["stroke ms"] = page.evaluate(STROKE)
-        until("studio.get().outbox.waiting === 0")
-        times["saved ms"] = page.evaluate("performance.now() - window.lifted")
+        strokes = []
+        saved = []
+        for _ in range(5):
+            strokes.append(page.evaluate(STROKE))
+            until("studio.get().outbox.waiting === 0")
+            saved.append(page.evaluate("performance.now() - window.lifted"))
+            page.keyboard.press("Control+z")
+            until("studio.get().history.redo === 1 && studio.get().outbox.waiting === 0")
+        page.keyboard.press("Control+Shift+z")
+        until("studio.get().history.undo === 1 && studio.get().outbox.waiting === 0")
+        times["stroke ms, best of 5"] = min(strokes)
+        times["saved ms, best of 5"] = min(saved)
+        times["saved ms, worst of 5"] = max(saved)
         began = time.monotonic()
         page.keyboard.press("y")
         until("studio.view.why.panes.length && studio.view.why.panes[0].affinity")
@@ -136,6 +180,7 @@ def main() -> None:
     parser.add_argument("--run", type=Path)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--photos", type=int, default=300)
+    parser.add_argument("--megapixels", type=float)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     browser = shutil.which("chromium") or shutil.which("google-chrome")
@@ -145,7 +190,9 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        if args.run is None:
+        if args.megapixels is not None:
+            large_run(out, args.megapixels)
+        elif args.run is None:
             small_run(out, args.photos)
         else:
             shutil.copytree(args.run, out)

@@ -1,14 +1,18 @@
 """Drive the whole way of the studio in chromium, with nothing typed in a terminal but its command.
 
     python scripts/studio_way.py --photos FOLDER --tags TABLE [--flags="…"] [--weights FILE] [--show DIR]
+        [--animation FILE.webp]
 
 An untagged folder is tagged in bulk, masks are made, reviewed, corrected, learned from, accepted and
 exported. TABLE (file,tags) stands in for the person: it says which photos to select for each tag.
-The count of actions and the seconds are printed; pictures of the steps go to DIR.
+Everything is done with mouse and keyboard. The count of actions and the seconds are printed; pictures
+of the steps go to DIR, and one that moves to FILE.webp.
 """
 
 import argparse
 import csv
+import io
+import os
 import re
 import shutil
 import signal
@@ -17,6 +21,12 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
+
+# pixels of the animation's width, and its quality
+WIDTH = 800
+QUALITY = 52
 
 
 def main() -> None:
@@ -31,6 +41,7 @@ def main() -> None:
     parser.add_argument("--backbone")
     parser.add_argument("--flags", default="")
     parser.add_argument("--show", type=Path)
+    parser.add_argument("--animation", type=Path)
     args = parser.parse_args()
     words = ["studio", str(args.photos), "--no-browser"]
     if args.flags:
@@ -38,19 +49,21 @@ def main() -> None:
     for name in ("out", "weights", "backbone"):
         if getattr(args, name) is not None:
             words += [f"--{name}", str(getattr(args, name))]
+    # started in a shell's background it would inherit that Ctrl-C is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-m", "tagmask", *words], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     address = process.stdout.readline().strip()
     try:
-        walk(address, args.tags, args.show)
+        walk(address, args.tags, args.show, args.animation)
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
 
 
-def walk(address: str, tags: Path, show: Path | None) -> None:
+def walk(address: str, tags: Path, show: Path | None, animation: Path | None) -> None:
     """Go through all steps as a person does."""
     from playwright.sync_api import sync_playwright
 
@@ -62,33 +75,41 @@ def walk(address: str, tags: Path, show: Path | None) -> None:
                 wanted.setdefault(tag, []).append(row["file"].rsplit(".", 1)[0])
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 860})
+        page = browser.new_page(viewport={"width": 1200, "height": 760})
+        load = os.getloadavg()[0]
         began = time.monotonic()
         page.goto(address)
         steps = Steps(page, show)
         steps.until("document.documentElement.dataset.ready === 'yes'")
         names = page.evaluate("studio.get().server.photos")
-        for tag, photos in wanted.items():
-            chosen = [names.index(name) for name in photos]
-            # a person holds Ctrl and clicks; each click is an action
-            page.evaluate("(ids) => studio.set({selection: ids})", chosen)
-            steps.actions += len(chosen)
+        steps.thumbnails()
+        steps.picture("photos")
+        for k, (tag, photos) in enumerate(wanted.items()):
+            steps.select([names.index(name) for name in photos])
+            if not k:
+                steps.picture("select")
             page.fill("#tag-field", tag)
             page.press("#tag-field", "Enter")
             steps.actions += 2
         steps.saved()
+        steps.thumbnails()
         steps.picture("tag")
-        print(f"tagged {len(names)} photos: {steps.actions} actions", flush=True)
+        tagged = time.monotonic() - began
+        print(f"tagged {len(names)} photos: {steps.actions} actions, {tagged:.0f} s", flush=True)
         steps.click("#to-run")
         steps.click("#start-run")
+        steps.until("studio.get().server.job.stages.length > 1", 3600)
+        steps.picture("running")
         steps.until("['done', 'failed'].includes(studio.get().server.job.state)", 3600)
+        steps.until("studio.get().server.masks.length && !document.hidden")
         steps.picture("run")
         state = page.evaluate("studio.get().server.job")
         if state["state"] == "failed":
             sys.exit(f"the run failed: {state['why']}")
         print(f"masks after {time.monotonic() - began:.0f} s", flush=True)
         steps.click("#to-review")
-        page.wait_for_timeout(1500)
+        steps.until("studio.get().server.facts.every((fact) => fact)")
+        steps.thumbnails()
         steps.picture("review")
         page.locator(".grid").focus()
         steps.press("Enter")
@@ -103,24 +124,27 @@ def walk(address: str, tags: Path, show: Path | None) -> None:
         page.mouse.click(*middle)
         steps.actions += 1
         steps.saved()
+        steps.picture("corrected")
         steps.click("#learn")
         steps.until("['learnt', 'failed'].includes(studio.get().server.learning.state)", 600)
-        page.wait_for_timeout(1000)
+        steps.until("studio.view.stage.trial")
         steps.picture("learn")
         steps.click("#accept")
         steps.until("['accepted', 'failed'].includes(studio.get().server.learning.state)", 3600)
         print(page.inner_text("#state"), flush=True)
         steps.press("Enter")
         steps.saved()
-        page.evaluate("location.hash = '#/export'")
-        steps.actions += 1
+        steps.click("[data-step=export]")
         steps.click("[data-format=coco]")
         steps.until("document.getElementById('exported').textContent.startsWith('Written')", 120)
         print(page.inner_text("#exported"), flush=True)
         steps.picture("export")
         seconds = time.monotonic() - began
         print(f"the whole way: {steps.actions} actions, {seconds:.0f} s of this script")
+        print(f"load of the machine before: {load:.1f} on {os.cpu_count()} cores")
         browser.close()
+    if animation is not None:
+        steps.animate(animation)
 
 
 class Steps:
@@ -130,6 +154,20 @@ class Steps:
         self.page = page
         self.show = show
         self.actions = 0
+        self.frames: list[Image.Image] = []
+
+    def select(self, photos: list[int]) -> None:
+        """Select photos: a click, then clicks with Ctrl held."""
+        for k, photo in enumerate(photos):
+            # a person scrolls
+            self.page.evaluate(f"studio.view.grid.reveal({photo})")
+            self.page.click(f"#card-{photo}", modifiers=["Control"] if k else [])
+            self.actions += 1
+
+    def thumbnails(self) -> None:
+        """Wait for the thumbnails in sight."""
+        shown = "[...document.querySelectorAll('.pic img')].filter((image) => !image.hidden)"
+        self.until(f"{shown}.every((image) => image.complete)")
 
     def click(self, what: str) -> None:
         """Click on something."""
@@ -155,9 +193,32 @@ class Steps:
 
     def picture(self, name: str) -> None:
         """Keep a picture of the page."""
+        # what is drawn waits for the next frame of the browser
+        self.page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))"
+        )
+        data = self.page.screenshot()
+        self.frames.append(Image.open(io.BytesIO(data)).convert("RGB"))
         if self.show is not None:
             self.show.mkdir(parents=True, exist_ok=True)
-            self.page.screenshot(path=str(self.show / f"{name}.png"))
+            (self.show / f"{name}.png").write_bytes(data)
+
+    def animate(self, file: Path) -> None:
+        """Write the pictures one after the other, as an animated WebP."""
+        frames = []
+        for frame in self.frames:
+            size = (WIDTH, round(WIDTH * frame.height / frame.width))
+            frames.append(frame.resize(size, Image.Resampling.LANCZOS))
+        first, *others = frames
+        first.save(
+            file,
+            save_all=True,
+            append_images=others,
+            duration=1800,
+            loop=0,
+            quality=QUALITY,
+            method=6,
+        )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not str(page).endswith(GENERATED)),
 ]
-LARGEST = {"PNG": 350_000, "JPEG": 400_000}  # bytes of a picture
+LARGEST = {"PNG": 350_000, "JPEG": 400_000, "WEBP": 400_000}  # bytes of a picture
 OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.demo:run_demo",
     "tagmask.runs.run:run",

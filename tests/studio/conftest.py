@@ -118,7 +118,7 @@ def look(browser: Any, server: Server) -> Iterator[Page]:
 
 @contextmanager
 def looking(browser: Any, server: Server, **options: Any) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
     page = Page(context, server)
     page.goto()
     yield page

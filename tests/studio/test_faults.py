@@ -197,3 +197,83 @@ def test_accepting_on_a_full_disk_keeps_the_old_head_and_masks(
     assert kept() != before
     assert run(head_run(out)).made[-2:] == ("score", "report")
     shutil.rmtree(out)
+
+
+def test_an_idle_page_asks_for_nothing(look: Page) -> None:
+    """Progress and changes are told by the server; nothing is polled."""
+    look.open(0)
+    look.saved()
+    asked: list[str] = []
+    look.page.on("request", lambda sent: asked.append(sent.url))
+    look.page.wait_for_timeout(1200)
+    assert asked == []
+
+
+def test_only_the_changed_box_is_sent(look: Page) -> None:
+    look.open(0)
+    sent: list[Any] = []
+    look.page.on("request", lambda one: sent.append(one) if "/correct/" in one.url else None)
+    look.page.keyboard.press("b")
+    look.page.locator("#size").fill("4")
+    look.click(0.5, 0.5)
+    look.saved()
+    assert len(sent) == 1
+    top, left, height, width = map(int, sent[0].headers["x-box"].split(","))
+    area = look.get("get().open.height * get().open.width")
+    assert len(sent[0].post_data_buffer) == height * width < area / 4
+    assert (top, left) > (0, 0)
+
+
+def test_why_a_run_cannot_learn_stays_on_the_page(
+    look: Page, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentence = "The segmenter of this run is DeepLabV2, which takes hours to train."
+    monkeypatch.setattr(server.studio.learner, "refusal", lambda: sentence)
+    look.open(0)
+    assert look.page.inner_text("#state") == sentence
+    assert look.page.is_disabled("#learn")
+    stroke(look)
+    look.saved()
+    look.page.evaluate("location.hash = '#/review/1'")
+    look.until("studio.get().open.id === 1")
+    assert look.page.inner_text("#state") == sentence
+
+
+def test_two_fingers_zoom_and_paint_nothing(look: Page, out: Path) -> None:
+    look.open(0)
+    look.page.keyboard.press("b")
+    before = look.page.evaluate("studio.view.stage.scale")
+    look.page.evaluate(
+        """() => {
+            const {canvas} = studio.view.stage, box = canvas.getBoundingClientRect();
+            canvas.setPointerCapture = () => {};
+            const send = (kind, id, x) => canvas.dispatchEvent(new PointerEvent(kind, {
+                pointerId: id, pointerType: "touch", clientX: box.left + x, clientY: box.top + 200,
+                bubbles: true, cancelable: true, isPrimary: id === 7}));
+            send("pointerdown", 7, 300);
+            send("pointermove", 7, 304);
+            send("pointerdown", 8, 400);
+            for (let k = 1; k <= 10; k++) send("pointermove", 8, 400 + 20 * k);
+            send("pointerup", 8, 600);
+            send("pointerup", 7, 304);
+        }"""
+    )
+    assert look.page.evaluate("studio.view.stage.scale") > 1.5 * before
+    look.saved()
+    assert look.page.evaluate("studio.get().open.correction.every((label) => label === 255)")
+    assert corrected(out) == set()
+
+
+def test_a_preview_shows_what_a_stroke_leads_to(look: Page, out: Path) -> None:
+    look.open(0)
+    look.page.check("#preview")
+    stroke(look)
+    look.saved()
+    look.until("studio.view.stage.trial || !studio.get().preview")
+    if look.get("get().preview"):
+        assert look.page.evaluate("studio.view.stage.trialName") == "preview"
+        assert look.get("get().split") == 1
+    look.page.uncheck("#preview")
+    look.until("studio.get().split === 0")
+    assert look.get("get().server.learning.state") == "idle"
+    assert corrected(out) == {0}

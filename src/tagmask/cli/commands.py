@@ -81,11 +81,13 @@ def run_command(name: str, arguments: list[str]) -> None:
         if _begins_with_photo(arguments):
             arguments = ["--photo", *arguments]
         explore = from_flags(config.ExploreSettings, {}, arguments, name, examples.EXPLORE)
+        print("opening the page …", file=sys.stderr, flush=True)
         print(resolve_name("tagmask.studio.server:explore")(explore))
     elif name == "studio":
         if _begins_with_photo(arguments):
             arguments = ["--folder", *arguments]
         studio = from_flags(config.StudioSettings, {}, arguments, name, examples.STUDIO)
+        print(f"opening {studio.folder} …", file=sys.stderr, flush=True)
         print(resolve_name("tagmask.studio.server:studio")(studio))
     elif name in _ON_DATA:
         kind, function = _ON_DATA[name]

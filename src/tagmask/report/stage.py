@@ -5,6 +5,7 @@ each other instead of with the truth.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ from tagmask.runs.run import Run
 from tagmask.stages.score import score_labels
 from tagmask.version import __version__
 
+# classes that the title names
+MOST_NAMED = 4
 Stages = dict[str, list[int]]  # stage: the images that it has a file for
 
 
@@ -78,10 +81,11 @@ def gather(run: Run, settings: ReportSettings) -> Report:
     images = survey(labels, stages, settings.rows)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     return Report(
-        title=f"Run {Path(os.path.realpath(out)).name}",
+        title=_title(catalog.classes, len(catalog)),
         subtitle=(
-            f"{len(catalog)} images, {len(catalog.classes)} classes · written "
-            f"{now} by tagmask {__version__}"
+            f"{Path(os.path.realpath(out)).name} · {len(catalog)} images, "
+            f"{len(catalog.classes)} classes · written {now} by tagmask {__version__} · "
+            f"look inside and correct: `tagmask studio {out}`"
         ),
         classes=catalog.classes,
         provenance=provenance,
@@ -93,6 +97,15 @@ def gather(run: Run, settings: ReportSettings) -> Report:
         curves=curves,
         trainings=trainings,
     )
+
+
+def _title(classes: Sequence[str], images: int) -> str:
+    """Say what the run is about: its first classes, and in how many images they are."""
+    named = ", ".join(classes[:MOST_NAMED])
+    more = len(classes) - MOST_NAMED
+    if more > 0:
+        named += f" and {more} more"
+    return f"{named} in {images} images"
 
 
 def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages, rule: str) -> str:

@@ -181,7 +181,7 @@ class Studio:
             "order": self.order,
             "suggestions": self.suggestions,
             "comparing": self.comparing,
-            "cards": exports.CARDS,
+            "cards": exports.groups(),
             **self.marks(),
         }
 
@@ -321,6 +321,15 @@ class Studio:
             labels = self.views[run].layer(kind, self.item_in(run, i))
         return b"" if labels is None else labels.tobytes()
 
+    def preview(self, i: int) -> tuple[bytes, float]:
+        """Return the mask that the last strokes would lead to, and the seconds that it took."""
+        if self.learner is None:
+            raise Refused(HTTPStatus.CONFLICT, "there is no run yet; make the masks first.")
+        self.learner.prepare_preview()
+        began = time.monotonic()
+        labels = self.learner.preview(self.item(i))
+        return labels.tobytes(), time.monotonic() - began
+
     def item_in(self, run: int, i: int) -> int:
         """Return the index of a photo in one of the runs.
 
@@ -393,7 +402,7 @@ class Studio:
             _check_labels(part, len(view.catalog.classes))
             labels[top : top + height, left : left + width] = part
             tags_before = self._tags_in_run(i)
-            view.save_labels(item, labels)
+            view.save_labels(item, labels, part)
             tags = self._tags_in_run(i)
             if tags != tags_before and self.table is not None:
                 self.table.change({i: tags})
@@ -697,6 +706,7 @@ class Studio:
             if not self.views or self.job.is_running:
                 continue
             view = self.views[0]
+            learner = self.learner
             told = time.monotonic()
             fresh: dict[int, Any] = {}
             places = {item: i for i, item in self.items.items()}
@@ -709,6 +719,9 @@ class Studio:
                     told = time.monotonic()
             if fresh:
                 self.events.send("facts", fresh)
+            with suppress(TagmaskError, OSError):
+                if learner is not None and not learner.refusal():
+                    learner.prepare_preview(self.stopped.is_set)
 
     def _compare(self) -> None:
         """Compute what photos look like, then suggest tags whenever tags have changed."""

@@ -1,4 +1,4 @@
-"""Exports from the page: every format of `tagmask export`."""
+"""Exports from the page: every format of `tagmask export`, with what a person has corrected."""
 
 import dataclasses
 import os
@@ -10,6 +10,8 @@ from typing import Any
 
 from tagmask import layout
 from tagmask.config import ExportSettings
+from tagmask.data.corrections import fix
+from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
 from tagmask.exchange.export import FORMATS, export_run
 from tagmask.files import replacing
@@ -24,9 +26,32 @@ _SUFFIX = {
     "cvat": ".zip",
     "table": ".csv",
 }
+# groups of cards: their title, and formats with a title each
+_GROUPS = {
+    "To look at and to count": {"table": "Table", "overlays": "Pictures", "index": "Plain masks"},
+    "To train networks": {
+        "coco": "COCO",
+        "voc": "Pascal VOC",
+        "yolo-seg": "YOLO polygons",
+        "ultralytics": "Ultralytics",
+        "huggingface": "Hugging Face",
+        "voc-test": "VOC server",
+    },
+    "To go on in another tool": {
+        "label-studio": "Label Studio",
+        "cvat": "CVAT",
+        "labelme": "LabelMe",
+        "xanylabeling": "X-AnyLabeling",
+        "fiftyone": "FiftyOne",
+        "datumaro": "Datumaro",
+        "qupath": "QuPath",
+        "napari": "napari",
+        "geotiff": "GeoTIFF",
+    },
+}
 # what a card says about a format; one without words has a card all the same
 _WORDS = {
-    "table": "A line per photo and class: pixels, cover, pieces, certainty. For spreadsheets.",
+    "table": "A line per photo and class: pixels, cover, pieces, box, certainty. For spreadsheets.",
     "coco": "COCO instances, one file; read by most training code.",
     "voc": "Pascal VOC folders with palette PNGs.",
     "voc-test": "The archive that the VOC server takes.",
@@ -41,8 +66,23 @@ _WORDS = {
     "xanylabeling": "Files beside the photos for X-AnyLabeling.",
     "geotiff": "GeoTIFFs with the place of the photos, for maps.",
     "labelme": "Files beside the photos for LabelMe.",
+    "datumaro": "A data set that Datumaro turns into many other formats.",
+    "qupath": "GeoJSON outlines for QuPath.",
+    "napari": "Label images for napari.",
 }
 CARDS = {name: _WORDS.get(name, f"Masks for {name}.") for name in FORMATS}
+
+
+def groups() -> list[dict[str, Any]]:
+    """Return groups of cards: a title, and format, title and text of each card."""
+    found = []
+    left = dict(CARDS)
+    for title, formats in _GROUPS.items():
+        cards = [(name, text, left.pop(name)) for name, text in formats.items() if name in left]
+        found.append({"title": title, "cards": cards})
+    if left:
+        found.append({"title": "Others", "cards": [(name, name, left[name]) for name in left]})
+    return found
 
 
 def export(view: RunView, format: str, checked: Set[str] | None) -> Path:
@@ -71,8 +111,9 @@ def export(view: RunView, format: str, checked: Set[str] | None) -> Path:
     shutil.rmtree(labels, ignore_errors=True)
     try:
         source = out / layout.PREDICTIONS
-        if checked is not None:
-            _link_some(source, labels, checked)
+        corrected = view.names_in(layout.CORRECTIONS)
+        if checked is not None or corrected:
+            _gather(view, source, labels, checked)
             source = labels
         target.parent.mkdir(parents=True, exist_ok=True)
         data = {
@@ -97,18 +138,33 @@ def _free_name(path: Path, suffix: str) -> Path:
     return place
 
 
-def _link_some(source: Path, target: Path, names: Set[str]) -> None:
-    """Put the masks of some photos, and the note of who made them, into another folder."""
+def _gather(view: RunView, source: Path, target: Path, names: Set[str] | None) -> None:
+    """Put masks as the page shows them, with corrected pixels, into another folder.
+
+    Args:
+        view: The run.
+        source: Folder of its masks.
+        target: The other folder.
+        names: Photos to take; None: all.
+    """
     target.mkdir(parents=True, exist_ok=True)
     note = source / layout.MADE_BY
     if note.is_file():
         shutil.copy2(note, target / note.name)
-    for name in names:
-        file = layout.label_file(source, name)
-        if file.is_file():
-            place = layout.label_file(target, name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, place)
+    for i in range(len(view.catalog)):
+        name = view.catalog.name(i)
+        if names is not None and name not in names:
+            continue
+        for file in (layout.label_file(source, name), layout.seed_file(source, name)):
+            if file.is_file():
+                place = target / file.relative_to(source)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, place)
+        correction = view.catalog.load_correction(i)
+        mask = view.layer("mask", i)
+        if mask is not None and correction is not None:
+            fixed = fix(mask, correction, name, unsure=False)
+            write_mask(layout.label_file(target, name), fixed)
 
 
 def packed(path: Path) -> Path:

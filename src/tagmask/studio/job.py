@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 LOG_LINES = 400
+# "  train    to do      40 images      about 2 min" is a line of the plan
+_PLAN = re.compile(r"^  (\w+) +(?:to do|resume|redo)\b.*?(\d+ \w+)?(?: +about (.+))?$")
+_TOGETHER = re.compile(r"^  together about (.+)$")
 # "[2/7] seeds: redo (…)" opens a stage
 _STAGE = re.compile(r"^\[(\d+)/(\d+)\] (\w+)(?:: (.*))?$")
 # "seeds:  45%|███▌  | 54/120 [00:10<00:12,  5.1image/s]"
@@ -36,7 +39,7 @@ class Job:
         self._ended = ended
         self._process: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
-        self.state: dict[str, Any] = {"state": "idle", "log": [], "stages": []}
+        self.state: dict[str, Any] = {"state": "idle", "log": [], "stages": [], "plan": []}
 
     @property
     def is_running(self) -> bool:
@@ -52,7 +55,14 @@ class Job:
         with self._lock:
             if self.is_running:
                 return
-            self.state = {"state": "running", "log": [], "stages": [], "why": ""}
+            self.state = {
+                "state": "running",
+                "log": [],
+                "stages": [],
+                "plan": [],
+                "together": "",
+                "why": "",
+            }
             command = [sys.executable, "-u", "-m", "tagmask", *map(str, words)]
             self._process = subprocess.Popen(
                 command,
@@ -116,9 +126,21 @@ class Job:
         elif line.strip():
             log = [*self.state["log"], line][-LOG_LINES:]
             self.state = {**self.state, "log": log}
+            if not stages:
+                self._read_plan(line)
         else:
             return
         self._tell(self.state)
+
+    def _read_plan(self, line: str) -> None:
+        """Take a line of the plan into the state: what each stage has to do, and how long."""
+        together = _TOGETHER.match(line)
+        planned = _PLAN.match(line)
+        if together:
+            self.state = {**self.state, "together": together[1]}
+        elif planned:
+            row = {"name": planned[1], "amount": planned[2] or "", "about": planned[3] or ""}
+            self.state = {**self.state, "plan": [*self.state["plan"], row]}
 
 
 def _hear_interrupts() -> None:

@@ -21,6 +21,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.labels import UNSURE, Mask
 from tagmask.scoring.interval import Interval, ratio_interval
+from tagmask.studio.versions import current_version
 from tagmask.studio.view import RunView
 
 FOLDER = "review"
@@ -39,14 +40,17 @@ class Review:
     def __init__(self, view: RunView) -> None:
         self.view = view
         self.folder = view.run.out / FOLDER
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.checked: dict[str, dict[str, Any]] = {}
         self.drawn: list[str] = []
+        # the version of the run whose mask was first shown, by photo
+        self.shown: dict[str, int] = {}
         file = self.folder / _NOTE
         if file.is_file():
             note = read_object(file, checked=dict, drawn=list)
             self.checked = note["checked"]
             self.drawn = note["drawn"]
+            self.shown = note.get("shown", {})
 
     def show_first(self, i: int) -> None:
         """Keep the mask of a photo as it is first shown, unless somebody corrected it before."""
@@ -56,7 +60,10 @@ class Review:
             return
         mask = self.view.layer("mask", i)
         if mask is not None:
-            write_mask(file, mask)
+            with self._lock:
+                write_mask(file, mask)
+                self.shown[name] = current_version(self.view.run.out)
+                self._write()
 
     def check(self, i: int, is_good: bool) -> None:
         """Note that a person has checked a photo, or take it back.
@@ -108,16 +115,22 @@ class Review:
         return free[:count]
 
     def _write(self) -> None:
-        write_json(self.folder / _NOTE, {"checked": self.checked, "drawn": self.drawn})
+        note = {"checked": self.checked, "drawn": self.drawn, "shown": self.shown}
+        write_json(self.folder / _NOTE, note)
 
     def scores(self) -> dict[str, Any]:
         """Return the IoU of each class on the photos that were drawn and checked.
 
+        Photos whose first mask came from an earlier version of the run say nothing about this one.
+
         Returns:
-            ``photos`` that count, ``drawn`` ones in all, for each class ``value``, ``low``,
-            ``high`` and ``photos`` (None while there are too few), and ``next``: what to do.
+            ``photos`` that count, ``drawn`` ones in all, ``earlier`` ones that are left out, for
+            each class ``value``, ``low``, ``high`` and ``photos`` (None while there are too few),
+            ``next``: what to do in a sentence, and ``worst``: a class to look at, or "".
         """
-        names = [name for name in self.drawn if name in self.checked]
+        version = current_version(self.view.run.out)
+        current = [name for name in self.drawn if self.shown.get(name, version) == version]
+        names = [name for name in current if name in self.checked]
         classes = self.view.catalog.classes
         parts: dict[int, list[float]] = {label: [] for label in range(len(classes) + 1)}
         wholes: dict[int, list[float]] = {label: [] for label in range(len(classes) + 1)}
@@ -142,9 +155,16 @@ class Review:
                     "interval": None if interval is None else _as_json(interval),
                 }
             )
-        waiting = len(self.drawn) - len(names)
-        advice = _advice(rows, waiting, used)
-        return {"photos": used, "drawn": len(self.drawn), "classes": rows, "next": advice}
+        advice, worst = _advice(rows, len(current) - len(names), used)
+        return {
+            "photos": used,
+            "drawn": len(current),
+            "earlier": len(self.drawn) - len(current),
+            "version": version,
+            "classes": rows,
+            "next": advice,
+            "worst": worst,
+        }
 
     def _pair(self, name: str, classes: int) -> tuple[Mask, Mask] | None:
         """Return the mask first shown and the checked one; None if either is missing."""
@@ -168,21 +188,24 @@ def _as_json(interval: Interval) -> dict[str, float]:
     return {"value": interval.value, "low": interval.low, "high": interval.high}
 
 
-def _advice(rows: list[dict[str, Any]], waiting: int, used: int) -> str:
-    """Say in a sentence what to check or correct next."""
+def _advice(rows: list[dict[str, Any]], waiting: int, used: int) -> tuple[str, str]:
+    """Say in a sentence what to check or correct next, and name the class it is about."""
     if waiting:
-        return f"{waiting} of the drawn photos wait to be checked."
+        return f"{waiting} of the drawn photos wait to be checked.", ""
     known = [row for row in rows if row["interval"] is not None and row["label"] != "background"]
     few = [row["label"] for row in rows if row["interval"] is None and row["label"] != "background"]
     if not used:
-        return "Draw photos at random and check each of them completely."
+        return "Draw photos at random and check each of them completely.", ""
     if few:
-        return f"Too few drawn photos show {', '.join(few[:5])}; draw more."
+        return f"Too few drawn photos show {', '.join(few[:5])}; draw more.", ""
     if not known:
-        return "Draw more photos."
+        return "Draw more photos.", ""
     worst = min(known, key=lambda row: row["interval"]["value"])
     percent = round(100 * worst["interval"]["value"])
-    return f"{worst['label']} is worst ({percent} %): correct a few photos of it and learn again."
+    sentence = (
+        f"{worst['label']} is worst ({percent} %): correct a few photos of it and learn again."
+    )
+    return sentence, str(worst["label"])
 
 
 def folders_of(out: Path) -> tuple[Path, Path]:

@@ -125,6 +125,9 @@ def get(handler: Request, studio: Studio, words: list[str]) -> None:
         case [("pseudo" | "mask" | "truth" | "trial") as kind, run, photo]:
             k = _number(run, len(studio.views))
             handler.send_bytes(studio.layer(k, kind, _number(photo, count)), packed=True)
+        case ["preview", photo]:
+            data, seconds = studio.preview(_number(photo, count))
+            handler.send_bytes(data, packed=True, headers={"Seconds": f"{seconds:.3f}"})
         case ["affinity", run, method, photo]:
             k = _number(run, len(studio.views))
             item = studio.item_in(k, _number(photo, count))

@@ -419,12 +419,13 @@ class RunView:
             # the table of tags has all changes of tags in it
             corrections.write_tags(self.folder, {}, classes, self.raw.identity)
 
-    def save_labels(self, i: int, labels: Mask) -> None:
+    def save_labels(self, i: int, labels: Mask, part: Mask | None = None) -> None:
         """Write what is corrected in a photo; a class that is painted becomes a tag.
 
         Args:
             i: Index of the photo.
             labels: Its corrected labels (H, W).
+            part: The labels that were painted just now; default: all.
 
         Raises:
             TagmaskError: There are too many classes, or a link leads out of the corrections.
@@ -433,7 +434,8 @@ class RunView:
             raise TagmaskError(
                 f"pixels can be corrected with at most {corrections.MOST_CLASSES} classes."
             )
-        painted = [label for label in np.unique(labels).tolist() if label > 0]
+        fresh = labels if part is None else part
+        painted = [label for label in np.unique(fresh).tolist() if label > 0]
         classes = {label - 1 for label in painted if label < corrections.PERSON_UNSURE}
         tags = {*self.catalog.tags(i)}
         if not classes <= tags:

@@ -24,12 +24,27 @@ export function make(kind, fields = {}, ...inside) {
 }
 
 /**
+ * Draw an icon from the path of its lines, in a square of 24.
+ * @param {string} path
+ */
+export function icon(path) {
+  const space = "http://www.w3.org/2000/svg", drawing = document.createElementNS(space, "svg"), lines = document.createElementNS(space, "path");
+  drawing.setAttribute("viewBox", "0 0 24 24");
+  drawing.setAttribute("aria-hidden", "true");
+  lines.setAttribute("d", path);
+  drawing.append(lines);
+  return drawing;
+}
+
+/**
  * Show a sentence until it is dismissed; nothing hides it.
  * @param {unknown} problem
+ * @param {boolean} [news] it is no problem
  */
-export function say(problem) {
+export function say(problem, news = false) {
   const text = problem instanceof Error ? problem.message : String(problem || "");
   $("message").firstElementChild.textContent = text;
+  $("message").classList.toggle("news", news);
   $("message").hidden = !text;
 }
 

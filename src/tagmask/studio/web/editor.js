@@ -1,7 +1,7 @@
 // One photo: rail of tools, the picture, and what is known about it.
 
-import {bytes, post} from "./api.js";
-import {button, chooser, guarded, labelled, make, say} from "./dom.js";
+import {ask, bytes, post} from "./api.js";
+import {button, chooser, guarded, icon, labelled, make, say} from "./dom.js";
 import {NONE, UNSURE} from "./labels.js";
 import {listed} from "./list.js";
 import {outbox} from "./outbox.js";
@@ -9,11 +9,14 @@ import {colour} from "./paint.js";
 import {go} from "./route.js";
 import {Stage} from "./stage.js";
 import {get, set, watch} from "./store.js";
-import {TOOLS, Tools, resizeBrush} from "./tools.js";
+import {ICONS, TOOLS, Tools, resizeBrush} from "./tools.js";
 import {Why} from "./why.js";
 import {adding, changeTags, check, removing} from "./writes.js";
 
 /** @typedef {import("./types.js").State} State */
+
+// seconds from which a preview after every stroke would be in the way
+const QUICK = 0.5;
 
 /** @param {number} label */
 export function nameOf(label) {
@@ -44,7 +47,10 @@ export class Editor {
     this.buildSide();
     this.stage = new Stage(this.canvas, this.tools);
     this.tools.stage = this.stage;
-    this.keep = watch(["server", "open", "opening", "tool", "label", "size", "pieces", "opacity", "split", "route"], (now, before) => this.update(now, before));
+    this.keep = watch(["server", "open", "opening", "tool", "label", "size", "pieces", "opacity", "split", "route", "strokes"], (now, before) => {
+      this.update(now, before);
+      if (now.strokes !== before.strokes && now.preview) void guarded(() => this.showPreview())();
+    });
     this.update(get(), /** @type {any} */ ({}));
   }
 
@@ -59,13 +65,13 @@ export class Editor {
     this.buttons = {};
     for (const [name, [text, key, title]] of Object.entries(TOOLS)) {
       const one = button("", () => this.choose(name), {title: `${text}: ${title} (${key})`, "aria-pressed": false, "aria-keyshortcuts": key, "data-tool": name});
-      one.append(make("span", {className: `icon icon-${name}`, "aria-hidden": true}), make("span", {textContent: text}));
+      one.append(icon(ICONS[name]), make("span", {textContent: text}));
       this.buttons[name] = one;
       this.rail.append(one);
     }
-    this.rail.append(make("hr"), button("+", () => this.stage.zoom(1.5), {title: "Zoom in (+)", "aria-label": "Zoom in"}),
-      button("−", () => this.stage.zoom(1 / 1.5), {title: "Zoom out (-)", "aria-label": "Zoom out"}),
-      button("Fit", () => this.stage.fit(), {title: "Whole photo (0 with Ctrl)"}));
+    this.rail.append(make("hr"), make("div", {className: "pair"}, button("−", () => this.stage.zoom(1 / 1.5), {title: "Zoom out (-)", "aria-label": "Zoom out"}),
+      button("+", () => this.stage.zoom(1.5), {title: "Zoom in (+)", "aria-label": "Zoom in"})),
+      button("Whole photo", () => this.stage.fit(), {title: "Show the whole photo", id: "fit"}));
   }
 
   buildBar() {
@@ -93,12 +99,12 @@ export class Editor {
     this.split = make("input", {type: "range", min: 0, max: 1, step: 0.01, value: 0, id: "split"});
     this.split.oninput = () => set({split: Number(this.split.value)});
     this.legend = make("div", {className: "chips", id: "legend", role: "group", "aria-label": "Classes in the picture"});
-    this.compare = labelled("before / after", this.split);
+    this.compare = labelled("After | before", this.split);
     this.learning = make("div", {className: "block", id: "learning"});
-    this.paints = make("div", {}, labelled("this is", this.label), make("div", {className: "row"}, labelled("brush", this.size), labelled("pieces", this.sizes)));
+    this.paints = make("div", {className: "paints"}, labelled("Paint with", this.label), labelled("Brush size", this.size), labelled("Pieces of the smart click", this.sizes));
     this.side.append(make("h2", {textContent: "Tags"}), this.tags, this.add, make("h2", {textContent: "Paint"}), this.paints,
-      make("h2", {textContent: "See"}), labelled("mask", this.opacity), labelled("doubt", this.doubt), this.compare, this.legend, this.learning,
-      button("Why?", () => { this.why.toggle(); }, {id: "why-button", title: "Affinity, maps and stages (y)", "aria-expanded": false}));
+      make("h2", {textContent: "Show"}), labelled("Mask", this.opacity), labelled("Where the run is unsure", this.doubt), this.compare, this.legend, this.learning,
+      button("Why is the mask like this?", () => { this.why.toggle(); }, {id: "why-button", title: "Affinity, maps and stages (y)", "aria-expanded": false}));
     this.buildLearning();
   }
 
@@ -109,7 +115,10 @@ export class Editor {
     this.progress = make("progress", {id: "bar", max: 1, "aria-label": "Progress"});
     this.state = make("p", {className: "soft", id: "state", role: "status"});
     this.changed = make("div", {id: "changed", className: "chips"});
-    this.learning.append(make("h2", {textContent: "Learn again"}), make("div", {className: "row"}, this.learn, this.progress, this.accept, this.takeBack), this.state, this.changed);
+    this.preview = make("input", {type: "checkbox", id: "preview", checked: get().preview});
+    this.preview.onchange = guarded(() => this.setPreview(this.preview.checked));
+    this.previewRow = labelled("Preview after each stroke", this.preview);
+    this.learning.append(make("h2", {textContent: "Learn again"}), this.previewRow, make("div", {className: "row"}, this.accept, this.learn, this.takeBack, this.progress), this.state, this.changed);
   }
 
   /** @param {string} tool */
@@ -139,7 +148,36 @@ export class Editor {
     check([truth.id], true);
     const next = [...rows.slice(place + 1), ...rows.slice(0, Math.max(0, place))].find((id) => !get().server.checked.includes(id) && server.masks.includes(id));
     if (next !== undefined) go({photo: next});
-    else say("Every listed photo is checked.");
+    else say("Every listed photo is checked.", true);
+  }
+
+  /** @param {boolean} on */
+  async setPreview(on) {
+    set({preview: on});
+    if (on) await this.showPreview();
+    else { this.stage.setTrial(new Uint8Array()); set({split: 0}); }
+  }
+
+  /** Show what the strokes so far would lead to, if that is known at once. */
+  async showPreview() {
+    const {server, open: truth} = get();
+    if (!truth || !server.corrected.length || server.learning?.state === "learnt") return;
+    // strokes that come meanwhile are seen by the next one
+    if (this.previewing) { this.previewAgain = true; return; }
+    this.previewing = true;
+    try {
+      const answer = await ask(`preview/${truth.id}`), labels = new Uint8Array(await answer.arrayBuffer());
+      const seconds = Number(answer.headers.get("Seconds"));
+      if (seconds < QUICK && get().open?.id === truth.id && get().preview) { this.stage.setTrial(labels, "preview"); set({split: 1}); }
+      if (seconds >= QUICK && get().preview) {
+        this.preview.checked = false;
+        await this.setPreview(false);
+        say(`A preview takes ${seconds.toFixed(1)} s here, so it is not made after every stroke; the button learns.`, true);
+      }
+    } finally {
+      this.previewing = false;
+    }
+    if (this.previewAgain) { this.previewAgain = false; await this.showPreview(); }
   }
 
   async showDoubt() {
@@ -163,7 +201,7 @@ export class Editor {
     const rows = listed(server, now.route), place = truth ? rows.indexOf(truth.id) : -1, checked = server.checked.length;
     this.place.textContent = truth ? `${place >= 0 ? place + 1 : "–"} of ${rows.length}${server.editable ? ` · ${checked} of ${server.masks.length} checked` : ""}` : "";
     const good = Boolean(truth && server.checked.includes(truth.id));
-    this.good.textContent = good ? "✓ Checked, next" : "Good";
+    this.good.textContent = good ? "✓ Checked, next" : "✓ Good, next";
     this.good.hidden = !server.editable;
     this.side.inert = busy;
     if (truth && (truth !== before.open || server !== before.server || now.label !== before.label)) this.updateSide(now);
@@ -198,12 +236,13 @@ export class Editor {
     this.doubt.disabled = !truth.hasHead;
     const seen = new Set();
     for (let k = 0; k < truth.mask.length; k += 7) seen.add(truth.mask[k]);
-    this.legend.replaceChildren(...[...seen].filter((label) => label > 0 && label < 254).sort((a, b) => a - b).map((label) => make("span", {}, swatch(label), nameOf(label))));
+    this.legend.replaceChildren(...[...seen].filter((label) => label > 0 && label < 254 && !tags.includes(nameOf(label))).sort((a, b) => a - b).map((label) => make("span", {}, swatch(label), nameOf(label))));
   }
 
   async showTrial() {
     const {server, open: truth} = get(), learnt = server.learning?.state === "learnt";
     this.compare.hidden = !learnt;
+    if (truth && !learnt && get().preview) { await this.showPreview(); return; }
     if (!truth || !learnt) { this.stage.setTrial(new Uint8Array()); set({split: 0}); return; }
     const labels = new Uint8Array(await bytes(`trial/0/${truth.id}`));
     if (get().open?.id !== truth.id) return;
@@ -217,6 +256,8 @@ export class Editor {
     this.learning.hidden = !now.server.editable;
     this.progress.hidden = !busy;
     this.learn.disabled = busy || Boolean(refusal);
+    this.previewRow.hidden = Boolean(refusal) || busy || learning.state === "learnt";
+    this.learn.classList.toggle("main", learning.state !== "learnt");
     this.accept.hidden = !(learning.state === "learnt" || learning.trial);
     this.takeBack.hidden = this.accept.hidden;
     this.changed.replaceChildren();
@@ -225,11 +266,13 @@ export class Editor {
       if (learning.done) this.progress.value = learning.done; else this.progress.removeAttribute("value");
       this.state.textContent = `${learning.what} ${learning.done ? `${learning.done} of ${learning.total}` : "…"}`;
     } else if (learning.state === "learnt") {
-      this.accept.textContent = `Accept (${learning.photos} photos change)`;
-      this.state.textContent = `${learning.photos} photos change. Those that change most, with the share of their pixels:`;
+      const count = `${learning.photos} photo${learning.photos === 1 ? " changes" : "s change"}`;
+      this.accept.textContent = `Accept: ${count}`;
+      this.state.textContent = learning.photos ? "Those that change most, with the share of their area. Better or worse is told of photos that you have checked or corrected." : "No mask changes: correct more, or another photo.";
       for (const row of learning.changed.slice(0, 12)) {
-        const better = row.better === undefined ? "" : row.better > 0 ? " better" : row.better < 0 ? " worse" : "";
-        this.changed.append(button(`${now.server.photos[row.photo]} ${Math.round(100 * row.share)} %${better}`, () => go({photo: row.photo})));
+        const better = row.better === undefined ? "" : row.better > 0 ? ", better" : row.better < 0 ? ", worse" : "";
+        const share = row.share < 0.01 ? "below 1 %" : `${Math.round(100 * row.share)} %`;
+        this.changed.append(button(`${now.server.photos[row.photo]}: ${share}${better}`, () => go({photo: row.photo})));
       }
     } else this.state.textContent = {accepted: "Accepted: the run has the new head and masks, as a new version.", failed: learning.why, idle: ""}[/** @type {"idle"} */ (learning.state)] || refusal;
     if (refusal) this.state.textContent = refusal;

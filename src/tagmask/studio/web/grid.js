@@ -4,7 +4,8 @@ import {make} from "./dom.js";
 import {ORDERS, select, visible} from "./list.js";
 import {get, set, watch} from "./store.js";
 
-const CARD = 168, ROW = 172;
+// a card is at least so wide; its picture is 10 : 7, and two lines stand below it
+const NARROWEST = 165, LINES = 62;
 
 export class Grid {
   /**
@@ -19,11 +20,14 @@ export class Grid {
     /** @type {number[]} */
     this.rows = [];
     this.cursor = -1;
+    this.moved = false;
     this.anchor = -1;
     /** @type {Map<number, any>} */
     this.cards = new Map();
     this.inner = make("div", {className: "cells", role: "presentation"});
     this.root = make("div", {className: "grid", role: "listbox", "aria-label": "Photos", tabIndex: 0, "aria-multiselectable": choosing}, this.inner);
+    // outside of the list, which may hold nothing but photos
+    this.none = make("p", {className: "empty", textContent: "No photo is like this. Choose “all” or another tag above.", hidden: true, role: "status"});
     this.root.addEventListener("scroll", () => this.render());
     this.root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.key(event));
     this.sizes = new ResizeObserver(() => this.render());
@@ -43,22 +47,30 @@ export class Grid {
 
   refresh() {
     this.rows = this.rowsNow();
-    if (!this.rows.includes(this.cursor)) this.cursor = this.rows[0] ?? -1;
+    // until somebody moves it, the cursor is at the first photo, whatever becomes the first
+    if (!this.moved || !this.rows.includes(this.cursor)) this.cursor = this.rows[0] ?? -1;
     this.render();
   }
 
-  columns() { return Math.max(1, Math.floor((this.root.clientWidth - 4) / CARD)); }
+  /** How the cards are laid out: they share the width. */
+  layout() {
+    const width = this.root.clientWidth - 4, columns = Math.max(1, Math.floor(width / NARROWEST)), card = Math.max(120, Math.floor(width / columns));
+    return {columns, card, row: Math.round(0.7 * (card - 16)) + LINES};
+  }
 
   render() {
-    const columns = this.columns(), seen = visible(this.rows.length, columns, ROW, this.root.scrollTop, this.root.clientHeight);
+    const {columns, card: width, row} = this.layout(), seen = visible(this.rows.length, columns, row, this.root.scrollTop, this.root.clientHeight);
     this.inner.style.height = `${seen.total}px`;
+    this.none.hidden = this.rows.length > 0;
     const wanted = this.rows.slice(seen.from, seen.to), keep = new Set(wanted);
     for (const [id, card] of this.cards) if (!keep.has(id)) { card.remove(); this.cards.delete(id); }
     wanted.forEach((id, k) => {
       let card = this.cards.get(id);
       if (!card) { card = this.make(id); this.cards.set(id, card); this.inner.append(card); }
       const place = seen.from + k;
-      card.style.transform = `translate(${(place % columns) * CARD}px, ${Math.floor(place / columns) * ROW}px)`;
+      card.style.transform = `translate(${(place % columns) * width}px, ${Math.floor(place / columns) * row}px)`;
+      card.style.width = `${width - 4}px`;
+      card.style.height = `${row - 4}px`;
       card.setAttribute("aria-posinset", String(place + 1));
       card.setAttribute("aria-setsize", String(this.rows.length));
       this.update(id, card);
@@ -70,28 +82,35 @@ export class Grid {
 
   /** @param {number} id */
   make(id) {
+    const picture = make("img", {alt: "", src: `thumb/${id}`, draggable: false, decoding: "async"});
     const card = make("div", {className: "card", role: "option", id: `card-${id}`, "data-photo": id},
-      make("img", {alt: "", src: `thumb/${id}`, draggable: false, decoding: "async"}), make("img", {className: "over", alt: "", hidden: true, draggable: false}),
-      make("span", {className: "name"}), make("span", {className: "tags"}), make("span", {className: "marks"}));
-    card.firstChild.onerror = () => card.classList.add("broken");
+      make("div", {className: "pic"}, picture, make("img", {className: "over", alt: "", hidden: true, draggable: false}), make("span", {className: "badge"})),
+      make("div", {className: "line"}, make("span", {className: "tags"}), make("span", {className: "fact"})), make("span", {className: "name"}));
+    picture.onerror = () => card.classList.add("broken");
     return card;
   }
 
   /** @param {number} id @param {any} card */
   update(id, card) {
-    const {server, selection, stamp, route} = get(), [, over, name, tags, marks] = card.children;
-    const selected = selection.includes(id), checked = server.checked.includes(id);
+    const {server, selection, stamp, route} = get(), [pic, line, name] = card.children, [, over, badge] = pic.children, [tags, fact] = line.children;
+    const selected = this.choosing ? selection.includes(id) : id === this.cursor;
+    const checked = server.checked.includes(id), corrected = server.corrected.includes(id), note = server.notes[String(id)] || "";
     card.setAttribute("aria-selected", String(selected));
     card.classList.toggle("cursor", id === this.cursor);
-    name.textContent = server.photos[id];
+    name.textContent = note ? `${server.photos[id]}: ${note}` : server.photos[id];
+    name.title = name.textContent;
+    name.classList.toggle("noted", Boolean(note));
     tags.textContent = server.tags[id].join(", ") || "no tag";
     tags.classList.toggle("none", !server.tags[id].length);
-    const fact = (server.facts[id] || {})[ORDERS[route.order || "unsure"]?.[1] || ""];
-    const facts = {unsure: "doubt", disagree: "differs", score: "IoU"}[route.order || "unsure"];
-    marks.textContent = [checked ? "✓ checked" : "", server.corrected.includes(id) ? "✎ corrected" : "",
-      fact === undefined ? "" : `${facts} ${Math.round(100 * fact)} %`, server.notes[String(id)] || ""].filter(Boolean).join(" · ");
-    card.classList.toggle("checked", checked);
-    const has = server.masks.includes(id) && route.step !== "tag", wanted = has ? `mask-thumb/${id}/${stamp}` : "";
+    const reviewing = route.step !== "tag", value = (server.facts[id] || {})[ORDERS[route.order || "unsure"]?.[1] || ""];
+    const word = {unsure: "doubt", disagree: "differs", score: "IoU"}[route.order || "unsure"];
+    fact.textContent = !reviewing || value === undefined ? "" : `${word} ${Math.round(100 * value)} %`;
+    badge.textContent = [checked ? "✓ checked" : "", corrected ? "✎" : ""].filter(Boolean).join(" ");
+    badge.hidden = !reviewing || !badge.textContent;
+    badge.classList.toggle("pen", !checked);
+    badge.setAttribute("aria-label", [checked ? "checked" : "", corrected ? "corrected" : ""].filter(Boolean).join(", "));
+    badge.setAttribute("role", "img");
+    const has = server.masks.includes(id) && reviewing, wanted = has ? `mask-thumb/${id}/${stamp}` : "";
     over.hidden = !has;
     if (has && over.dataset.src !== wanted) { over.dataset.src = wanted; over.src = wanted; }
   }
@@ -99,15 +118,16 @@ export class Grid {
   /** @param {number} id */
   reveal(id) {
     this.cursor = id;
-    const place = this.rows.indexOf(id), top = Math.floor(place / this.columns()) * ROW;
+    this.moved = true;
+    const {columns, row} = this.layout(), top = Math.floor(this.rows.indexOf(id) / columns) * row;
     if (top < this.root.scrollTop) this.root.scrollTop = top;
-    else if (top + ROW > this.root.scrollTop + this.root.clientHeight) this.root.scrollTop = top + ROW - this.root.clientHeight;
+    else if (top + row > this.root.scrollTop + this.root.clientHeight) this.root.scrollTop = top + row - this.root.clientHeight;
     this.render();
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
-    const columns = this.columns(), place = this.rows.indexOf(this.cursor);
+    const {columns} = this.layout(), place = this.rows.indexOf(this.cursor);
     const step = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -place, End: this.rows.length - 1 - place,
       PageUp: -3 * columns, PageDown: 3 * columns}[event.key];
     if (step !== undefined && this.rows.length) {
@@ -126,6 +146,7 @@ export class Grid {
     if (!keys.shift || this.anchor < 0) this.anchor = keys.shift ? this.cursor : id;
     set({selection: select(this.rows, get().selection, this.anchor, id, keys)});
     this.cursor = id;
+    this.moved = true;
     this.render();
   }
 

@@ -22,7 +22,7 @@ async function otherPage(data) {
   if (now && now.id === data.photo) {
     const fresh = await load(data.photo);
     if (get().open?.id === fresh.id) set({open: fresh});
-    say(`${now.name} was changed in another window; this is its current state.`);
+    say(`${now.name} was changed in another window; this is its current state.`, true);
   }
 }
 

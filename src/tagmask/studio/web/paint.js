@@ -33,7 +33,8 @@ export function paintLabels(layer, at, overlay, photo, colours) {
       const striped = by !== NONE && (x + y) % 8 < 3;
       const [red, green, blue] = border || striped ? [255, 255, 255] : label === 255 ? [224, 224, 192] : colour(colours, label);
       data[p] = red; data[p + 1] = green; data[p + 2] = blue;
-      data[p + 3] = label === 0 && !border && !striped ? 90 : 255;
+      // the border is stronger than what it surrounds, so that the photo can be seen inside
+      data[p + 3] = border || striped ? 255 : label === 0 ? 70 : 160;
     }
   }
 }

@@ -17,8 +17,8 @@ export class Review {
     this.bar = make("progress", {max: 1, value: 0, "aria-label": "Checked photos"});
     this.verdicts = make("details", {id: "verdicts"}, make("summary"), make("ul"));
     this.warning = make("p", {className: "warning", id: "warning"});
-    const top = make("div", {className: "row"}, this.count, this.bar, button("Next unchecked (N)", () => this.next(), {className: "main", id: "next-unchecked"}));
-    root.replaceChildren(make("div", {className: "review"}, this.warning, top, this.verdicts, this.filters.root, this.grid.root));
+    const top = make("div", {className: "row"}, this.count, this.bar, button("Next unchecked", () => this.next(), {className: "main", id: "next-unchecked"}));
+    root.replaceChildren(make("div", {className: "review"}, this.warning, top, this.verdicts, this.filters.root, this.grid.none, this.grid.root));
     this.grid.refresh();
     this.stop = watch(["server"], () => this.update());
     this.update();

@@ -32,6 +32,9 @@ export class Stage {
     this.over = document.createElement("canvas");
     /** @type {HTMLCanvasElement | null} */
     this.trial = null;
+    /** @type {Uint8Array} */
+    this.trialLabels = new Uint8Array();
+    this.trialName = "after";
     /** @type {HTMLCanvasElement | null} */
     this.doubt = null;
     /** @type {Truth | null} */
@@ -110,14 +113,21 @@ export class Stage {
     const layer = new ImageData(Math.max(1, right - x), Math.max(1, bottom - y));
     paintLabels(layer, {x, y}, over, truth, get().server.colours);
     /** @type {CanvasRenderingContext2D} */ (over.getContext("2d")).putImageData(layer, x, y);
+    if (this.trial) {
+      paintLabels(layer, {x, y}, over, {...truth, mask: this.trialLabels}, get().server.colours);
+      /** @type {CanvasRenderingContext2D} */ (this.trial.getContext("2d")).putImageData(layer, x, y);
+    }
     this.redraw();
   }
 
   /**
    * Draw what was learned, to compare; empty labels take it away.
    * @param {Uint8Array} labels
+   * @param {string} [name] what the picture says it is
    */
-  setTrial(labels) {
+  setTrial(labels, name = "after") {
+    this.trialLabels = labels;
+    this.trialName = name;
     if (!this.truth || !labels.length) { this.trial = null; this.redraw(); return; }
     this.trial = document.createElement("canvas");
     this.trial.width = this.over.width;
@@ -164,11 +174,28 @@ export class Stage {
         context.globalAlpha = 1;
         context.fillStyle = "#fff";
         context.fillRect(this.x + edge * width - 1, this.y, 2, height);
+        this.caption(context, this.trialName, this.x + edge * width, "right");
+        if (edge < 1) this.caption(context, "before", this.x + edge * width, "left");
       }
       context.globalAlpha = 1;
       if (now.doubt && this.doubt) { context.imageSmoothingEnabled = true; context.drawImage(this.doubt, this.x, this.y, width, height); }
     }
     this.tools.draw(context, this);
+  }
+
+  /**
+   * Write beside the line between before and after which is which.
+   * @param {CanvasRenderingContext2D} context @param {string} text @param {number} x @param {"left" | "right"} align
+   */
+  caption(context, text, x, align) {
+    const ratio = window.devicePixelRatio || 1, gap = 8 * ratio, y = Math.max(0, this.y) + 10 * ratio;
+    context.font = `600 ${13 * ratio}px system-ui, sans-serif`;
+    const width = context.measureText(text).width + 2 * gap, left = align === "left" ? x + gap : x - gap - width;
+    context.fillStyle = "rgb(0 0 0 / 75%)";
+    context.fillRect(left, y, width, 22 * ratio);
+    context.fillStyle = "#fff";
+    context.textBaseline = "middle";
+    context.fillText(text, left + gap, y + 11.5 * ratio);
   }
 
   /** @param {CanvasRenderingContext2D} context @param {number} from @param {number} to @param {() => void} work */

@@ -4,9 +4,9 @@
 
 /** @type {State} */
 let state = /** @type {any} */ ({
-  server: null, open: null, opening: -1, tool: "move", label: 0, size: 24, pieces: "medium", opacity: 0.55,
+  server: null, open: null, opening: -1, tool: "move", label: 0, size: 24, pieces: "medium", opacity: 0.85,
   hidden: false, doubt: false, split: 0, selection: [], only: null, outbox: {waiting: 0, offline: false},
-  history: {undo: 0, redo: 0}, stamp: 0,
+  history: {undo: 0, redo: 0}, stamp: 0, strokes: 0, preview: false,
   route: {step: "", photo: -1, q: "", tag: "", show: "", order: ""},
 });
 

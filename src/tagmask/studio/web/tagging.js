@@ -16,7 +16,7 @@ export class Tagging {
   constructor(root) {
     this.filters = new Filters();
     this.grid = new Grid(() => listed(get().server, get().route, get().only), (id) => this.look(id), true);
-    this.field = make("input", {id: "tag-field", placeholder: "type a tag, Enter adds it", autocomplete: "off"});
+    this.field = make("input", {id: "tag-field", placeholder: "type a tag, then Enter", autocomplete: "off", "aria-label": "Tag for the selection"});
     this.field.setAttribute("list", "known-tags");
     this.known = make("datalist", {id: "known-tags"});
     this.field.onkeydown = (/** @type {KeyboardEvent} */ event) => this.typed(event);
@@ -25,13 +25,15 @@ export class Tagging {
     this.counts = make("ul", {className: "counts", id: "counts"});
     this.hints = make("div", {id: "suggestions"});
     this.status = make("p", {className: "soft", id: "comparing", role: "status"});
-    this.selected = make("p", {id: "selected", role: "status"});
+    this.selected = make("p", {id: "selected", role: "status", className: "soft"});
+    this.recentTitle = make("h3", {textContent: "Recent tags"});
+    this.chosenTitle = make("h3", {textContent: "Tags of the selection"});
     this.next = button("Make masks →", () => go({step: "run", photo: -1}), {className: "main", id: "to-run"});
     const side = make("section", {className: "side", "aria-label": "Tags"}, make("h2", {textContent: "Tag the selection"}), this.selected,
-      make("label", {}, "Tag ", this.field), this.known, make("h3", {textContent: "Recent tags: keys 1 to 9"}), this.recent, this.chosen,
-      make("h2", {textContent: "Suggestions"}), this.status, this.hints, make("h2", {textContent: "All tags"}), this.counts, this.next);
+      this.field, this.known, this.recentTitle, this.recent, this.chosenTitle, this.chosen,
+      make("h2", {textContent: "Suggestions"}), this.status, this.hints, make("h2", {textContent: "All tags"}), this.counts, make("div", {className: "next"}, this.next));
     this.large = make("dialog", {id: "large", "aria-label": "Photo"});
-    root.replaceChildren(make("div", {className: "tagging"}, make("div", {className: "list"}, this.filters.root, this.grid.root), side, this.large));
+    root.replaceChildren(make("div", {className: "tagging"}, make("div", {className: "list"}, this.filters.root, this.grid.none, this.grid.root), side, this.large));
     this.grid.refresh();
     this.stop = watch(["server", "selection", "only"], () => this.update());
     this.update();
@@ -41,7 +43,7 @@ export class Tagging {
     this.filters.close();
     this.grid.close();
     this.stop();
-    set({only: null});
+    set({only: null, selection: []});
   }
 
   /** @param {number} id */
@@ -83,16 +85,23 @@ export class Tagging {
     for (const tags of server.tags) for (const tag of tags) counts.set(tag, (counts.get(tag) || 0) + 1);
     const all = [...counts.keys()].sort();
     this.known.replaceChildren(...all.map((tag) => make("option", {value: tag})));
-    this.selected.textContent = selection.length ? `${selection.length} selected` : "Nothing is selected.";
-    this.recent.replaceChildren(...this.recentTags().map((tag) => make("li", {}, button(tag, () => this.apply(tag), {title: "add to the selection, or remove if all have it"}))));
+    this.selected.textContent = selection.length ? `${selection.length} photo${selection.length === 1 ? "" : "s"} selected` : "Select photos: click, drag over several, Shift+click, Ctrl+click, Ctrl+A.";
+    const recent = this.recentTags();
+    this.recentTitle.hidden = !recent.length;
+    this.recent.replaceChildren(...recent.map((tag, k) => {
+      const one = button("", () => this.apply(tag), {title: `add to the selection, or remove if all have it (${k + 1})`});
+      one.append(make("kbd", {textContent: k + 1, "aria-hidden": true}), tag);
+      return make("li", {}, one);
+    }));
     const mine = [...new Set(selection.flatMap((id) => server.tags[id]))].sort();
+    this.chosenTitle.hidden = !mine.length;
     this.chosen.replaceChildren(...mine.map((tag) => button(`${tag} ×`, () => changeTags(selection, removing(tag), `${tag} removed`), {"aria-label": `Remove ${tag} from the selection`})));
     this.counts.replaceChildren(...all.map((tag) => {
       const count = counts.get(tag), more = count < ENOUGH ? `, ${ENOUGH - count} more would help` : "";
-      return make("li", {}, button(tag, () => go({tag})), ` ${count}${more}`);
+      return make("li", {}, button(tag, () => go({tag}), {title: `show photos with ${tag}`}), make("span", {textContent: `${count} photo${count === 1 ? "" : "s"}${more}`}));
     }));
     const untagged = server.tags.filter((tags) => !tags.length).length;
-    this.counts.append(make("li", {className: "soft"}, `${untagged} photos without a tag`));
+    if (untagged) this.counts.append(make("li", {}, button("no tag", () => go({show: "untagged", tag: ""}), {title: "show photos without a tag"}), make("span", {className: "soft", textContent: `${untagged} photo${untagged === 1 ? "" : "s"}`})));
     this.showHints(only);
     this.next.disabled = !all.length;
   }

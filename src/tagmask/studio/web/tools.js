@@ -10,6 +10,16 @@ import {saveStroke} from "./writes.js";
 /** @typedef {import("./types.js").Box} Box */
 /** @typedef {import("./stage.js").Stage} Stage */
 
+/** name: the lines of its icon */
+export const ICONS = /** @type {Record<string, string>} */ ({
+  move: "M12 3v18M3 12h18M9 6l3-3 3 3M9 18l3 3 3-3M6 9l-3 3 3 3M18 9l3 3-3 3",
+  brush: "M4 20c4 1 8 0 8-3.500a2.500 2.500 0 0 0-4.500-1.500C6.500 16.500 7 19 4 20zM11 14.500L19 5a1.500 1.500 0 0 1 2 2l-8.500 9.500",
+  eraser: "M9 20h11M4 15.500L13 5l7 6-7.500 9H8zM8.500 10.500l7 6",
+  piece: "M4 20L14 10M16 3v4M14 5h4M20 11v3M18.500 12.500h3M9 4v2M8 5h2",
+  polygon: "M12 3l9 7-4 10H7L3 10z",
+  fill: "M11 4l8 8-7 7-8-8zM4 11h14M21 16c1 1.500 1.500 2.500.500 3.500a1.200 1.200 0 0 1-2-1c0-.800.800-1.500 1.500-2.500z",
+});
+
 /** name: text, key, what it does */
 export const TOOLS = /** @type {Record<string, [string, string, string]>} */ ({
   move: ["Move", "v", "drag the photo, zoom with the wheel"],

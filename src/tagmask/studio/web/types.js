@@ -41,7 +41,7 @@
  * @property {number[]} order
  * @property {any[]} suggestions
  * @property {any} comparing
- * @property {Record<string, string>} cards
+ * @property {{title: string, cards: [string, string, string][]}[]} cards
  * @property {number[]} masks
  * @property {number[]} pseudo
  * @property {number[]} corrected
@@ -82,6 +82,8 @@
  * @property {{waiting: number, offline: boolean}} outbox
  * @property {{undo: number, redo: number}} history
  * @property {number} stamp grows when masks on thumbnails may have changed
+ * @property {number} strokes grows when the server has a stroke
+ * @property {boolean} preview show after every stroke what it would lead to
  */
 
 export {};

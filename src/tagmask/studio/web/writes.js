@@ -1,6 +1,5 @@
 // Everything that changes something for good: painted pixels, tags, checks. Each can be undone.
 
-import {Refusal} from "./api.js";
 import {say} from "./dom.js";
 import {history} from "./history.js";
 import {cut, paste} from "./labels.js";
@@ -8,6 +7,7 @@ import {outbox} from "./outbox.js";
 import {digests, load, open} from "./photo.js";
 import {get, set, setServer} from "./store.js";
 
+/** @typedef {import("./api.js").Refusal} Refusal */
 /** @typedef {import("./types.js").Truth} Truth */
 /** @typedef {import("./types.js").Box} Box */
 
@@ -46,7 +46,7 @@ function sendBox(truth, box, part, done) {
   outbox.add({
     path: `correct/${truth.id}`, body: part, photo: truth.id,
     headers: () => ({"X-Box": `${top},${left},${height},${width}`, "X-Before": digests.labels.get(truth.id) || ""}),
-    done: (answer) => { take(answer); if (done) done(answer); },
+    done: (answer) => { take(answer); if (done) done(answer); set({strokes: get().strokes + 1}); },
     refused: (problem) => { void refused(truth.id, problem); },
   });
 }
