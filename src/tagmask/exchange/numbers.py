@@ -132,10 +132,7 @@ class Summary:
         self._mm_per_pixel = mm_per_pixel
         self._names = dict(enumerate(self.classes, start=1))
         self.has_scale = mm_per_pixel is not None or SCALE in self._about.columns
-        for name in by:
-            if name not in self._about.columns:
-                known = ", ".join(self._about.columns) or "none, since there is no --about"
-                raise TagmaskError(f"--by {name} is no column of --about; its columns are {known}.")
+        self._about.check_columns(by)
 
     def scale(self, name: str) -> float | None:
         """Return the millimetres of a pixel of a photo; None if they are not known."""
