@@ -28,6 +28,7 @@ _ON_DATA: dict[str, tuple[type[Any], str]] = {
     "export": (config.ExportSettings, "tagmask.exchange.export:export_run"),
     "serve": (config.ServeSettings, "tagmask.exchange.label_studio_server:serve"),
     "push": (config.PushSettings, "tagmask.exchange.label_studio_push:push"),
+    "subclasses": (config.SubclassSettings, "tagmask.exchange.subclasses:subclasses"),
     "corrections": (config.CorrectionSettings, "tagmask.exchange.corrections:import_corrections"),
 }
 
@@ -85,7 +86,7 @@ def run_command(name: str, arguments: list[str]) -> None:
 
 
 def commands() -> list[str]:
-    """Return the names of all commands: the stages of the table, and eleven more."""
+    """Return the names of all commands: the stages of the table, and twelve more."""
     from tagmask.runs.table import commands as stages
 
     return [
@@ -98,6 +99,7 @@ def commands() -> list[str]:
         "serve",
         "push",
         "corrections",
+        "subclasses",
         "paper",
         "presets",
         "selftest",
