@@ -256,9 +256,9 @@ class AboutSettings(Settings):
 
     basic = "about by mm_per_pixel"
     about: Path | None = None
-    """A CSV file with further columns about each photo, e.g. its site; the first column is the photo."""
+    """A CSV file with columns about each photo, e.g. its site; the first column is the photo."""
     by: tuple[str, ...] = ()
-    """Columns of --about by whose values the report and the studio group how much each class covers."""
+    """Columns of --about by which report and studio group how much each class covers."""
     mm_per_pixel: Positive | None = None
     """The size of a pixel, for areas; a column mm_per_pixel of --about comes first."""
 

@@ -209,7 +209,7 @@ class SubclassSettings(DataSettings):
     kinds: Annotated[int, Limit(least=2, most=100)] = 6
     """How many kinds: more than you expect, since two kinds may get the same name."""
     names: Path | None = None
-    """That folder, after you have written names into its tables; the new tags are written to --to."""
+    """That folder, once its tables have names; the new tags are written to --to."""
     to: Path | None = None
     """With --tag the folder to make; with --names the .csv file of the new tags."""
     labels: Path | None = None

@@ -1,4 +1,4 @@
-"""Sub-classes of a tag: its regions sorted into kinds, names from a table, and new tags to learn from.
+"""Sub-classes of a tag: its regions sorted into kinds, names from a table, new tags to learn from.
 
 kinds/kinds.png     the most typical regions of each kind, with their numbers
       kinds.csv     kind, name, regions, photos: a person fills in names
@@ -7,8 +7,8 @@ kinds/kinds.png     the most typical regions of each kind, with their numbers
       made_by.json  the tag, and the photo and kind of each region
 
 A region is a connected piece of the tag in the mask of a photo; small pieces beside larger ones are
-left out. What a person leaves without a name is named by a regression on what has one. The new table
-has the names of a photo's regions in place of the tag.
+left out. What a person leaves without a name is named by a regression on what has one. The new
+table has the names of a photo's regions in place of the tag.
 """
 
 import csv

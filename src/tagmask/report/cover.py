@@ -1,4 +1,4 @@
-"""How much each class covers, for the report: over all photos, and by columns of the user's table."""
+"""How much each class covers: over all photos, and by columns of the user's table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,6 +2,7 @@
 
 import {post} from "./api.js";
 import {button, guarded, labelled, make} from "./dom.js";
+import {numbersPart} from "./numbers.js";
 import {outbox} from "./outbox.js";
 import {get, watch} from "./store.js";
 
@@ -12,7 +13,7 @@ export class Exporting {
     this.cards = make("div", {className: "cards", id: "cards"});
     this.done = make("p", {id: "exported", role: "status"});
     this.report = make("p");
-    root.replaceChildren(make("div", {className: "page"}, make("h2", {textContent: "Export"}), labelled("only checked photos", this.only), this.done, this.cards, this.report));
+    root.replaceChildren(make("div", {className: "page"}, make("h2", {textContent: "Export"}), labelled("only checked photos", this.only), this.done, this.cards, this.report, numbersPart()));
     this.stop = watch(["server"], () => this.update());
     this.update();
   }
