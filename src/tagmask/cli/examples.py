@@ -259,10 +259,10 @@ also: --preset NAME   start from a recipe of `tagmask run`; default: scenes, unl
 """
 
 SUBCLASSES = """\
-Divide a tag into kinds ("sponge" into three kinds of sponges). Its regions are sorted by how \
-they look;
-you name the kinds, or some regions, in the tables of the folder; then new tags are written, to learn \
-from.
+Divide a tag into kinds ("sponge" into three kinds of sponges). Its regions are sorted by \
+how they look; you name
+the kinds, or some regions, in the tables of the folder; then new tags are written, to \
+learn from.
 
 examples:
   tagmask subclasses --out run --tag sponge --kinds 6 --to kinds

@@ -226,4 +226,4 @@ class SubclassSettings(DataSettings):
         elif self.to.is_file() or (self.to.is_dir() and any(self.to.iterdir())):
             yield f"--to {self.to} exists; name a new one, so that nothing of yours is replaced."
         if self.names is not None and not self.names.is_dir():
-            yield f"--names {self.names} is no folder; name the one that --tag has written."
+            yield f"--names {self.names} is not a folder; check the path: --tag has written it."
