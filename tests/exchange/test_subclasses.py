@@ -119,7 +119,10 @@ def test_what_has_no_name_is_learned(capsys: pytest.CaptureFixture[str]) -> None
         (["--tag", "sponge", "--to", "photos"], "--to photos"),
         (["--tag", "sponge", "--kinds", "20", "--to", "x"], "too few for --kinds 20"),
         (["--tag", "sponge", "--kinds", "1", "--to", "x"], "--kinds 1 must be"),
-        (["--names", "nowhere", "--to", "x.csv"], "--names nowhere is not a folder; check the path"),
+        (
+            ["--names", "nowhere", "--to", "x.csv"],
+            "--names nowhere is not a folder; check the path",
+        ),
         (["--names", "photos", "--to", "x"], "the new tags are a .csv file"),
         (["--names", "photos", "--to", "x.csv"], "made_by.json"),
     ],

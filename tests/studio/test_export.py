@@ -4,6 +4,8 @@ import csv
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from tagmask.config import ExploreSettings
 from tagmask.config.exchange import FILES
 from tagmask.studio import export, numbers
@@ -29,7 +31,9 @@ def test_the_checked_photos_alone(out: Path) -> None:
     assert studio.photos[0].name not in table
 
 
-def test_numbers_are_those_of_the_table(out: Path, tmp_path: Path) -> None:
+def test_numbers_are_those_of_the_table(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     studio = open_explorer(ExploreSettings(out=out))
     answer = numbers.numbers(studio.view)
     assert answer["problem"] == ""
@@ -44,7 +48,8 @@ def test_numbers_are_those_of_the_table(out: Path, tmp_path: Path) -> None:
     about = tmp_path / "about.csv"
     lines = [f"{photo.file},{i % 2}" for i, photo in enumerate(studio.photos)]
     about.write_text("\n".join(["file,side", *lines]) + "\n")
-    studio.view.run = dataclasses.replace(studio.view.run, about=about, by=("side",))
+    told = dataclasses.replace(studio.view.run, about=about, by=("side",))
+    monkeypatch.setattr(type(studio.view), "run", told)
     (by_side,) = numbers.numbers(studio.view)["tables"]
     assert by_side["column"] == "side"
     assert [value for value, _, _ in by_side["rows"]] == ["0", "1"]
