@@ -68,7 +68,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kinds_by_colour_and_new_tags(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--tag", "sponge", "--kinds", "2", "--to", "kinds") == 0, capsys.readouterr().err
+    assert call("--tag", "sponge", "--into", "2", "--to", "kinds") == 0, capsys.readouterr().err
     assert "9 regions of 'sponge' in 2 kinds" in capsys.readouterr().out
     regions = read("kinds/regions.csv")
     assert [row["kind"] for row in regions] == ["1"] * 6 + ["2"] * 3
@@ -102,7 +102,7 @@ def test_kinds_by_colour_and_new_tags(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_has_no_name_is_learned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--tag", "sponge", "--kinds", "2", "--to", "kinds") == 0, capsys.readouterr().err
+    assert call("--tag", "sponge", "--into", "2", "--to", "kinds") == 0, capsys.readouterr().err
     fill("kinds/regions.csv", {"1": "red", "2": "red", "3": "red", "7": "blue", "8": "blue"})
     assert call("--names", "kinds", "--to", "new.csv") == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
@@ -117,8 +117,8 @@ def test_what_has_no_name_is_learned(capsys: pytest.CaptureFixture[str]) -> None
         (["--tag", "sponge"], "--to is missing"),
         (["--tag", "cat", "--to", "x"], "--tag 'cat' is no tag of these photos"),
         (["--tag", "sponge", "--to", "photos"], "--to photos"),
-        (["--tag", "sponge", "--kinds", "20", "--to", "x"], "too few for --kinds 20"),
-        (["--tag", "sponge", "--kinds", "1", "--to", "x"], "--kinds 1 must be"),
+        (["--tag", "sponge", "--into", "20", "--to", "x"], "too few for --into 20"),
+        (["--tag", "sponge", "--into", "1", "--to", "x"], "--into 1 must be"),
         (
             ["--names", "nowhere", "--to", "x.csv"],
             "--names nowhere is not a folder; check the path",
@@ -137,7 +137,7 @@ def test_what_is_refused(
 
 
 def test_mistakes_in_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--tag", "sponge", "--kinds", "2", "--to", "kinds") == 0
+    assert call("--tag", "sponge", "--into", "2", "--to", "kinds") == 0
     words = ("--names", "kinds", "--to", "new.csv")
     assert call(*words) == 1
     assert "have no name yet" in capsys.readouterr().err

@@ -265,7 +265,7 @@ the kinds, or some regions, in the tables of the folder; then new tags are writt
 learn from.
 
 examples:
-  tagmask subclasses --out run --tag sponge --kinds 6 --to kinds
+  tagmask subclasses --out run --tag sponge --into 6 --to kinds
   tagmask subclasses --out run --names kinds --to tags-of-kinds.csv
   tagmask run --preset own-photos --images photos --tags tags-of-kinds.csv --out run-of-kinds
 """

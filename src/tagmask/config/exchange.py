@@ -200,13 +200,13 @@ class PushSettings(DataSettings):
 class SubclassSettings(DataSettings):
     """Divide a tag: sort its regions into kinds, and write a table of tags with their names."""
 
-    basic = "out tag kinds names to labels"
+    basic = "out tag into names to labels"
     written = ("to",)
     out: Path
     """Folder of the run."""
     tag: str | None = None
     """The tag to divide; its regions, and pictures of them, are written to the folder --to."""
-    kinds: Annotated[int, Limit(least=2, most=100)] = 6
+    into: Annotated[int, Limit(least=2, most=100)] = 6
     """How many kinds: more than you expect, since two kinds may get the same name."""
     names: Path | None = None
     """That folder, once its tables have names; the new tags are written to --to."""

@@ -122,13 +122,13 @@ def write_kinds(settings: SubclassSettings, catalog: Catalog, to: Path) -> str:
     labels = settings.labels or settings.out / layout.PREDICTIONS
     check_classes(labels, catalog.classes, "masks")
     found = _find_regions(settings.out, catalog, labels, catalog.classes.index(tag))
-    if len(found.pieces) < settings.kinds:
+    if len(found.pieces) < settings.into:
         raise TagmaskError(
             f"there are {len(found.pieces)} regions of {tag!r} in {labels}; "
-            f"that is too few for --kinds {settings.kinds}."
+            f"that is too few for --into {settings.into}."
         )
     vectors = torch.stack(found.vectors)  # (R, F)
-    kinds = sort_regions(vectors, settings.kinds)
+    kinds = sort_regions(vectors, settings.into)
     typical = typicality(vectors, kinds)
     save_picture(to / PICTURE, _picture(catalog, labels, tag, found.pieces, kinds, typical))
     write_arrays(to / VECTORS, vectors=vectors.half().cpu().numpy())

@@ -107,6 +107,9 @@ def gather(run: Run, settings: ReportSettings) -> Report:
 def made_from(run: Run, settings: ReportSettings) -> Parts:
     """Return what the page is made from: its settings, and the table about the photos."""
     parts = record.made_from(settings)
+    if not settings.by:
+        # pages of runs that knew no such setting are the same
+        del parts["by"]
     known = about_of(settings, run.settings)
     if known.about is not None:
         parts[f"{INPUT}file of about"] = record.file_digest(known.about)
