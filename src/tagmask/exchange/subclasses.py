@@ -199,7 +199,8 @@ def pieces_of(region: Region) -> Iterator[tuple[Region, tuple[slice, slice]]]:
         size = int(sizes[number - 1])
         # the largest piece counts even if there are many
         if size >= SMALL * total or size == sizes.max():
-            yield numbers == number, box
+            down, across = box
+            yield numbers == number, (down, across)
 
 
 def _region_rows(
@@ -265,7 +266,7 @@ def _cut_out(photo: Picture, region: Region, piece: _Piece) -> Picture:
         margin = max(2, round(_AROUND * (side.stop - side.start)))
         shown.append(slice(max(0, side.start - margin), min(length, side.stop + margin)))
     part = photo[shown[0], shown[1]].astype(np.float32)
-    inside = region[shown[0], shown[1]][..., None]
+    inside = region[shown[0], shown[1]][..., None]  # (h, w, 1)
     brightness = np.where(inside, 1.0, _DIMMED)  # (h, w, 1)
     picture: Picture = (part * brightness).round().astype(np.uint8)
     height, width = picture.shape[:2]
@@ -296,7 +297,7 @@ def write_tags(catalog: Catalog, folder: Path, to: Path) -> str:
             f"{folder / KINDS} and {folder / REGIONS} have no name yet; "
             "write some into their column name."
         )
-    lines = []
+    lines: list[str] = []
     if None in names:
         whole, lines = _learned(folder, names)
     else:
