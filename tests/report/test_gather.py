@@ -366,9 +366,8 @@ def test_how_much_each_class_covers(tmp_path: Path) -> None:
     for i in range(3):
         write_mask(run / "6_predictions" / f"{SCENES.name(i)}.png", labelled(i))
     about = tmp_path / "about.csv"
-    rows = [
-        f"{SCENES.name(i)},{site},{scale}" for i, (site, scale) in enumerate(["a2", "b3", "a1"])
-    ]
+    known = [("a", 2), ("b", 3), ("a", 1)]
+    rows = [f"{SCENES.name(i)},{site},{scale}" for i, (site, scale) in enumerate(known)]
     about.write_text("\n".join(["photo,<site>,mm_per_pixel", *rows]) + "\n")
     asked = settings(run, about=about, by=("<site>",))
     cover = gathered(asked).cover
