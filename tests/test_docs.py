@@ -41,6 +41,7 @@ OTHER_FUNCTIONS = (  # of commands that are not stages
     "tagmask.exchange.label_studio_server:serve",
     "tagmask.exchange.label_studio_push:push",
     "tagmask.exchange.corrections:import_corrections",
+    "tagmask.exchange.subclasses:subclasses",
     "tagmask.reproduction.command:run_paper",
     "tagmask.studio.server:explore",
     "tagmask.studio.server:studio",

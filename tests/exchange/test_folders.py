@@ -231,3 +231,15 @@ def test_a_split_gives_each_tag_its_share() -> None:
         "2 images for train and 1 for val, divided by tag with --split-seed 4.",
         "no image of val carries the tags x; there are too few.",
     ]
+
+
+@pytest.mark.parametrize("format", ["napari", "coco", "ultralytics"])
+def test_photos_that_exif_turns_are_named(
+    run_folder: Path, format: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exif = Image.Exif()
+    exif[274] = 8
+    Image.new("RGB", (6, 8)).save(run_folder / "photos/b c.jpg", exif=exif)
+    assert export("--format", format, "--to", "out") == 0, capsys.readouterr().err
+    is_told = "1 photos are turned by an EXIF entry" in capsys.readouterr().out
+    assert is_told == (format != "ultralytics"), "there they are copied upright"

@@ -16,7 +16,7 @@ from tagmask.errors import TagmaskError
 from tagmask.inference.maps import PhotoMaps
 from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
 from tagmask.report.page import Report
-from tagmask.report.stage import gather
+from tagmask.report.stage import gather, made_from
 from tagmask.runs.run import Run
 from tagmask.stages.seeds import write_seeds
 from tests.alone import alone, write_report
@@ -348,3 +348,51 @@ def test_pseudo_labels_need_no_affinity_network(tmp_path: Path) -> None:
     report = gathered(settings(tmp_path))
     assert "3_affinity" not in report.missing["training"]
     assert "4_pseudo was made by weights (0123456789abcdef)" in report.notes[0]
+
+
+def labelled(i: int) -> Any:
+    """A mask with 10 pixels of the first class, 20 of the second, or none; some are unsure."""
+    truth = SCENES.load_mask(i)
+    assert truth is not None
+    mask = np.zeros(truth.shape, np.uint8)
+    mask[5, :10] = 1 if i == 0 else 0
+    mask[6:8, 3:13] = 2 if i == 1 else 0
+    mask[0, 0] = 255
+    return mask
+
+
+def test_how_much_each_class_covers(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for i in range(3):
+        write_mask(run / "6_predictions" / f"{SCENES.name(i)}.png", labelled(i))
+    about = tmp_path / "about.csv"
+    known = [("a", 2), ("b", 3), ("a", 1)]
+    rows = [f"{SCENES.name(i)},{site},{scale}" for i, (site, scale) in enumerate(known)]
+    about.write_text("\n".join(["photo,<site>,mm_per_pixel", *rows]) + "\n")
+    asked = settings(run, about=about, by=("<site>",))
+    cover = gathered(asked).cover
+    assert cover is not None
+    assert cover.has_scale
+    found = {row.name: row for row in cover.classes}
+    first, second, third = (found[CLASSES[k]] for k in range(3))
+    sizes = [labelled(i).size for i in range(3)]
+    assert first.mean_share == pytest.approx(10 / sizes[0] / 3)
+    assert first.share_of_all == pytest.approx(10 / sum(sizes))
+    assert (first.with_it, first.photos, first.area) == (1, 3, 10 * 2**2)
+    assert second.mean_share == pytest.approx(20 / sizes[1] / 3)
+    assert second.area == 20 * 3**2
+    assert (third.with_it, third.mean_share, third.area) == (0, 0, 0)
+    (table,) = cover.tables
+    assert [(value, photos) for value, photos, _ in table.rows] == [("a", 2), ("b", 1)]
+    shares = {value: dict(zip(table.classes, row, strict=True)) for value, _, row in table.rows}
+    assert shares["a"][CLASSES[0]] == pytest.approx(10 / sizes[0] / 2)
+    assert shares["b"][CLASSES[1]] == pytest.approx(20 / sizes[1])
+    text = written(asked).read_text(encoding="utf-8")
+    check_page(text)
+    assert "By &lt;site&gt;: mean % of a photo" in text
+    # another table makes another page
+    before = made_from(Run.of(asked.run), asked.own)
+    about.write_text(about.read_text().replace(",a,", ",c,"))
+    assert made_from(Run.of(asked.run), asked.own) != before
+    with pytest.raises(TagmaskError, match="--by date is no column of --about"):
+        gathered(settings(run, about=about, by=("date",)))

@@ -30,6 +30,7 @@ _ON_DATA: dict[str, tuple[type[Any], str]] = {
     "export": (config.ExportSettings, "tagmask.exchange.export:export_run"),
     "serve": (config.ServeSettings, "tagmask.exchange.label_studio_server:serve"),
     "push": (config.PushSettings, "tagmask.exchange.label_studio_push:push"),
+    "subclasses": (config.SubclassSettings, "tagmask.exchange.subclasses:subclasses"),
     "corrections": (config.CorrectionSettings, "tagmask.exchange.corrections:import_corrections"),
 }
 
@@ -118,6 +119,7 @@ def commands() -> list[str]:
         "serve",
         "push",
         "corrections",
+        "subclasses",
         "paper",
         "presets",
         "selftest",

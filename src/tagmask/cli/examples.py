@@ -27,6 +27,7 @@ tagmask: images that carry only tags go in, segmentation masks come out.
   tagmask serve     masks for Label Studio while people annotate
   tagmask push      masks sent to a Label Studio project as predictions
   tagmask corrections    corrected masks from Label Studio, CVAT or COCO, to learn from
+  tagmask subclasses     kinds of one tag: sort its regions, name them, learn again
   tagmask paper     each table and figure of the ACR paper, ours beside theirs
   tagmask presets   what each preset is for
   tagmask selftest  whether everything works on this machine, and how fast; half a minute
@@ -329,4 +330,16 @@ with the settings of another table
 also: --preset NAME   start from a recipe of `tagmask run`; default: scenes, unless --data is given
       --config FILE   start from the settings of another table, or a run's config.toml
       --STAGE.NAME    any setting of a stage, as `tagmask STAGE --help-all` lists them
+"""
+
+SUBCLASSES = """\
+Divide a tag into kinds ("sponge" into three kinds of sponges). Its regions are sorted by \
+how they look; you name
+the kinds, or some regions, in the tables of the folder; then new tags are written, to \
+learn from.
+
+examples:
+  tagmask subclasses --out run --tag sponge --into 6 --to kinds
+  tagmask subclasses --out run --names kinds --to tags-of-kinds.csv
+  tagmask run --preset own-photos --images photos --tags tags-of-kinds.csv --out run-of-kinds
 """

@@ -6,6 +6,7 @@ from tagmask.config.exchange import (
     ExportSettings,
     PushSettings,
     ServeSettings,
+    SubclassSettings,
 )
 from tagmask.config.explore import ExploreSettings, StudioSettings
 from tagmask.config.presets import PRESETS, preset_of

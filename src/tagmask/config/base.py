@@ -251,6 +251,26 @@ class DataSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AboutSettings(Settings):
+    """What is known about the photos besides tags, for the numbers on the report."""
+
+    basic = "about by mm_per_pixel"
+    about: Path | None = None
+    """A CSV file with columns about each photo, e.g. its site; the first column is the photo."""
+    by: tuple[str, ...] = ()
+    """Columns of --about by which report and studio group how much each class covers."""
+    mm_per_pixel: Positive | None = None
+    """The size of a pixel, for areas; a column mm_per_pixel of --about comes first."""
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if self.about is not None and not self.about.is_file():
+            yield f"--about {self.about} does not exist; check the path."
+        if self.by and self.about is None:
+            yield "--by names columns of --about; give --about FILE."
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenSettings(Settings):
     """How much may be kept of what frozen blocks compute."""
 

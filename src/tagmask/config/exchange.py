@@ -194,3 +194,36 @@ class PushSettings(DataSettings):
             yield f"--token {self.token} does not exist; check the path."
         if not self.project:
             yield "--project is missing; give the number in the project's address."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubclassSettings(DataSettings):
+    """Divide a tag: sort its regions into kinds, and write a table of tags with their names."""
+
+    basic = "out tag into names to labels"
+    written = ("to",)
+    out: Path
+    """Folder of the run."""
+    tag: str | None = None
+    """The tag to divide; its regions, and pictures of them, are written to the folder --to."""
+    into: Annotated[int, Limit(least=2, most=100)] = 6
+    """How many kinds: more than you expect, since two kinds may get the same name."""
+    names: Path | None = None
+    """That folder, once its tables have names; the new tags are written to --to."""
+    to: Path | None = None
+    """With --tag the folder to make; with --names the .csv file of the new tags."""
+    labels: Path | None = None
+    """Folder of the masks; default: 6_predictions of the run."""
+
+    def _mistakes(self) -> Iterator[str]:
+        yield from super()._mistakes()
+        if (self.tag is None) == (self.names is None):
+            yield "give --tag NAME to sort its regions, or --names FOLDER once they have names."
+        if self.to is None:
+            yield "--to is missing; name the folder, or with --names the .csv file, to write."
+        elif self.names is not None and self.to.suffix.lower() != ".csv":
+            yield f"--to {self.to}: the new tags are a .csv file; name one."
+        elif self.to.is_file() or (self.to.is_dir() and any(self.to.iterdir())):
+            yield f"--to {self.to} exists; name a new one, so that nothing of yours is replaced."
+        if self.names is not None and not self.names.is_dir():
+            yield f"--names {self.names} is not a folder; check the path: --tag has written it."

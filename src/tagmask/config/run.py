@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from tagmask import layout
 from tagmask.config.base import (
+    AboutSettings,
     DataSettings,
     Settings,
     SharedTokenSettings,
@@ -35,7 +36,7 @@ NOT_IN_A_RUN = {  # setting of a stage: what to do instead
     "photos": "predict other photos with `tagmask predict` after the run",
 }
 ONCE = {name: f"give --{flag(name)} once, for the whole run" for name in ("out", *KEPT, *DATA)}
-_WRITTEN = ("out", *KEPT, "rows")  # what the table [run] holds
+_WRITTEN = ("out", *KEPT, "rows", "about", "by", "mm_per_pixel")  # what the table [run] holds
 
 Kind = TypeVar("Kind", bound=Settings)
 
@@ -58,7 +59,7 @@ class Place(SharedTokenSettings, Located):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTop(Place):
+class RunTop(AboutSettings, Place):
     """What is set once for a whole run."""
 
     section = "run"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tagmask import layout
-from tagmask.config.base import Settings, ShardSettings, SharedTokenSettings
+from tagmask.config.base import AboutSettings, Settings, ShardSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Rows, Scales, Share, Side
 
 
@@ -144,7 +144,7 @@ class CheckSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportSettings(Settings):
+class ReportSettings(AboutSettings):
     """Write one HTML page about a run: scores, curves, pictures, and how everything was made."""
 
     basic = "rows"

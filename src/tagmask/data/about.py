@@ -39,6 +39,17 @@ class About:
         cell = self.row(name)[self.columns.index(SCALE)]
         return float(cell) if cell else None
 
+    def check_columns(self, by: Iterable[str]) -> None:
+        """Refuse names that are no columns.
+
+        Raises:
+            TagmaskError: one is unknown.
+        """
+        for name in by:
+            if name not in self.columns:
+                known = ", ".join(self.columns) or "none, since there is no --about"
+                raise TagmaskError(f"--by {name} is no column of --about; its columns are {known}.")
+
 
 def read_about(path: Path, names: Iterable[str], images: Path) -> About:
     """Read a table about photos.

@@ -186,6 +186,15 @@ def is_plain(path: Path) -> bool:
         return False
 
 
+def is_turned(path: Path) -> bool:
+    """Return True if EXIF says that a picture is to be turned or mirrored."""
+    try:
+        with opened(path) as image:
+            return orientation(image) != 1
+    except ImageError:
+        return False
+
+
 def orientation(image: Image.Image) -> int:
     """Return how EXIF says a picture is turned, 1 … 8; 1 is upright."""
     # a garbled EXIF block says nothing about the orientation

@@ -13,6 +13,7 @@ import ast
 import csv
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ FILE_HEADERS = (
 _TAG_HEADERS = ("tag", "class", "category", "keyword", *TAG_COLUMNS)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _MOST_KNOWN = 100_000  # cells whose tags are remembered
+LONGEST_TAG = 60  # characters, of one that is typed
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
 
 
@@ -75,6 +77,27 @@ class _Object(dict[str, Any]):
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         self.pairs = pairs
+
+
+def clean_tag(text: str) -> str:
+    """Return a tag as it is kept.
+
+    Args:
+        text: What was typed.
+
+    Raises:
+        TagmaskError: A table or a mask cannot hold it.
+    """
+    tag = " ".join(text.split())
+    if not tag or len(tag) > LONGEST_TAG:
+        raise TagmaskError(f"a tag has 1 to {LONGEST_TAG} characters; this one has {len(tag)}.")
+    if any(mark in tag for mark in ";|,[]") or any(
+        unicodedata.category(mark) in ("Cc", "Cs") for mark in tag
+    ):
+        raise TagmaskError(f"the tag {tag!r} contains a mark that tables use; leave out ; | , [ ].")
+    if tag.casefold() == "background":
+        raise TagmaskError("what has no tag is the background; give the tag another name.")
+    return tag
 
 
 def read_table(path: Path, mistakes: Mistakes) -> Table:

@@ -4,7 +4,7 @@ To add a format, write its writer and add a row to ``FORMATS``.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from tagmask.config.base import within
 from tagmask.config.exchange import FILES, SPLIT
 from tagmask.data.about import read_about
 from tagmask.data.catalog import Catalog
+from tagmask.data.images import is_turned
 from tagmask.data.open import open_catalog
 from tagmask.data.tools import is_list_of_texts
 from tagmask.errors import TagmaskError
@@ -29,7 +30,7 @@ from tagmask.exchange.fiftyone import write_fiftyone
 from tagmask.exchange.geotiff import write_geotiff
 from tagmask.exchange.huggingface import write_huggingface
 from tagmask.exchange.index import write_indices
-from tagmask.exchange.items import Exported, Probabilities, from_folder, unlistable_name
+from tagmask.exchange.items import Exported, Labelled, Probabilities, from_folder, unlistable_name
 from tagmask.exchange.label_studio import is_interface, write_label_studio
 from tagmask.exchange.labelme import write_labelme
 from tagmask.exchange.napari import write_napari
@@ -64,26 +65,27 @@ class Format:
     write: Callable[..., Exported]
     options: tuple[str, ...] = ()
     unusable: Callable[[str], str] = lambda _: ""  # why the format cannot hold an image of a name
+    own_photos: bool = False  # the tool opens the user's own photos beside the masks
     beside: bool = False  # files are put into a folder with others; otherwise a folder must be new
 
 
 FORMATS = {  # value of --format: its writer
-    "coco": Format(write_coco, ("polygons", "pieces")),
+    "coco": Format(write_coco, ("polygons", "pieces"), own_photos=True),
     "voc": Format(write_voc, ("split",), unlistable_name, beside=True),
     "voc-test": Format(write_voc_submission),
-    "label-studio": Format(write_label_studio, ("image_url", "pieces")),
-    "cvat": Format(write_cvat, ("pieces",), unlistable_name),
+    "label-studio": Format(write_label_studio, ("image_url", "pieces"), own_photos=True),
+    "cvat": Format(write_cvat, ("pieces",), unlistable_name, own_photos=True),
     "overlays": Format(write_overlays, beside=True),
-    "index": Format(write_indices),
+    "index": Format(write_indices, own_photos=True),
     "ultralytics": Format(write_ultralytics),
     "yolo-seg": Format(write_yolo_seg),
     "fiftyone": Format(write_fiftyone),
     "huggingface": Format(write_huggingface),
-    "xanylabeling": Format(write_xanylabeling),
-    "labelme": Format(write_labelme),
+    "xanylabeling": Format(write_xanylabeling, own_photos=True),
+    "labelme": Format(write_labelme, own_photos=True),
     "datumaro": Format(write_datumaro),
-    "qupath": Format(write_qupath),
-    "napari": Format(write_napari),
+    "qupath": Format(write_qupath, own_photos=True),
+    "napari": Format(write_napari, own_photos=True),
     "geotiff": Format(write_geotiff),
     "table": Format(write_table, ("mm_per_pixel", "about", "by")),
 }
@@ -141,6 +143,9 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
         )
     elif settings.format == "table":
         items = (replace(item, probabilities=partial(_kept, folder, item.name)) for item in items)
+    turned: list[str] = []
+    if row.own_photos:
+        items = _note_turned(items, turned)
     options = {name: getattr(settings, name) for name in row.options}
     if settings.about is not None:
         photos = settings.photos or settings.images or Path()
@@ -157,6 +162,11 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
         done.notes.append(
             f"{spaced} names contain a space; tools that split the list of names "
             "there will miss them."
+        )
+    if turned:
+        done.notes.append(
+            f"{len(turned)} photos are turned by an EXIF entry, and their masks are upright; "
+            "a tool that shows such a photo lying on its side does not heed the entry."
         )
     missing = len(catalog) - done.images - len(damaged)
     if missing:
@@ -179,6 +189,19 @@ def _refuse_inside(settings: ExportSettings, to: Path, folder: Path) -> None:
         raise TagmaskError(
             f"--to {to} is among the images or masks themselves; choose another folder."
         )
+
+
+def _note_turned(items: Iterable[Labelled], turned: list[str]) -> Iterator[Labelled]:
+    """Yield items, and note the names of photos that EXIF turns.
+
+    Args:
+        items: images with their masks.
+        turned: gets the names.
+    """
+    for item in items:
+        if item.image is not None and is_turned(item.image):
+            turned.append(item.name)
+        yield item
 
 
 def _maps(folder: Path, name: str) -> dict[int, Mask]:

@@ -19,8 +19,9 @@ for a formula begins with an apostrophe.
 import csv
 import importlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ _SUMMARY = (
 
 
 @dataclass
-class _Group:
+class Group:
     """Sums over the photos of a group."""
 
     photos: int = 0
@@ -61,8 +62,105 @@ class _Group:
     with_it: dict[str, int] = field(default_factory=dict)  # by class
     pixels: dict[str, int] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
-    areas: dict[str, float] = field(default_factory=dict)
+    areas: dict[str, float] = field(default_factory=dict)  # in mm²
     without_scale: int = 0  # photos
+
+    def add(self, mask: Mask, names: Mapping[int, str], scale: float | None) -> None:
+        """Add a photo.
+
+        Args:
+            mask: uint8 labels (H, W).
+            names: the classes by their labels.
+            scale: millimetres of a pixel; None if they are not known.
+        """
+        self.photos += 1
+        self.all_pixels += mask.size
+        self.without_scale += scale is None
+        counts = np.bincount(mask.ravel(), minlength=256)  # (256,)
+        for label in np.flatnonzero(counts).tolist():
+            if label not in names:
+                continue
+            name = names[label]
+            pixels = int(counts[label])
+            self.with_it[name] = self.with_it.get(name, 0) + 1
+            self.pixels[name] = self.pixels.get(name, 0) + pixels
+            self.shares[name] = self.shares.get(name, 0.0) + pixels / mask.size
+            area = pixels * (scale or 0.0) ** 2
+            self.areas[name] = self.areas.get(name, 0.0) + area
+
+    def mean_share(self, name: str) -> float:
+        """Return the mean share of a photo that a class covers; photos without it count as 0."""
+        return self.shares.get(name, 0.0) / max(1, self.photos)
+
+    def share_of_all(self, name: str) -> float:
+        """Return the share of a class in the pixels of all photos together."""
+        return self.pixels.get(name, 0) / max(1, self.all_pixels)
+
+    def area(self, name: str) -> float | None:
+        """Return the area of a class in mm²; None if the scale of a photo is not known.
+
+        A sum over some of the photos would look like one over all.
+        """
+        return None if self.without_scale else self.areas.get(name, 0.0)
+
+
+class Summary:
+    """How much each class covers: over all photos, and over those with each value of a column.
+
+    Args:
+        classes: names of the labels 1, 2, …
+        mm_per_pixel: the size of a pixel, where ``about`` does not say it.
+        about: further columns of each photo.
+        by: columns of ``about`` whose values make groups.
+
+    Raises:
+        TagmaskError: a column is unknown.
+    """
+
+    def __init__(
+        self,
+        classes: Sequence[str],
+        mm_per_pixel: float | None = None,
+        about: About | None = None,
+        by: Sequence[str] = (),
+    ) -> None:
+        self.classes = tuple(classes)
+        self.by = tuple(by)
+        self.everything = Group()
+        self.groups: dict[tuple[str, str], Group] = {}  # by column and value
+        self._about = about or About()
+        self._mm_per_pixel = mm_per_pixel
+        self._names = dict(enumerate(self.classes, start=1))
+        self.has_scale = mm_per_pixel is not None or SCALE in self._about.columns
+        self._about.check_columns(by)
+
+    def scale(self, name: str) -> float | None:
+        """Return the millimetres of a pixel of a photo; None if they are not known."""
+        return self._about.scale(name) or self._mm_per_pixel
+
+    def add(self, name: str, mask: Mask) -> None:
+        """Add a photo.
+
+        Args:
+            name: of the photo.
+            mask: uint8 labels (H, W).
+        """
+        scale = self.scale(name)
+        self.everything.add(mask, self._names, scale)
+        cells = dict(zip(self._about.columns, self._about.row(name), strict=True))
+        for column in self.by:
+            group = self.groups.setdefault((column, cells[column]), Group())
+            group.add(mask, self._names, scale)
+
+    def of_column(self, column: str) -> dict[str, Group]:
+        """Return the groups of a column by its values, in order."""
+        found = {value: group for (name, value), group in self.groups.items() if name == column}
+        return dict(sorted(found.items()))
+
+    def largest(self, count: int) -> list[str]:
+        """Return the classes with the largest mean share, at most ``count`` of them."""
+        order = sorted(self.classes, key=lambda name: -self.everything.mean_share(name))
+        return order[:count]
 
 
 def write_table(
@@ -92,28 +190,23 @@ def write_table(
         TagmaskError: a column is unknown or has a name of ours, or a package is missing.
     """
     about = about or About()
-    _check_columns(about, by)
-    has_scale = mm_per_pixel is not None or SCALE in about.columns
-    header = [*COLUMNS, *([AREA] if has_scale else []), *about.columns]
+    summary = Summary(classes, mm_per_pixel, about, by)
+    taken = [name for name in about.columns if name in (*COLUMNS, AREA)]
+    if taken:
+        raise TagmaskError(f'--about has a column "{taken[0]}", as the table itself; rename it.')
+    header = [*COLUMNS, *([AREA] if summary.has_scale else []), *about.columns]
     done = Exported(path, holds_unsure=True)
-    groups: dict[tuple[str, str], _Group] = {}
     rows: list[list[Cell]] = []
     for item in done.checked(items, classes):
-        scale = about.scale(item.name) or mm_per_pixel
-        measured = list(measure(item, classes))
-        cells = about.row(item.name)
-        for row in measured:
-            area = [] if not has_scale else [_area(row, scale)]
-            rows.append([*row, *area, *cells])
-        keys = [("all", "")]
-        keys += [(name, cells[about.columns.index(name)]) for name in by]
-        for key in keys:
-            _add(groups.setdefault(key, _Group()), item, measured, scale)
-    summary = summary_file(path)
+        scale = summary.scale(item.name)
+        for row in measure(item, classes):
+            area = [_area(row, scale)] if summary.has_scale else []
+            rows.append([*row, *area, *about.row(item.name)])
+        summary.add(item.name, item.mask)
     _write(path, header, rows)
-    _write(summary, *_summary(groups, classes, has_scale))
-    done.notes += _notes(groups[("all", "")], classes, has_scale)
-    done.notes.append(f"the summary by class: {summary}")
+    _write(summary_file(path), *_summary_rows(summary))
+    done.notes += _notes(summary)
+    done.notes.append(f"the summary by class: {summary_file(path)}")
     return done
 
 
@@ -133,17 +226,6 @@ def is_summary(path: Path) -> bool:
     except OSError:
         return False
     return head == start or (head[:4] == b"PAR1" and path.name.endswith(".summary.parquet"))
-
-
-def _check_columns(about: About, by: Sequence[str]) -> None:
-    """Refuse columns that are not there, and those that have a name of ours."""
-    for name in by:
-        if name not in about.columns:
-            known = ", ".join(about.columns) or "none, since there is no --about"
-            raise TagmaskError(f"--by {name} is no column of --about; its columns are {known}.")
-    taken = [name for name in about.columns if name in (*COLUMNS, AREA)]
-    if taken:
-        raise TagmaskError(f'--about has a column "{taken[0]}", as the table itself; rename it.')
 
 
 def measure(item: Labelled, classes: Sequence[str]) -> Iterator[list[Cell]]:
@@ -194,54 +276,29 @@ def _area(row: Sequence[Cell], scale: float | None) -> float | None:
     return None if scale is None else float(pixels or 0) * scale**2
 
 
-def _add(
-    group: _Group, item: Labelled, measured: Sequence[Sequence[Cell]], scale: float | None
-) -> None:
-    """Add a photo to the sums of a group."""
-    group.photos += 1
-    group.all_pixels += item.mask.size
-    group.without_scale += scale is None
-    for row in measured:
-        name = str(row[1])
-        pixels = int(row[COLUMNS.index("pixels")] or 0)
-        group.pixels[name] = group.pixels.get(name, 0) + pixels
-        group.with_it[name] = group.with_it.get(name, 0) + (pixels > 0)
-        group.shares[name] = group.shares.get(name, 0.0) + pixels / item.mask.size
-        group.areas[name] = group.areas.get(name, 0.0) + (_area(row, scale) or 0.0)
-
-
-def _summary(
-    groups: dict[tuple[str, str], _Group], classes: Sequence[str], has_scale: bool
-) -> tuple[list[str], list[list[Cell]]]:
+def _summary_rows(summary: Summary) -> tuple[list[str], list[list[Cell]]]:
     """Return header and rows of the summary: every class in every group."""
-    header = [*_SUMMARY, *([AREA] if has_scale else [])]
+    header = [*_SUMMARY, *([AREA] if summary.has_scale else [])]
+    groups = [(("all", ""), summary.everything), *sorted(summary.groups.items(), key=itemgetter(0))]
     rows: list[list[Cell]] = []
-    for (name, value), group in sorted(groups.items(), key=lambda pair: pair[0]):
-        for label in classes:
-            pixels = group.pixels.get(label, 0)
-            row: list[Cell] = [
-                name,
-                value,
-                label,
-                group.photos,
-                group.with_it.get(label, 0),
-                pixels,
-            ]
-            row += [group.shares.get(label, 0.0) / group.photos, pixels / group.all_pixels]
-            if has_scale:
-                # a sum over some of the photos would look like one over all
-                row.append(None if group.without_scale else group.areas.get(label, 0.0))
+    for (column, value), group in groups:
+        for name in summary.classes:
+            with_it = group.with_it.get(name, 0)
+            pixels = group.pixels.get(name, 0)
+            row: list[Cell] = [column, value, name, group.photos, with_it, pixels]
+            row += [group.mean_share(name), group.share_of_all(name)]
+            if summary.has_scale:
+                row.append(group.area(name))
             rows.append(row)
     return header, rows
 
 
-def _notes(group: _Group, classes: Sequence[str], has_scale: bool) -> list[str]:
+def _notes(summary: Summary) -> list[str]:
     """Return sentences for the terminal: the mean share of the largest classes."""
-    shares = {name: group.shares.get(name, 0.0) / group.photos for name in classes}
-    largest = sorted(classes, key=lambda name: -shares[name])[:8]
-    listed = ", ".join(f"{name} {100 * shares[name]:.1f} %" for name in largest)
-    notes = [f"mean share of a photo: {listed}"]
-    if has_scale and group.without_scale:
+    group = summary.everything
+    shares = [f"{name} {100 * group.mean_share(name):.1f} %" for name in summary.largest(8)]
+    notes = [f"mean share of a photo: {', '.join(shares)}"]
+    if summary.has_scale and group.without_scale:
         notes.append(
             f"{group.without_scale} photos have no scale; "
             "their areas, and sums with them, are empty."

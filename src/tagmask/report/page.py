@@ -24,6 +24,7 @@ from tagmask.report.charts import (
     histogram,
     line_chart,
 )
+from tagmask.report.cover import Cover
 from tagmask.report.images import Case, ImageFacts, Survey
 from tagmask.report.records import NETWORKS, ORACLE, Curves, Provenance, StageScores, Training
 from tagmask.show.sheet import Picture, check_picture, resize
@@ -39,6 +40,7 @@ RATES = ("map", "miou", "pixel_accuracy", "accuracy")
 LOGGED = {"map": "mAP", "miou": "mIoU", "val_loss": "validation", "loss": "training"}
 PARTS = {
     "scores": "Scores",
+    "cover": "How much each class covers",
     "check": "To check first",
     "gallery": "Gallery",
     "threshold": "Background threshold",
@@ -64,6 +66,7 @@ class Report:
     scores: Sequence[StageScores] = ()
     curves: Curves = field(default_factory=dict)
     trainings: Sequence[Training] = ()
+    cover: Cover | None = None
 
 
 def report_page(report: Report) -> str:
@@ -146,6 +149,7 @@ def _parts(report: Report, matrices: Sequence[Matrix]) -> dict[str, str]:
     """Return name and title of the parts that have content, or a sentence on why they have not."""
     content = {
         "scores": report.scores,
+        "cover": report.cover,
         "check": () if report.survey.truth else report.survey.facts,
         "gallery": report.survey.cases,
         "threshold": report.curves,

@@ -15,10 +15,13 @@ from tagmask.config import PseudoSettings, ReportSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.inference.selfcheck import read_verdicts
+from tagmask.notes import INPUT, Parts
 from tagmask.report import records
+from tagmask.report.cover import MOST_PHOTOS, Cover, about_of, cover_of, summarise
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
 from tagmask.report.records import Provenance, StageScores
+from tagmask.runs import record
 from tagmask.runs.record import check_classes
 from tagmask.runs.run import Run
 from tagmask.stages.score import score_labels
@@ -79,6 +82,7 @@ def gather(run: Run, settings: ReportSettings) -> Report:
     provenance = records.read_provenance(out, facts)
     scores = _all_scores(labels, scored, stages)
     images = survey(labels, stages, settings.rows)
+    cover = _cover(run, settings, labels, stages)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
     return Report(
         title=_title(catalog.classes, len(catalog)),
@@ -92,10 +96,15 @@ def gather(run: Run, settings: ReportSettings) -> Report:
         survey=images,
         notes=_notes(provenance, labels, scored),
         verdicts=sorted(read_verdicts(out / layout.CHECK), key=lambda row: row["trust"]),
-        missing={**_missing(out, images.truth, stages, scores), "training": missing_logs},
+        missing={
+            **_missing(out, images.truth, stages, scores),
+            "training": missing_logs,
+            "cover": _missing_cover(stages),
+        },
         scores=scores,
         curves=curves,
         trainings=trainings,
+        cover=cover,
     )
 
 
@@ -106,6 +115,35 @@ def _title(classes: Sequence[str], images: int) -> str:
     if more > 0:
         named += f" and {more} more"
     return f"{named} in {images} images"
+
+
+def made_from(run: Run, settings: ReportSettings) -> Parts:
+    """Return what the page is made from: its settings, and the table about the photos."""
+    parts = record.made_from(settings)
+    if not settings.by:
+        # pages of runs that knew no such setting are the same
+        del parts["by"]
+    known = about_of(settings, run.settings)
+    if known.about is not None:
+        parts[f"{INPUT}file of about"] = record.file_digest(known.about)
+    return parts
+
+
+def _cover(run: Run, settings: ReportSettings, labels: RunLabels, stages: Stages) -> Cover | None:
+    """Return how much each class covers; None without predictions, or with too many."""
+    known = about_of(settings, run.settings)
+    indices = stages.get("predictions", [])
+    if not indices or len(indices) > MOST_PHOTOS:
+        return None
+    return cover_of(summarise(labels, indices, known, run.settings.images))
+
+
+def _missing_cover(stages: Stages) -> str:
+    """Return a sentence if there are more masks than are counted for a page."""
+    count = len(stages.get("predictions", []))
+    if count <= MOST_PHOTOS:
+        return ""
+    return f"The {count:,} masks are counted by `tagmask export --format table`."
 
 
 def _set_threshold(labels: RunLabels, scored: list[StageScores], stages: Stages, rule: str) -> str:

@@ -25,6 +25,7 @@ from tagmask.config.run import (
     write_config,
     write_stage_config,
 )
+from tagmask.data.about import read_about
 from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
@@ -356,6 +357,11 @@ def _do_all(run: Run) -> RunSummary:
     team = run.team
     catalog = run.catalog
     _check_alike(run)
+    if run.settings.about is not None:
+        # the report needs it last; mistakes in it are told first
+        names = [item.name for item in catalog]
+        about = read_about(run.settings.about, names, run.settings.images or Path())
+        about.check_columns(run.settings.by)
     rows = []
     for row in STAGES:
         is_scored = catalog.has_masks or not row.scores

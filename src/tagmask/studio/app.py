@@ -32,6 +32,7 @@ from tagmask.data.corrections import NOT_CORRECTED, fix
 from tagmask.data.images import read_image
 from tagmask.data.open import read_catalog
 from tagmask.data.survey import copies_of
+from tagmask.data.table import clean_tag
 from tagmask.errors import TagmaskError
 from tagmask.inference.maps import predicted_classes
 from tagmask.inference.selfcheck import read_verdicts, verdict_lines
@@ -47,7 +48,7 @@ from tagmask.studio.job import Job
 from tagmask.studio.learn import Learner
 from tagmask.studio.photos import SHOWN, THUMB, Photo, photos_of_catalog, photos_of_folder, picture
 from tagmask.studio.review import Review
-from tagmask.studio.tags import TABLE, TABLE_OF_RUN, TagTable, clean_tag, digest
+from tagmask.studio.tags import TABLE, TABLE_OF_RUN, TagTable, digest
 from tagmask.studio.view import LAYERS, RunView
 
 # answers to writes that may be sent again because their answer was lost

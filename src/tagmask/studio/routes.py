@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 from tagmask import layout
 from tagmask.studio.app import Refused, Studio
+from tagmask.studio.numbers import numbers
 from tagmask.studio.view import PIECES
 
 _BOX = re.compile(r"(\d{1,6}),(\d{1,6}),(\d{1,6}),(\d{1,6})")
@@ -95,6 +96,8 @@ def get(handler: Request, studio: Studio, words: list[str]) -> None:
             handler.send_json(studio.marks())
         case ["scores"]:
             handler.send_json(studio.scores())
+        case ["numbers"]:
+            handler.send_json(numbers(studio.view))
         case ["events"]:
             handler.send_events(studio.events.listen(studio.stopped))
         case ["report"]:

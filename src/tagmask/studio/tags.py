@@ -3,48 +3,24 @@
 import csv
 import hashlib
 import io
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tagmask.data.folder import read_folder
 from tagmask.data.report import Mistakes
-from tagmask.data.table import read_table
-from tagmask.errors import TagmaskError
+from tagmask.data.table import clean_tag, read_table
 from tagmask.files import write_text
 from tagmask.studio.photos import Photo
 
 TABLE = "tags.csv"
 # what the last run was made from: masks and classes belong to it
 TABLE_OF_RUN = "tags_of_run.csv"
-LONGEST = 60
 
 
 def digest(tags: Iterable[str]) -> str:
     """Return a short hash of the tags of a photo, whatever their order."""
     text = "\0".join(sorted(tags))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
-
-
-def clean_tag(text: str) -> str:
-    """Return a tag as it is kept.
-
-    Args:
-        text: What was typed.
-
-    Raises:
-        TagmaskError: A table or a mask cannot hold it.
-    """
-    tag = " ".join(text.split())
-    if not tag or len(tag) > LONGEST:
-        raise TagmaskError(f"a tag has 1 to {LONGEST} characters; this one has {len(tag)}.")
-    if any(mark in tag for mark in ";|,[]") or any(
-        unicodedata.category(mark) in ("Cc", "Cs") for mark in tag
-    ):
-        raise TagmaskError(f"the tag {tag!r} contains a mark that tables use; leave out ; | , [ ].")
-    if tag.casefold() == "background":
-        raise TagmaskError("what has no tag is the background; give the tag another name.")
-    return tag
 
 
 class TagTable:

@@ -2,6 +2,7 @@
 
 import {post} from "./api.js";
 import {button, guarded, make} from "./dom.js";
+import {numbersPart} from "./numbers.js";
 import {outbox} from "./outbox.js";
 import {get, watch} from "./store.js";
 
@@ -15,7 +16,7 @@ export class Exporting {
     this.done = make("p", {id: "exported", role: "status"});
     this.report = make("p");
     root.replaceChildren(make("div", {className: "page"}, make("h2", {textContent: "Export"}), this.note,
-      make("label", {}, this.only, "only photos that are checked"), this.done, this.cards, this.report));
+      make("label", {}, this.only, "only photos that are checked"), this.done, this.cards, this.report, numbersPart()));
     this.stop = watch(["server"], () => this.update());
     this.update();
   }
