@@ -84,8 +84,12 @@ def sure(mask: Mask) -> Mask:
     return np.where(mask == 255, 0, mask).astype(np.uint8)
 
 
-def test_hugging_face_reads_the_imagefolder(items: Sequence[Labelled], tmp_path: Path) -> None:
+def test_hugging_face_reads_the_imagefolder(
+    items: Sequence[Labelled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
+    # it counts how often data sets are opened, even those of a folder
+    monkeypatch.setattr(datasets.config, "HF_UPDATE_DOWNLOAD_COUNTS", False)
     write_huggingface(items, CLASSES, tmp_path / "out")
     loaded = datasets.load_dataset(
         "imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "cache")
