@@ -18,6 +18,7 @@ from tagmask.data.images import palette_image
 from tagmask.errors import ImageError, enough_memory
 from tagmask.exchange.items import png
 from tagmask.inference.maps import photo_maps
+from tagmask.inference.photo_mask import photo_mask, photo_probabilities
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import Segmenter, load_classifier
@@ -26,7 +27,7 @@ from tagmask.runs import record
 from tagmask.shards.samples import Failures, Sample
 from tagmask.shards.source import Shard
 from tagmask.shards.tars import TarWriter
-from tagmask.stages.predict import load_for_masks, photo_probabilities
+from tagmask.stages.predict import load_for_masks
 from tagmask.stages.seeds import seed_arrays
 
 Tell = Callable[[], None]  # called after each image
@@ -147,12 +148,17 @@ class MaskTask(NetworkTask):
     def members(self, sample: Sample) -> list[tuple[str, bytes]]:
         """Return the mask, what it is the mask of, and perhaps probabilities."""
         allowed = self.numbers(sample.tags()) if self.settings.use_tags else None
-        found = photo_probabilities(self.model, sample.picture(), allowed, self.settings)
-        made = [(".png", png(palette_image(found.mask()))), (".json", _about(sample))]
-        if self.settings.probabilities:
-            dense = found.dense(self.model.num_classes).astype(np.float16)  # (K, H, W)
-            made.append((".npz", _npz({"probabilities": dense})))
-        return made
+        picture = sample.picture()
+        if not self.settings.probabilities:
+            mask = photo_mask(self.model, picture, allowed, self.settings)
+            return [(".png", png(palette_image(mask))), (".json", _about(sample))]
+        found = photo_probabilities(self.model, picture, allowed, self.settings)
+        dense = found.dense(self.model.num_classes).astype(np.float16)  # (K, H, W)
+        return [
+            (".png", png(palette_image(found.mask()))),
+            (".json", _about(sample)),
+            (".npz", _npz({"probabilities": dense})),
+        ]
 
 
 class MapTask(NetworkTask):
