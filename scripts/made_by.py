@@ -6,8 +6,9 @@
 A row holds the file, the first digits of the SHA-256 of its content, and the commit whose code made
 it; for a file that is committed already it is the commit that brought it, and so it is where the
 commit noted before is no longer in the history. A test compares the hashes, so a figure that is
-replaced without a new note is noticed, and so is one without any. Pictures of pages and of the first
-steps are no results and are left out.
+replaced without a new note is noticed, and so is one without any. Results are the tables in
+docs/results and the pictures that a research page shows; other pictures illustrate how something is
+used, and are compared only if they are in the list.
 
 The last column says what the present code does differently, in words that a page of the docs has,
 too: it is written by hand when a change makes a result out of date, and cleared when the file is
@@ -16,6 +17,7 @@ made again. Without such words the result still stands.
 
 import csv
 import hashlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,18 +25,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "docs/results/made-by.csv"
 HEAD = ["file", "sha256", "commit", "differs"]
-NO_RESULTS = ("explore-", "studio", "clicks", "demo", "hero", "own-photos", "report")
 
 
 def shown() -> list[str]:
-    """Return every figure and table of results under docs, relative to the project."""
-    found = []
-    for folder in ("docs/pictures", "docs/results"):
-        for path in sorted((ROOT / folder).iterdir()):
-            is_result = not path.name.startswith(NO_RESULTS)
-            if path != FILE and is_result and path.suffix in (".png", ".jpg", ".csv"):
-                found.append(path.relative_to(ROOT).as_posix())
-    return found
+    """Return every figure and table that has to be listed or is, relative to the project."""
+    tables = {path for path in (ROOT / "docs/results").glob("*.csv") if path != FILE}
+    found = {path.relative_to(ROOT).as_posix() for path in tables}
+    for page in (ROOT / "docs/research").glob("*.md"):
+        pictures = re.findall(r"\]\(\.\./(pictures/[^)]+)\)", page.read_text(encoding="utf-8"))
+        found |= {f"docs/{picture}" for picture in pictures}
+    listed = {name for name in noted() if (ROOT / name).is_file()}
+    return sorted(found | listed)
 
 
 def digest(name: str) -> str:

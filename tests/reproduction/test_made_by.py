@@ -84,6 +84,23 @@ def test_a_lost_commit_is_replaced_and_words_stay(
     assert {row["commit"] for row in noted.values()} == {"0123456789"}
 
 
+def test_pictures_of_research_pages_are_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another picture is none, unless it is listed."""
+    for folder in ("docs/pictures", "docs/results", "docs/research"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("plot.png", "steps.png", "listed.png"):
+        (tmp_path / "docs/pictures" / name).write_text(name)
+    (tmp_path / "docs/research/a.md").write_text("![A plot](../pictures/plot.png)\n")
+    monkeypatch.setattr(MADE_BY, "ROOT", tmp_path)
+    monkeypatch.setattr(MADE_BY, "FILE", tmp_path / "docs/results/made-by.csv")
+    assert MADE_BY.shown() == ["docs/pictures/plot.png"]
+    lines = ["file,sha256,commit,differs", "docs/pictures/listed.png,00,00,"]
+    MADE_BY.FILE.write_text("\n".join([*lines, "docs/pictures/gone.png,00,00,"]) + "\n")
+    assert MADE_BY.shown() == ["docs/pictures/listed.png", "docs/pictures/plot.png"]
+
+
 def test_the_patch_order_of_the_docs_is_what_the_code_draws(tmp_path: Path) -> None:
     drawn = patch_order(Bench(small(tmp_path, "patch-order"))).picture
     shown = Image.open(MADE_BY.ROOT / "docs/pictures/paper-patch-order.png").convert("RGB")
