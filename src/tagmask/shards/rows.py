@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import IO, Any
@@ -222,16 +222,23 @@ class Manifest:
             raise TagmaskError(f"{self} has no rows; add a row for each image.")
         return shards
 
+    @cached_property
+    def _roots(self) -> tuple[str, ...]:
+        """Return what whole addresses and paths of images may begin with."""
+        root = f"{self.root.address.rstrip('/')}/"
+        return (root, f"{self.root.path.as_posix()}/") if self.root.is_local else (root,)
+
     def _row(self, file: str, tags: tuple[str, ...]) -> Entry:
         """Return a row with its path relative to the root."""
-        root = self.root.address.rstrip("/")
-        for start in (f"{root}/", f"{self.root.path.as_posix()}/" if self.root.is_local else ""):
-            if start and file.startswith(start):
-                return Entry(file.removeprefix(start), tags)
+        for root in self._roots:
+            if file.startswith(root):
+                return Entry(file.removeprefix(root), tags)
         if is_address(file):
             # it is refused with its address when its turn comes
             return Entry(f"/{shown(file)}", tags)
-        return Entry(str(PurePosixPath(file.replace("\\", "/"))) if file else "", tags)
+        if "\\" in file or "./" in file or "//" in file:
+            file = str(PurePosixPath(file.replace("\\", "/")))
+        return Entry(file, tags)
 
 
 def _digest(rows: Iterable[Entry]) -> str:
@@ -287,7 +294,7 @@ class _Csv:
                     )
                 tags: tuple[str, ...] = ()
                 if self._tags_column is not None:
-                    tags = _clean(split_tags_of_cell(cells[self._tags_column]))
+                    tags = _tags_in(cells[self._tags_column])
                 yield cells[self._file_column].strip(), tags, position
         except csv.Error as error:
             raise TagmaskError(
@@ -362,6 +369,12 @@ def _columns(header: Sequence[str], name: str) -> tuple[int, int | None]:
     return files[0], names.index("tags") if "tags" in names else None
 
 
+@lru_cache(maxsize=4096)
+def _tags_in(cell: str) -> tuple[str, ...]:
+    """Return the tags in a text with ; or |; many rows have the same."""
+    return _clean(split_tags_of_cell(cell))
+
+
 def _clean(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
 
@@ -370,4 +383,4 @@ def _tags_of(value: Any) -> tuple[str, ...]:
     """Return the tags in a cell of Parquet: a list, or a text with ; or |."""
     if isinstance(value, list):
         return _clean(str(tag) for tag in value if tag is not None)
-    return _clean(split_tags_of_cell(str(value or "")))
+    return _tags_in(str(value or ""))
