@@ -14,6 +14,7 @@ import argparse
 import atexit
 import base64
 import hashlib
+import importlib
 import importlib.util
 import io
 import json
@@ -91,6 +92,7 @@ class Target:
 
     seeds: tuple[bytes, ...]
     read: Callable[[bytes, Path], None]  # bytes, and a folder of its own
+    prepare: Callable[[], object] = lambda: None  # done once, before the time counts
 
 
 def _photos(folder: Path) -> Path:
@@ -547,6 +549,10 @@ _POSTS = (
 )
 
 
+def _studio_target(kind: str) -> Target:
+    return Target(_requests(*_GETS, *_POSTS), _ask_studio(kind), lambda: _studio(kind))
+
+
 def targets() -> dict[str, Target]:
     """Return every reader by name."""
     exif = Image.Exif()
@@ -597,8 +603,8 @@ def targets() -> dict[str, Target]:
         "network": Target((_saved_network()[0],), _network),
         "weights": Target((_weights_head(),), _weights),
         "http": Target((request, b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"), _http),
-        "studio of a folder": Target(_requests(*_GETS, *_POSTS), _ask_studio("folder")),
-        "studio of a run": Target(_requests(*_GETS, *_POSTS), _ask_studio("run")),
+        "studio of a folder": _studio_target("folder"),
+        "studio of a run": _studio_target("run"),
         **_heic(),
     }  # fmt: skip
 
@@ -607,9 +613,7 @@ def _heic() -> dict[str, Target]:
     """Return the reader of phones' photos, if its package is installed and can write one."""
     if importlib.util.find_spec("pillow_heif") is None:
         return {}  # pi-heif reads them only
-    import pillow_heif
-
-    pillow_heif.register_heif_opener()
+    importlib.import_module("pillow_heif").register_heif_opener()
     return {"heic": Target((_saved("HEIF"),), _picture(".heic"))}
 
 
@@ -704,6 +708,7 @@ def fuzz(name: str, target: Target, seconds: float, seed: int, most: int = 1 << 
     Returns:
         How many were tried, how many lines were reached, and the findings: bytes by fault.
     """
+    target.prepare()
     numbers = random.Random(f"{seed}/{name}")
     corpus = list(target.seeds)
     reached: set[tuple[str, int]] = set()

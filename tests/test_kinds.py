@@ -52,6 +52,7 @@ from tagmask.files import (
     unwritable,
     write_json,
 )
+from tagmask.models.classifier import Classifier
 from tagmask.runs.images import each_image
 from tagmask.runs.record import Record, image_parts, mask_parts
 from tests.helpers import process_of, tiny_classifier
@@ -562,6 +563,20 @@ def test_too_little_memory_to_load_a_library(megabytes: int, tmp_path: Path) -> 
     assert result.stderr.splitlines()[-1].startswith(b"error: ")
 
 
+def test_a_network_that_does_not_fit_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is not to blame."""
+    tiny_classifier().save(tmp_path / "net")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+
+    monkeypatch.setattr("tagmask.models.classifier.Classifier.build", fail)
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        Classifier.load(tmp_path / "net")
+
+
 # 18, 19: exports that are repeated or were stopped, and what they leave
 
 
@@ -612,6 +627,17 @@ def test_an_export_that_was_stopped_is_repeated(
     (masks / "to/mine.txt").write_text("mine")
     assert export(form) == 0
     assert contents(masks / "to") == contents(masks / "whole") | {"mine.txt": b"mine"}
+
+
+def test_a_path_of_a_thousand_folders(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def deep(_: list[str]) -> None:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr("tagmask.cli._dispatch", deep)
+    main_error(["export"])
+    assert "nested too deep" in capsys.readouterr().err
 
 
 def test_half_a_note_does_not_stop_an_export(masks: Path) -> None:

@@ -55,6 +55,8 @@ def _attempt(arguments: list[str]) -> int:
         reason = _DISK.get(error.errno or 0, otherwise)
         where = error.filename or _output(arguments)
         code = _print_error(f"{where}: {reason}")
+    except RecursionError:
+        code = _print_error("a path or a file is nested too deep; use fewer levels.")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

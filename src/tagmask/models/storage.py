@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tagmask.config import Settings, read_use
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, is_out_of_memory
 from tagmask.files import is_a, read_json, replacing, write_json
 from tagmask.layout import MODEL, MODEL_CONFIG, USE, USE_VERSION
 
@@ -207,6 +207,8 @@ class StoredNetwork(nn.Module):
         except TagmaskError:
             raise
         except Exception as error:  # timm's constructors raise errors of many kinds
+            if is_out_of_memory(error):
+                raise
             raise TagmaskError(
                 f"{folder / MODEL_CONFIG} describes no network that can be built ({error}); "
                 "correct it or train again."
