@@ -494,9 +494,10 @@ def test_pseudo_labels_are_scored_on_the_list_that_is_named(tmp_path: Path) -> N
         base, data="voc", root=root, split="train_aug", score_count=None, count=2000
     )
     run_paper(settings)
-    assert "2 images, all of them trained on" in (tmp_path / "out/pseudo.md").read_text()
+    page = tmp_path / "out/pseudo.md"
+    assert "2 images of VOC train, all of them trained on" in page.read_text()
     run_paper(dataclasses.replace(settings, score_split="train_aug"))
-    assert "5 images, all of them trained on" in (tmp_path / "out/pseudo.md").read_text()
+    assert "5 images of VOC train_aug, all of them trained on" in page.read_text()
     with pytest.raises(
         TagmaskError,
         match=r"1 images of --score-split val have no pseudo label, e\.g\. 2008_000005",
