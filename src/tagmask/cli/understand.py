@@ -18,7 +18,7 @@ from tagmask.cli.help import ASKED
 from tagmask.errors import TagmaskError
 from tagmask.layout import CLASSIFIER, CONFIG, FOLDERS, SEGMENTER, is_run
 
-TABLES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
+TABLES = {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
 PHOTOS = {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
 # flags of data, and which data they are
 OF_DATA = {
