@@ -25,6 +25,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Image.fromarray(scenes.load_image(0)).save(tmp_path / "new.jpg")
     Image.fromarray(scenes.load_image(0)).save(tmp_path / "holiday/new.jpg")
     (tmp_path / "tags.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "tags.xlsx").write_bytes(b"PK")
     (tmp_path / "run/config.toml").write_text("[train]\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -62,6 +63,43 @@ UNDERSTOOD: dict[str, list[str]] = {
     ),
     "serve run --images photos": ["--out", "run", "--label-studio", "--images", "photos"],
     "corrections run export.json": ["--out", "run", "--source", "export.json"],
+    # other names of flags, another order
+    "run tags.csv photos -o r1": [*OWN, "--tags", "tags.csv", "--images", "photos", "--out", "r1"],
+    "run --image photos --labels=tags.csv --output r1": (
+        [*OWN, "--images", "photos", "--tags=tags.csv", "--out", "r1"]
+    ),
+    "run --images photos tags.csv --out r1": (
+        [*OWN, "--tags", "tags.csv", "--images", "photos", "--out", "r1"]
+    ),
+    "run photos --out r1 --weights w.pth": (
+        [
+            *OWN,
+            "--images",
+            "photos",
+            "--out",
+            "r1",
+            "--train.weights",
+            "w.pth",
+            "--train.no-pretrained",
+        ]
+    ),
+    "train photos --out r1 --weights w.pth": (
+        [*OWN, "--images", "photos", "--out", "r1", "--weights", "w.pth", "--no-pretrained"]
+    ),
+    "predict new.jpg run": ["new.jpg", "--model", "run/5_segmenter"],
+    "predict new.jpg --model run": ["new.jpg", "--model", "run/5_segmenter"],
+    "predict --model run new.jpg --tag dog": (
+        ["new.jpg", "--model", "run/5_segmenter", "--tags", "dog"]
+    ),
+    "predict --image new.jpg --model run": ["new.jpg", "--model", "run/5_segmenter"],
+    "predict run/config.toml new.jpg": ["new.jpg", "--model", "run/5_segmenter"],
+    "predict holiday run --to masks": (
+        ["--photos", "holiday", "--model", "run/5_segmenter", "--out", "masks"]
+    ),
+    "export run masks.json": ["--out", "run", "--format", "coco", "--to", "masks.json"],
+    "export run -o masks.json": ["--out", "run", "--format", "coco", "--to", "masks.json"],
+    "export run net.onnx": ["--out", "run", "--onnx", "net.onnx"],
+    "push run": ["--out", "run"],
     # what is spelt out stays as it is
     "train --preset scenes --out r1": ["--preset", "scenes", "--out", "r1"],
     "seeds new.jpg --model run/1_classifier": ["new.jpg", "--model", "run/1_classifier"],
@@ -102,6 +140,32 @@ ANSWERED = {
     "new.jpg": "`tagmask predict RUN new.jpg`",
     "run": "there are no images",
     "run --preset own-foto --images photos --out r1": "did you mean 'own-photos'?",
+    "run photos tags.csv r1": "Then write --out r1",
+    "run photos holiday --out r1": "photos and holiday are two folders",
+    "run photos/0.jpg photos/1.jpg --out r1": "tagmask run photos tags.csv --out run",
+    "run Photos tags.csv --out r1": "Did you mean photos?",
+    "run photos tagz.csv --out r1": "Did you mean tags.csv?",
+    "run photos tags.xlsx --out r1": 'save a spreadsheet as "CSV UTF-8" first',
+    "run --images photos --tags dog --out r1": "this is a table here",
+    "run own-photos --out r1": "write --preset own-photos",
+    "run photos tags.csv --out r1 --gpu": "a GPU is used if torch sees one",
+    "train photos tags.csv --out r1 --device cuda": "a GPU is used if torch sees one",
+    "run holiday --out r1": "holiday contains no tags",
+    "demo photos": "`tagmask run photos tags.csv --out run`",
+    "predict run new.jpg mask.png": "--mask mask.png the mask itself",
+    "predict run new.jpg --to mask.png": "--mask FILE the mask",
+    "predict run new.jpg --out mask.png": "--mask FILE the mask",
+    "predict run holiday masks": "for the masks of holiday: --to masks",
+    "predict run photos tags.csv --to masks": "`tagmask run photos tags.csv --out run`",
+    "predict rum new.jpg": "Did you mean run?",
+    "predict photos tags.csv": "photos is no run",
+    "explore photos": "`tagmask studio photos`",
+    "export run onnx": "which format?",
+    "export photos": "photos is no run",
+    "corrections run": "tagmask corrections run export.json",
+    "check run photos": "works on a run, not on photos",
+    "help nonsense": "there is no command 'nonsense'",
+    "--hlep": "`tagmask --help`",
 }
 
 
@@ -156,10 +220,33 @@ def test_presets_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {name} " in printed for name in PRESETS)
 
 
-@pytest.mark.parametrize("words", [("help", "run"), ("--help", "run"), ("run", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [("help", "run"), ("--help", "run"), ("run", "--help"), ("run", "help"), ("run", "-help")],
+)
 def test_help_of_a_command(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(words) == 0
     assert "usage: tagmask run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("word", ["--version", "-V", "-v", "version"])
+def test_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from tagmask.version import __version__
+
+    assert ended([word]) == 0
+    assert capsys.readouterr().out == f"tagmask {__version__}\n"
+
+
+@pytest.mark.parametrize("value", ["abc", "0,5"])
+def test_a_number_that_is_none(value: str, desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer names the flag and the value, and nothing of how types are written in Python."""
+    line = f"run photos tags.csv --out r1 --train.steps {value}"
+    assert ended(line.split()) == 2
+    said = capsys.readouterr().err
+    assert "--train.steps" in said
+    assert value in said
+    assert "Limit(" not in said
+    assert "NoneType" not in said
 
 
 @pytest.mark.parametrize("header", ["filename,label", "Image,Class", "path,category", "file,tags"])

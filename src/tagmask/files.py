@@ -4,6 +4,7 @@ Every file that tagmask writes goes through ``replacing``. A killed process, a f
 cut leaves the old file or the new one, never half of one.
 """
 
+import codecs
 import errno
 import hashlib
 import json
@@ -328,7 +329,8 @@ def read_text(path: Path, errors: str = "strict") -> str:
     """Return the text of a UTF-8 file, one of ours or one of the user's.
 
     Args:
-        path: the file; a byte order mark at its start is left out.
+        path: the file; a byte order mark at its start is left out. One of UTF-16, which
+            spreadsheets write, is understood.
         errors: what becomes of bytes that are not UTF-8, as ``open`` takes it; refused by default.
 
     Raises:
@@ -338,9 +340,15 @@ def read_text(path: Path, errors: str = "strict") -> str:
     if path.stat().st_size > MAX_TEXT:
         raise TagmaskError(f"{path} is larger than {MAX_TEXT / 1e9:g} GB; check the path.")
     try:
-        return path.read_text(encoding="utf-8-sig", errors=errors)
-    except UnicodeDecodeError:
-        raise TagmaskError(f"{path} is not UTF-8 text; save it with the encoding UTF-8.") from None
+        with path.open("rb") as file:
+            mark = file.read(2)
+        encoding = "utf-16" if mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+        return path.read_text(encoding=encoding, errors=errors)
+    except UnicodeError:
+        raise TagmaskError(
+            f"{path} is not UTF-8 text; save it with the encoding UTF-8 "
+            '(in a spreadsheet: "CSV UTF-8").'
+        ) from None
     except (OSError, MemoryError) as error:
         why = error.strerror if isinstance(error, OSError) else "there is not enough memory"
         raise TagmaskError(f"{path} cannot be read ({why}); check the path.") from None

@@ -116,11 +116,13 @@ def _dispatch(arguments: list[str]) -> None:
             name = argument[:-1] or before
             raise TagmaskError(f"{name} is empty; give it a value, or leave it out.")
         before = argument
-    if len(arguments) > 1 and arguments[0] in _HELP and arguments[1] in commands():
+    if len(arguments) > 1 and arguments[0] in _HELP:
         arguments = [arguments[1], "--help"]
+    if len(arguments) == 2 and arguments[1] in _HELP:
+        arguments = [arguments[0], "--help"]
     if not arguments or arguments[0] in _HELP:
         print(USAGE, end="")
-    elif arguments[0] in ("--version", "-V", "version"):
+    elif arguments[0] in ("--version", "-V", "-v", "version"):
         print(f"tagmask {__version__}")
     elif arguments[0] not in commands():
         raise TagmaskError(_no_command(arguments[0]))
@@ -128,7 +130,7 @@ def _dispatch(arguments: list[str]) -> None:
         run_command(arguments[0], arguments[1:])
 
 
-_HELP = ("-h", "--help", "help")
+_HELP = ("-h", "--help", "help", "-help", "-?")
 
 
 def _no_command(word: str) -> str:
@@ -143,6 +145,8 @@ def _no_command(word: str) -> str:
         return f"{word} is a folder; for masks of its photos: `tagmask run {word} --out run`."
     if path.is_file():
         return f"{word} is a file; for its mask: `tagmask predict RUN {word}`."
+    if word.startswith("-"):
+        return f"{word} comes without a command; `tagmask --help` lists them."
     return f"there is no command {word!r}; choose from {', '.join(commands())}."
 
 

@@ -39,7 +39,7 @@ tagmask: images that carry only tags go in, segmentation masks come out.
 """
 
 _PRESETS = f"""
-also: --preset NAME   start from a named recipe:
+also: --preset NAME   start from a named recipe; `tagmask presets` explains each:
                       {", ".join(PRESETS)}
 """
 SOURCES = (
@@ -60,13 +60,16 @@ If it is stopped, the same
 command resumes it; a finished stage is redone only if its settings or inputs have changed.
 
 examples:
-  tagmask run --preset scenes --out run
-  tagmask run --preset own-photos --images photos --tags tags.csv --out run
-  tagmask run --preset voc --root VOCdevkit/VOC2012 --out run
+  tagmask run photos tags.csv --out run                    \
+your photos and a table of their tags
+  tagmask run photos --out run                             photos in one folder per tag
+  tagmask run photos tags.csv --out run --weights FILE     \
+weights of a file instead of fetching them
+  tagmask run run                                          the same run again: resumes it
+  tagmask run VOCdevkit/VOC2012 --out run                  PASCAL VOC as we recommend it
   tagmask run --preset scenes --out run --train.steps 200 --pseudo.method walk \
 --segment.backbone resnet18
-  tagmask run --config run/config.toml                     \
-the same run again: resumes it, or does nothing
+  tagmask run --config run/config.toml --out other         the settings of another run
   tagmask run --preset voc --root VOCdevkit/VOC2012 --out run --gpus all --train.batch 8
 {_PRESETS}      --config FILE   start from a run's config.toml
       --gpus all      one process for each GPU of this machine, or for so many; \
@@ -108,10 +111,10 @@ Make localisation maps ("seeds") of all images of a run, or of one photo. \
 If it is stopped, the same command resumes it.
 
 examples:
-  tagmask seeds --out run                                  the images and the model of the run
+  tagmask seeds run                                        the images and the model of the run
   tagmask seeds --out run --data voc --root VOC2012 --split val
-  tagmask seeds photo.jpg --model run/1_classifier --tags dog,sofa --show out.png
-  tagmask seeds photo.jpg --model run/1_classifier         the classes the model itself sees
+  tagmask seeds run photo.jpg --tags dog,sofa --show out.png
+  tagmask seeds run photo.jpg                              the classes the model itself sees
   tagmask seeds run s3://bucket/shards --to s3://bucket/maps    shards: add --help
 """
 
@@ -177,11 +180,12 @@ If it is stopped, the same
 command resumes it.
 
 examples:
-  tagmask predict --out run                                the images and the segmenter of the run
+  tagmask predict run photo.jpg --tags dog,sofa --show out.png
+  tagmask predict run holiday --to masks                   a folder of photos
+  tagmask predict run                                      the images of the run
   tagmask predict --out run --data voc --root VOC2012 --split val
   tagmask predict --out run --photos holiday --tile 1024
-  tagmask predict photo.jpg --model run/5_segmenter --show out.png
-  tagmask predict photo.jpg --model run/5_segmenter --tags dog,sofa --no-crf --mask mask.png
+  tagmask predict run photo.jpg --tags dog,sofa --no-crf --mask mask.png
   tagmask predict run s3://bucket/shards --to s3://bucket/masks    shards: add --help
 """
 
@@ -189,7 +193,8 @@ EXPORT = """\
 Write the masks of a run as other tools read them, or the segmentation network as ONNX.
 
 examples:
-  tagmask export --out run --format coco --to masks.json
+  tagmask export run --to masks.json                       COCO
+  tagmask export run --to masks.zip                        CVAT
   tagmask export --out run --format voc --to folder
   tagmask export --out run --format label-studio --to tasks.json
   tagmask export --out run --format cvat --pieces --to masks.zip
@@ -276,9 +281,9 @@ tags, and let the head learn again in seconds. The page is served on this machin
 Ctrl-C ends it.
 
 examples:
-  tagmask explore --out run
+  tagmask explore run
   tagmask explore --out run --against other                two runs on the same photos side by side
-  tagmask explore photo.jpg --model run/1_classifier --tags dog,sofa
+  tagmask explore run photo.jpg --tags dog,sofa
   tagmask explore --out run --no-browser --port 8000       \
 on another machine: ssh -L 8000:127.0.0.1:8000 HOST
 """

@@ -317,7 +317,17 @@ def from_flags(
     default = kind(**{**start, **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
-    return tyro.cli(kind, args=arguments, prog=prog, description=description, default=default)
+    # without it, mistakes in a number are explained as "no type matching {None}|INT"
+    says_none = any("None" in argument for argument in arguments)
+    config = () if says_none else (tyro.conf.DisallowNone,)
+    return tyro.cli(
+        kind,
+        args=arguments,
+        prog=prog,
+        description=description,
+        default=default,
+        config=config,
+    )
 
 
 def take(arguments: list[str], name: str) -> str | None:

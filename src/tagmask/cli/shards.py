@@ -54,7 +54,17 @@ def means_shards(command: str, words: Sequence[str]) -> bool:
     if command not in _COMMANDS:
         return False
     paths = leading_paths(words)
-    return is_given(words, "--shards") or bool(paths and is_shards(paths[-1]))
+    if is_given(words, "--shards"):
+        return True
+    # shards come alone or after a run; a table after a folder of photos is one of tags
+    if len(paths) > 2 or (len(paths) == 2 and _is_folder_of_photos(paths[0])):
+        return False
+    return bool(paths and is_shards(paths[-1]))
+
+
+def _is_folder_of_photos(path: str) -> bool:
+    folder = Path(path)
+    return folder.is_dir() and any(file.suffix.lower() in PHOTOS for file in folder.iterdir())
 
 
 def run_on_shards(command: str, words: Sequence[str]) -> str:

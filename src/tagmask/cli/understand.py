@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tagmask.cli.help import ASKED
+from tagmask.cli.spelling import near_path, paths_first, respelt
+from tagmask.config import PRESETS
 from tagmask.errors import TagmaskError
 from tagmask.layout import CLASSIFIER, CONFIG, FOLDERS, SEGMENTER, is_run
 
-TABLES = {".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
+TABLES = {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
 PHOTOS = {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
 # flags of data, and which data they are
 OF_DATA = {
@@ -42,6 +44,7 @@ ON_A_RUN = (
     "export",
     "explore",
     "serve",
+    "push",
     "corrections",
 )
 NETWORK_OF = {"seeds": CLASSIFIER, "explore": CLASSIFIER, "predict": SEGMENTER}
@@ -51,6 +54,7 @@ FORMATS = {
     ".tgz": ("--format", "voc-test"),
     ".gz": ("--format", "voc-test"),
 }
+GPU = ("--gpu", "--cuda", "--device")
 NO_DATA = (
     "there are no images: give your photos (--images photos --tags tags.csv), VOC (--root FOLDER) "
     "or COCO (--images FOLDER --annotations FILE); `tagmask demo` shows everything on built-in "
@@ -69,8 +73,16 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
         TagmaskError: Something necessary is missing, or a path is not what the command needs.
     """
     words = list(arguments)
-    if ASKED & set(words) or command in ("demo", "paper"):
+    if ASKED & set(words) or command == "paper":
         return words
+    if command == "demo" and words and not words[0].startswith("-"):
+        raise TagmaskError(
+            "tagmask demo draws its own pictures; with yours: "
+            f"`tagmask run {words[0]} tags.csv --out run`."
+        )
+    words = respelt(command, words)
+    if command in ("run", "train", *ON_A_RUN):
+        words = paths_first(command, words)
     paths = leading_paths(words)
     rest = words[len(paths) :]
     if command == "run":
@@ -88,11 +100,8 @@ def _run(paths: list[str], rest: list[str]) -> list[str]:
     """Return the flags of a whole run."""
     if len(paths) == 1 and _folder_of_run(paths[0]):
         return ["--config", str(Path(paths[0]) / CONFIG), "--out", paths[0], *rest]
-    flags = [*_data_of(paths, "run"), *rest]
-    flags = [*_inferred(flags), *flags]
-    _need_out(flags, "run")
-    _refuse_words(flags)
-    return flags
+    flags = _learning("run", paths, rest)
+    return [*_inferred(flags), *flags]
 
 
 def _train(paths: list[str], rest: list[str]) -> list[str]:
@@ -100,15 +109,33 @@ def _train(paths: list[str], rest: list[str]) -> list[str]:
     if len(paths) == 1 and _folder_of_run(paths[0]):
         rest = ["--out", paths[0], *rest]
         paths = []
-    flags = [*_data_of(paths, "train"), *rest]
+    flags = _learning("train", paths, rest)
     config = Path(value_of(flags, "--out") or "") / CONFIG
     names_images = any(is_given(flags, name) for name in OF_DATA)
     if not _names_data(flags) and not names_images and _has_training(config):
         # resume the training of the run
         return ["--config", str(config), *flags]
-    flags = [*_inferred(flags), *flags]
-    _need_out(flags, "train")
+    return [*_inferred(flags), *flags]
+
+
+def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
+    """Return the flags of a command that learns from images; refuse what cannot be meant."""
+    for word in GPU:
+        if is_given(rest, word):
+            raise TagmaskError(
+                f"leave {word} out: a GPU is used if torch sees one; `tagmask run … --gpus all` "
+                "uses several."
+            )
+    flags = [*_data_of(paths, command, rest), *rest]
     _refuse_words(flags)
+    if _names_data(flags) or any(is_given(flags, name) for name in OF_DATA):
+        _need_out(flags, command)
+    prefix = "--train." if command == "run" else "--"
+    given = [f"{prefix}pretrained", f"{prefix}no-pretrained"]
+    is_said = any(is_given(flags, name) for name in given)
+    if is_given(flags, f"{prefix}weights") and not is_said:
+        # a file of weights is meant instead of those that are published
+        flags.append(f"{prefix}no-pretrained")
     return flags
 
 
@@ -118,9 +145,23 @@ def _on_a_run(command: str, paths: list[str], rest: list[str]) -> list[str]:
         rest = _with_format(rest)
     if command == "serve" and not is_given(rest, "--label-studio"):
         rest = ["--label-studio", *rest]
+    runs = [path for path in paths if _folder_of_run(path)]
+    if runs:
+        # the run may be named after its photos
+        paths.remove(runs[0])
+        paths.insert(0, runs[0])
+    model = value_of(rest, "--model")
+    if model is not None and command in NETWORK_OF and _folder_of_run(model):
+        # the network of the run is meant
+        rest = ["--model", str(Path(model) / NETWORK_OF[command]), *without(rest, "--model")]
     folder = None
-    if paths and (_folder_of_run(paths[0]) or not _is_photo(paths[0])):
+    if paths and (_folder_of_run(paths[0]) or not _is_network_given(rest, paths[0])):
         folder = _checked_run(command, paths.pop(0))
+    if command == "corrections" and not paths and not _names_source(rest):
+        raise TagmaskError(
+            "which corrections? Name what the other tool has exported: "
+            f"tagmask corrections {folder or 'run'} export.json."
+        )
     if not paths:
         if folder is None:
             _check_out(command, rest)
@@ -128,6 +169,8 @@ def _on_a_run(command: str, paths: list[str], rest: list[str]) -> list[str]:
         return ["--out", folder, *rest]
     if command == "corrections" and len(paths) == 1:
         return ["--out", folder or "", "--source", paths[0], *rest]
+    if command == "export" and len(paths) == 1 and not is_given(rest, "--to"):
+        return ["--out", folder or "", *_with_format(["--to", paths[0], *rest])]
     return _on_photos(command, folder, paths, rest)
 
 
@@ -138,6 +181,7 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
             f"tagmask {command} works on a run, not on photos; leave out {paths[0]!r}, or type "
             f"`tagmask predict RUN {paths[0]}` for a mask."
         )
+    _refuse_more(command, paths)
     if len(paths) > 1:
         raise TagmaskError(
             f"{len(paths)} photos were named; tagmask {command} takes one, or a folder: "
@@ -160,6 +204,12 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
         model = ["--model", str(network)]
     if not Path(path).is_dir():
         _check_tags_of_photo(rest)
+        for word in ("--to", "--out", "-o", "--output"):
+            if is_given(rest, word):
+                raise TagmaskError(
+                    f"{word}: which result of one photo? --show FILE writes a picture to look at, "
+                    "--mask FILE the mask; `--to FOLDER` is for a folder of photos."
+                )
         return [path, *model, *rest]
     if command != "predict":
         raise TagmaskError(f"{path} is a folder; tagmask {command} takes one photo of it.")
@@ -169,6 +219,26 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
     if to is not None:
         rest = ["--out", to, *without(rest, "--to")]
     return ["--photos", path, *model, *rest]
+
+
+def _refuse_more(command: str, paths: Sequence[str]) -> None:
+    """Refuse a second path that is no photo, and say what it may be."""
+    if len(paths) != 2:
+        return
+    first, second = paths
+    if Path(second).suffix.lower() in TABLES:
+        raise TagmaskError(
+            f"tagmask {command} takes no table; masks of photos with tags are made by "
+            f"`tagmask run {first} {second} --out run`."
+        )
+    if Path(second).exists():
+        return
+    if Path(first).is_dir():
+        raise TagmaskError(f"{second} does not exist; for the masks of {first}: --to {second}.")
+    raise TagmaskError(
+        f"{second} does not exist; --show {second} writes a picture of the mask of {first}, "
+        f"--mask {second} the mask itself."
+    )
 
 
 def _with_format(rest: list[str]) -> list[str]:
@@ -192,9 +262,15 @@ def _with_format(rest: list[str]) -> list[str]:
     )
 
 
-def _data_of(paths: list[str], command: str) -> list[str]:
+def _data_of(paths: list[str], command: str, rest: Sequence[str]) -> list[str]:
     """Return the flags of images and tags that are named by position."""
     flags: list[str] = []
+    folders = [path for path in paths if Path(path).is_dir()]
+    if len(folders) > 1:
+        raise TagmaskError(
+            f"{' and '.join(folders)} are two folders; tagmask {command} learns from one: put the "
+            "photos together, in folders of their own if you like."
+        )
     for path in paths:
         file = Path(path)
         if "://" in path or file.suffix.lower() == ".tar":
@@ -210,15 +286,31 @@ def _data_of(paths: list[str], command: str) -> list[str]:
             flags += ["--tags", path]
         elif _is_photo(path) and file.exists():
             raise TagmaskError(
-                f"{path} is one photo; tagmask {command} learns from a folder of them. "
+                f"{path} is one photo; tagmask {command} learns from a folder of them: "
+                f"tagmask {command} {file.parent} tags.csv --out run. "
                 f"For a mask of it: `tagmask predict RUN {path}`."
+            )
+        elif path in PRESETS:
+            raise TagmaskError(f"{path} is a preset; write --preset {path}.")
+        elif file.exists():
+            raise TagmaskError(
+                f"{path} is neither a folder of photos nor a table of tags ({_tables()}); "
+                'save a spreadsheet as "CSV UTF-8" first.'
+            )
+        elif flags and not is_given(rest, "--out"):
+            raise TagmaskError(
+                f"{path} does not exist; is it the folder for the results? Then write --out {path}."
             )
         else:
             raise TagmaskError(
                 f"{path} does not exist; tagmask {command} takes a folder of photos and a table of "
-                f"their tags: tagmask {command} photos tags.csv --out run."
+                f"their tags: tagmask {command} photos tags.csv --out run.{near_path(path)}"
             )
     return flags
+
+
+def _tables() -> str:
+    return ", ".join(sorted(TABLES))
 
 
 def _inferred(flags: Sequence[str]) -> list[str]:
@@ -247,7 +339,12 @@ def _need_out(flags: Sequence[str], command: str) -> None:
 def _refuse_words(flags: Sequence[str]) -> None:
     """Refuse tags where a table of tags is needed."""
     tags = value_of(flags, "--tags")
-    if tags is None or Path(tags).exists() or "," not in tags:
+    if tags is None or Path(tags).exists() or tags.startswith("embedded"):
+        return
+    if Path(tags).suffix.lower() in TABLES and "," not in tags:
+        near = near_path(tags)
+        if near:
+            raise TagmaskError(f"{tags} does not exist; check the path.{near}")
         return
     raise TagmaskError(
         f"--tags {tags}: this is a table here, with a line file,tags and then a line per photo: "
@@ -268,8 +365,13 @@ def _checked_run(command: str, path: str) -> str:
     if folder.name in FOLDERS and is_run(folder.parent):
         return str(folder.parent)
     if not folder.exists():
-        raise TagmaskError(f"{path} does not exist; name the folder of a run, or check the path.")
+        raise TagmaskError(
+            f"{path} does not exist; name the folder of a run, or check the path.{near_path(path)}"
+        )
     if not folder.is_dir():
+        for parent in list(folder.parents)[:2]:
+            if _folder_of_run(str(parent)):
+                return str(parent)
         raise TagmaskError(f"{path} is a file; name the folder of a run first.")
     if is_run(folder):
         return path
@@ -278,9 +380,12 @@ def _checked_run(command: str, path: str) -> str:
             f"{path} is no run, so there is no network in it. For masks of its photos: "
             f"`tagmask predict RUN {path} --to masks`; a run is made by `tagmask run`."
         )
+    remedy = ""
+    if command == "explore":
+        remedy = f" `tagmask studio {path}` begins with photos: tag them, make masks, look at them."
     raise TagmaskError(
         f"{path} is no run: it has no {CONFIG}. A run is made by `tagmask run photos tags.csv "
-        "--out run`; name its folder."
+        f"--out run`; name its folder.{remedy}"
     )
 
 
@@ -316,6 +421,15 @@ def _has_training(config: Path) -> bool:
 
 def _folder_of_run(path: str) -> bool:
     return (Path(path) / CONFIG).is_file()
+
+
+def _names_source(rest: Sequence[str]) -> bool:
+    return any(is_given(rest, name) for name in ("--source", "--from", "--config"))
+
+
+def _is_network_given(rest: Sequence[str], path: str) -> bool:
+    """Return True if a path is a photo, or can only be one because the network is named."""
+    return _is_photo(path) or (is_given(rest, "--model") and Path(path).exists())
 
 
 def _is_photo(path: str) -> bool:

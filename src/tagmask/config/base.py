@@ -351,7 +351,10 @@ class LoopSettings(Settings):
         if self.weights is not None and not self.weights.is_file():
             yield f"--weights {self.weights} does not exist; check the path."
         if self.weights is not None and self.pretrained:
-            yield "--pretrained and --weights exclude each other; choose one."
+            yield (
+                "--pretrained and --weights exclude each other; choose one: --no-pretrained goes "
+                "with a file."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 HUGE = 1e9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Limit:
     """Range of a number: ``x: Annotated[int, Limit(least=1)]``. Infinity and nan are never allowed.
 
@@ -33,6 +33,10 @@ class Limit:
             if self.multiple is not None and value % self.multiple != 0:
                 return False
         return not self.rising or sorted(values) == list(values)
+
+    def __repr__(self) -> str:
+        """Return the range in words: tyro shows it to users."""
+        return str(self)
 
     def __str__(self) -> str:
         """Return the range in words, for an error message."""

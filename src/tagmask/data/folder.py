@@ -53,16 +53,24 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     classes = sorted(_used_tags(table.rows) | set(table.columns))
     photos, missing = _locate(table, files, images, mistakes)
     mistakes.raise_if_any()
+    found_notes = []
+    if not photos and not table.loose:
+        photos = _located_by_ends(table, files, images)
+        if photos:
+            found_notes = [_ends_note(missing[0], photos)]
+            missing = []
     tagged = [photo for photo in photos if photo.tags]
-    _check_any(images, tags, classes, tagged, missing)
+    _check_any(images, tags, classes, tagged, missing, files)
     names = [strip_suffix(photo.file) for photo in tagged]
     mask_paths, mask_notes = _find_masks(names, masks)
     notes = [
+        *found_notes,
         *left_out_notes(missing, odd, len(photos) - len(tagged)),
         *mask_notes,
         *_unused_note(classes, tagged),
         *_deep_note(images, tagged),
         *_alike_note(classes),
+        *_comma_note(classes),
     ]
     numbers = {name: number for number, name in enumerate(classes)}
     known: dict[tuple[str, ...], list[int]] = {}  # a million photos share a few lists of tags
@@ -84,21 +92,51 @@ def _used_tags(rows: Iterable[Row]) -> set[str]:
 
 
 def _check_any(
-    images: Path, tags: Path | None, classes: list[str], tagged: list[Row], missing: list[str]
+    images: Path,
+    tags: Path | None,
+    classes: list[str],
+    tagged: list[Row],
+    missing: list[str],
+    files: Sequence[str],
 ) -> None:
     """Refuse data without a tag, without an image, or without an image that has a tag."""
     if not classes:
         _refuse_unread(images)
         source = images if tags in (None, EMBEDDED, EMBEDDED_PATHS) else tags
-        raise TagmaskError(f"{source} contains no tags; {_LAYOUTS}.")
+        hint = _where_tags_may_be(images, files) if tags is None else ""
+        raise TagmaskError(f"{source} contains no tags; {_LAYOUTS}.{hint}")
     if tagged:
         return
     if missing:
         raise TagmaskError(
             f"none of the {len(missing):,} images in {tags} exists; the first was looked for at "
             f"{images / missing[0]}. Paths in the table are relative to the images folder."
+            f"{_other_suffix(missing[0], files)}"
         )
     raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
+
+
+def _where_tags_may_be(images: Path, files: Sequence[str]) -> str:
+    """Return a sentence on how to get tags for photos without any."""
+    photos = [file for file in files if strip_suffix(file) != file]
+    if not photos:
+        return " There are no photos in it, either."
+    tables = [images / file for file in files if file.lower().endswith((".csv", ".tsv"))]
+    for suffix in ("*.csv", "*.tsv"):
+        tables += sorted(images.absolute().parent.glob(suffix))
+    if tables:
+        table = os.path.relpath(tables[0])
+        return f" Is {table} the table? Then name it: tagmask run {images} {table} --out run."
+    return f" `tagmask studio {images}` tags photos in the browser."
+
+
+def _other_suffix(missing: str, files: Sequence[str]) -> str:
+    """Return a sentence if a missing image is there with another suffix."""
+    stem = _composed(strip_suffix(missing.strip().replace("\\", "/")))
+    for file in files:
+        if file != stem and _composed(strip_suffix(file)) == stem:
+            return f" {file} is there: correct the suffixes in the table, or leave them out."
+    return ""
 
 
 def _refuse_unread(images: Path) -> None:
@@ -224,6 +262,24 @@ def _locate(
             mistakes.add("duplicate", row.place, fault)
         photos.append(photo)
     return photos, missing
+
+
+def _located_by_ends(table: Table, files: list[str], images: Path) -> list[Row]:
+    """Return the rows of a table whose paths are from another folder or machine, with the images.
+
+    Images are known by how their paths end; unless that is clear for all of them, none is found.
+    """
+    mistakes = Mistakes(images)
+    photos, missing = _locate(replace(table, loose=True), files, images, mistakes)
+    return [] if missing or mistakes else photos
+
+
+def _ends_note(entry: str, photos: Sequence[Row]) -> str:
+    """Return a note on paths that are from another folder."""
+    return (
+        "paths in the table are from another folder; images were found by how their paths end, "
+        f"{photos[0].file} for {entry}."
+    )
 
 
 def _duplicate(photo: Row, first: Row) -> str:
@@ -359,6 +415,14 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
     if not shown:
         return []
     return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."]
+
+
+def _comma_note(classes: Sequence[str]) -> list[str]:
+    """Return a note on tags with a comma, which may be meant to be several tags."""
+    commas = [name for name in classes if "," in name]
+    if not commas:
+        return []
+    return [f'"{commas[0]}" is one tag; several tags of a photo are separated by ";".']
 
 
 def _deep_note(images: Path, photos: Iterable[Row]) -> list[str]:

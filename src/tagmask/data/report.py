@@ -27,9 +27,12 @@ class Mistakes:
         """
         self._kinds.setdefault(kind, []).append(f"{place}: {text}")
 
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values()))
+
     def raise_if_any(self) -> None:
         """Raise a TagmaskError that lists the mistakes, if there are any."""
-        total = sum(map(len, self._kinds.values()))
+        total = len(self)
         if not total:
             return
         plural = "s" if total > 1 else ""

@@ -1,7 +1,7 @@
 """Tag tables: CSV, JSON and JSON Lines, read into rows of (place, file, tags).
 
 CSV     file,tags            with tags separated by ";" or "|"
-        file,cat,dog,…       one column per class with 0 or 1
+        file,cat,dog,…       one column per class with 0 or 1, or with x and nothing
 JSON    {"a.jpg": ["dog"]}   or [{"file": "a.jpg", "tags": ["dog"]}, …]
 JSONL   {"file": "a.jpg", "tags": ["dog"]} on each line
 
@@ -14,7 +14,7 @@ import csv
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from tagmask.data.tools import (
     json_entries,
     line_entries,
 )
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.files import read_text
 
 FILE_HEADERS = (
@@ -50,7 +50,12 @@ _TAG_HEADERS = ("tag", "class", "category", "keyword", *TAG_COLUMNS)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _MOST_KNOWN = 100_000  # cells whose tags are remembered
 LONGEST_TAG = 60  # characters, of one that is typed
-_BITS = {"0": False, "1": True, "0.0": False, "1.0": True}
+_BITS = {"0": False, "1": True, "0.0": False, "1.0": True, "0,0": False, "1,0": True}
+# marks of a table without numbers, in which an empty cell means no
+_WORDS = {"x": True, "yes": True, "true": True, "no": False, "false": False, "": False}
+# the separator of the cells, which Excel reads from a line of its own
+_SEPARATOR = re.compile(r"\s*sep=(?P<mark>[,;\t|])[ \t]*(?=[\r\n])", re.IGNORECASE)
+_SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +123,15 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
         ".ndjson": _read_jsonl,
         ".xml": _read_cvat,
         ".zip": _read_cvat,
+        ".txt": _read_csv,
     }
     reader = readers.get(path.suffix.lower())
     if reader is None:
+        remedy = ""
+        if path.suffix.lower() in _SPREADSHEETS:
+            remedy = ' Save the spreadsheet as "CSV UTF-8" first.'
         raise TagmaskError(
-            f"{path} has no known suffix; tags are read from {', '.join(readers)} files."
+            f"{path} has no known suffix; tags are read from {', '.join(readers)} files.{remedy}"
         )
     # CVAT's file may be a zip, which its reader opens itself
     text = "" if reader is _read_cvat else read_text(path)
@@ -133,13 +142,23 @@ def read_table(path: Path, mistakes: Mistakes) -> Table:
 
 def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     """Read a table with a column of tags, or with one column per class."""
-    first_line = text.lstrip().split("\n", 1)[0]
-    delimiter = next((mark for mark in (",", "\t", ";") if mark in first_line), ",")
+    separator = _SEPARATOR.match(text)
+    if separator is None:
+        first_line = text.lstrip().split("\n", 1)[0]
+        delimiter = next((mark for mark in (",", "\t", ";") if mark in first_line), ",")
+    else:
+        # its line stays, empty, so that lines keep their numbers
+        text = text[separator.end() :]
+        delimiter = separator["mark"]
     reader = csv.reader(_lines(text), delimiter=delimiter, strict=True)
     lines = _numbered(path, reader)
     place, cells = next(lines, ("line 1", []))
     header = [name.strip() for name in cells]
     metadata = _metadata_columns(header)
+    if header and not header[-1]:
+        numbered = list(lines)
+        _drop_empty_columns(header, numbered)
+        lines = iter(numbered)
     names_tags = len(header) == 2 and header[1].lower() in _TAG_HEADERS
     if names_tags and header[1].lower() != "tags":
         numbered = list(lines)
@@ -149,6 +168,11 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
             header[1] = "tags"
     classes = () if metadata else _class_columns(header, place, mistakes)
     file_column, tags_column = metadata or (0, 1)
+    marks: Mapping[str, bool] = {}
+    if classes:
+        numbered = list(lines)
+        lines = iter(numbered)
+        marks = _marks(classes, numbered, place, mistakes)
     rows = []
     known: dict[str, tuple[str, ...]] = {}  # cells of a million rows say the same few things
     for place, row in lines:
@@ -157,9 +181,11 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
                 f"{len(row)} cells, but the header has {len(header)}; "
                 f"quote cells that contain {delimiter!r}"
             )
+            if not classes:
+                fault += ', and write several tags of a photo as "dog;cat"'
             mistakes.add("cells", place, fault)
         elif classes:
-            tags = _marked(row, classes, place, mistakes)
+            tags = _marked(row, classes, marks, place, mistakes)
             rows.append(Row(place, row[0], tags))
         else:
             cell = row[tags_column]
@@ -178,6 +204,17 @@ def _lines(text: str) -> Iterator[str]:
     """Yield the lines of a text with their ends; a list would take more than the text."""
     for line in _LINE.finditer(text):
         yield line.group()
+
+
+def _drop_empty_columns(header: list[str], rows: Sequence[tuple[str, list[str]]]) -> None:
+    """Remove the last columns if they are empty, as spreadsheets write them."""
+    while len(header) > 2 and not header[-1]:
+        last = len(header) - 1
+        if any(len(row) != last + 1 or row[last].strip() for _, row in rows):
+            return
+        header.pop()
+        for _, row in rows:
+            row.pop()
 
 
 def _metadata_columns(header: list[str]) -> tuple[int, int] | None:
@@ -228,10 +265,16 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
         hint = ""
         if header and Path(header[0]).suffix:
             hint = '; this line looks like a photo: add the line "file,tags" above it'
+        elif len(header) > 1 and not header[0]:
+            hint = "; remove the first column, which has no name"
+        elif len(header) == 2 and header[1].lower() in FILE_HEADERS:
+            hint = "; swap the columns"
         mistakes.add("header", place, f'{wanted}, not "{first}"{hint}')
     elif header[1].lower() == "tags":
         for name in header[2:]:
-            mistakes.add("header", place, f'unknown column "{name}" beside "tags"; {wanted}')
+            mistakes.add(
+                "header", place, f'unknown column "{name}" beside "tags"; remove it: {wanted}'
+            )
         return ()
     else:
         for number, name in enumerate(header[1:], 2):
@@ -243,13 +286,48 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
     return tuple(header[1:])
 
 
+def _marks(
+    classes: tuple[str, ...],
+    rows: Sequence[tuple[str, list[str]]],
+    place: str,
+    mistakes: Mistakes,
+) -> dict[str, bool]:
+    """Return what the cells of a table with one column per class mean: numbers, or words.
+
+    Columns of other words are one mistake, not one for each cell.
+    """
+    cells: set[str] = set()
+    for _, row in rows:
+        cells.update(cell.strip().lower() for cell in row[1:])
+    if cells <= _WORDS.keys() and any(_WORDS[cell] for cell in cells):
+        return _WORDS
+    filled = cells - {""}
+    if filled and not filled & (_BITS.keys() | _WORDS.keys()) and not any(map(_is_number, filled)):
+        shown = first_of([f'"{name}"' for name in classes], 3)
+        fault = (
+            f"the columns {shown} hold words, not 0 and 1; write the tags of a photo in one "
+            'column: the header "file,tags", then "001.jpg,dog;cat"'
+        )
+        mistakes.add("header", place, fault)
+        mistakes.raise_if_any()
+    return _BITS
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(",", ".", 1).replace(".", "", 1).lstrip("+-").isdecimal()
+
+
 def _marked(
-    row: list[str], classes: tuple[str, ...], place: str, mistakes: Mistakes
+    row: list[str],
+    classes: tuple[str, ...],
+    marks: Mapping[str, bool],
+    place: str,
+    mistakes: Mistakes,
 ) -> tuple[str, ...]:
-    """Return the classes whose column holds a 1."""
+    """Return the classes whose column holds a mark that means yes."""
     tags = []
     for name, cell in zip(classes, row[1:], strict=True):
-        mark = _BITS.get(cell.strip())
+        mark = marks.get(cell.strip().lower())
         if mark is None:
             mistakes.add("value", place, f'"{cell}" in the column "{name}"; write 0 or 1')
         elif mark:
@@ -320,9 +398,14 @@ def _read_cvat(path: Path, _: str, mistakes: Mistakes) -> Table:
 
 
 def _entry(place: str, value: Any) -> Entry:
-    """Return the entry of an object with "file" and "tags"; what is missing is None."""
+    """Return the entry of an object with "file" and "tags"; what is missing is None.
+
+    Both may have the other names that columns may have.
+    """
     fields = value if isinstance(value, _Object) else {}
-    return place, fields.get("file"), fields.get("tags")
+    file = next((fields[name] for name in FILE_HEADERS if name in fields), None)
+    tags = next((fields[name] for name in ("tags", *_TAG_HEADERS) if name in fields), None)
+    return place, file, tags
 
 
 def _table(entries: Sequence[Entry], mistakes: Mistakes, loose: bool = False) -> Table:
@@ -336,17 +419,25 @@ def _table(entries: Sequence[Entry], mistakes: Mistakes, loose: bool = False) ->
         if isinstance(file, str) and is_list_of_texts(tags):
             rows.append(Row(place, file, _clean(tags, place, mistakes)))
         else:
-            mistakes.add("object", place, fault)
+            hint = ""
+            if isinstance(tags, str):
+                hint = f"; write [{json.dumps(tags, ensure_ascii=False)}]"
+            mistakes.add("object", place, fault + hint)
     return Table(rows, (), loose)
 
 
 def _check_rows(rows: list[Row], mistakes: Mistakes) -> None:
     """Note rows without a file, and files that are listed twice."""
-    first: dict[str, str] = {}  # file: where it is listed first
+    first: dict[str, Row] = {}  # file: the row that lists it first
     for row in rows:
         if not row.file.strip():
             mistakes.add("file", row.place, "no file name; name the image or remove the entry")
         elif row.file in first:
-            text = f'"{row.file}" is already listed at {first[row.file]}; keep one of the two'
+            earlier = first[row.file]
+            remedy = "keep one of the two"
+            both = list(dict.fromkeys((*earlier.tags, *row.tags)))
+            if both != list(earlier.tags):
+                remedy = f'keep one of the two, with all tags: "{";".join(both)}"'
+            text = f'"{row.file}" is already listed at {earlier.place}; {remedy}'
             mistakes.add("duplicate", row.place, text)
-        first.setdefault(row.file, row.place)
+        first.setdefault(row.file, row)

@@ -1,5 +1,6 @@
 """Work on one file per image: which images this process has, and what was done."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -169,10 +170,10 @@ def is_current(file: Path, catalog: Catalog, i: int) -> bool:
 
 
 def split_tags(tags: str | None) -> list[str] | None:
-    """Return the names in a list such as dog,sofa; None if there is no list."""
+    """Return the names in a list such as dog,sofa or dog;sofa; None if there is no list."""
     if tags is None:
         return None
-    names = [tag.strip() for tag in tags.split(",")]
+    names = [tag.strip() for tag in re.split("[,;]", tags)]
     if not all(names):
         raise TagmaskError(f"--tags {tags!r} contains an empty tag; write, for example, dog,sofa.")
     return names

@@ -1,0 +1,91 @@
+"""Other spellings of flags and paths, as people type them who know other programs."""
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+_OUT = ("-o", "--output", "--outdir", "--out-dir", "--output-dir")
+_IMAGES = ("--image", "--photos", "--photo", "--folder", "--input")
+_TAGS = ("--tag", "--label", "--labels", "--csv", "--table")
+# what a flag is called here, by command and other name
+_LEARNING = {
+    **dict.fromkeys(_OUT, "--out"),
+    **dict.fromkeys(_IMAGES, "--images"),
+    **dict.fromkeys(_TAGS, "--tags"),
+}
+_OTHER_NAMES: dict[str, dict[str, str]] = {
+    "run": {**_LEARNING, "--weights": "--train.weights", "--backbone": "--train.backbone"},
+    "train": _LEARNING,
+    "predict": {"--tag": "--tags"},
+    "seeds": {"--tag": "--tags"},
+    "explore": {"--tag": "--tags"},
+    "export": dict.fromkeys(_OUT, "--to"),
+}
+# flags that take one value, after which a path may follow that belongs before all flags
+_ONE_VALUE = ("--images", "--tags", "--root", "--annotations", "--out", "--model", "--preset")
+_OF_PHOTO = ("--image", "--photo", "--input")
+
+
+def respelt(command: str, words: Sequence[str]) -> list[str]:
+    """Return a command line with flags as they are called here.
+
+    Args:
+        command: Name of the command.
+        words: What follows it on the command line.
+    """
+    names = _OTHER_NAMES.get(command, {})
+    spelt = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        spelt.append(names.get(name, name) + equals + value)
+    return spelt
+
+
+def paths_first(command: str, words: Sequence[str]) -> list[str]:
+    """Return a command line whose paths without a flag come before all flags.
+
+    A path is known by its place: it comes first, or after the one value of a flag.
+
+    Args:
+        command: Name of the command.
+        words: What follows it on the command line.
+    """
+    takes_photo = command in ("predict", "seeds", "explore")
+    paths: list[str] = []
+    rest: list[str] = []
+    is_free = True  # the next word, if it is no flag, belongs to no flag
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if takes_photo and word in _OF_PHOTO and words:
+            paths.append(words.pop(0))
+            is_free = True
+        elif word in _ONE_VALUE and words:
+            rest += [word, words.pop(0)]
+            is_free = True
+        elif word.startswith("-"):
+            rest.append(word)
+            is_free = "=" in word
+        elif is_free:
+            paths.append(word)
+        else:
+            rest.append(word)
+    return [*paths, *rest]
+
+
+def near_path(path: str) -> str:
+    """Return a question that names a file or folder of almost the same name, or nothing.
+
+    Args:
+        path: A path that does not exist.
+    """
+    folder, name = os.path.split(path)
+    where = Path(folder) if folder else Path()
+    if not where.is_dir():
+        return ""
+    names = {entry.name.lower(): entry.name for entry in where.iterdir()}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    if not near:
+        return ""
+    return f" Did you mean {os.path.join(folder, names[near[0]])}?"

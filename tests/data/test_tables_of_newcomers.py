@@ -1,0 +1,143 @@
+"""Tables as people have them: each is understood, or answered with what to write instead."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tagmask.data.folder import read_folder
+from tagmask.errors import TagmaskError
+
+TAGS = {"a.jpg": ("cat",), "sub/b.jpg": ("cat", "dog"), "c.jpg": ("dog",)}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    for name in TAGS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(folder / name)
+    return folder
+
+
+def tags_of(images: Path, table: Path) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """Return the tags of each photo, and the notes, of a table."""
+    catalog = read_folder(images, table)
+    read = {}
+    for i in range(len(catalog)):
+        path = catalog.item(i).image
+        assert isinstance(path, Path)
+        name = path.relative_to(images).as_posix()
+        read[name] = tuple(catalog.classes[number] for number in catalog.tags(i))
+    return read, tuple(catalog.notes)
+
+
+LINES = "file,tags\na.jpg,cat\nsub/b.jpg,cat;dog\nc.jpg,dog\n"
+UNDERSTOOD = {
+    "Excel's UTF-8": ("t.csv", LINES.encode("utf-8-sig")),
+    "Excel's Unicode text": ("t.txt", LINES.replace(",", "\t").encode("utf-16")),
+    "UTF-16, the other order of bytes": ("t.csv", b"\xfe\xff" + LINES.encode("utf-16-be")),
+    "tabs": ("t.csv", LINES.replace(",", "\t").encode()),
+    "a German spreadsheet": ("t.csv", b'file;tags\na.jpg;cat\nsub/b.jpg;"cat;dog"\nc.jpg;dog\n'),
+    "a line for Excel": ("t.csv", b'sep=;\r\nfile;tags\r\na.jpg;cat\r\nsub/b.jpg;cat|dog\r\nc.jpg;dog\r\n'),
+    "empty columns": ("t.csv", b"file,tags,,\na.jpg,cat,,\nsub/b.jpg,cat;dog,,\nc.jpg,dog,,\n"),
+    "x": ("t.csv", b"file,cat,dog\na.jpg,x,\nsub/b.jpg,X,x\nc.jpg,,x\n"),
+    "yes and no": ("t.csv", b"file,cat,dog\na.jpg,yes,no\nsub/b.jpg,yes,Yes\nc.jpg,no,yes\n"),
+    "True and False": ("t.csv", b"file,cat,dog\na.jpg,True,False\nsub/b.jpg,True,True\nc.jpg,False,True\n"),
+    "German decimals": ("t.csv", b"file;cat;dog\na.jpg;1,0;0,0\nsub/b.jpg;1,0;1,0\nc.jpg;0,0;1,0\n"),
+    "upper case": ("t.csv", LINES.replace("jpg", "JPG").encode()),
+    "no suffixes": ("t.csv", LINES.replace(".jpg", "").encode()),
+    "other names in JSON": (
+        "t.json",
+        b'[{"image": "a.jpg", "label": ["cat"]}, {"image": "sub/b.jpg", "label": ["cat", "dog"]}, '
+        b'{"image": "c.jpg", "label": ["dog"]}]',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNDERSTOOD)
+def test_is_understood(case: str, photos: Path, tmp_path: Path) -> None:
+    name, data = UNDERSTOOD[case]
+    (tmp_path / name).write_bytes(data)
+    assert tags_of(photos, tmp_path / name) == (TAGS, ())
+
+
+@pytest.mark.parametrize(
+    "start", ["photos/", "photos\\", "C:\\Users\\anna\\photos\\", "/home/anna/"]
+)
+def test_paths_of_another_folder(start: str, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        f"file,tags\n{start}a.jpg,cat\n{start}sub/b.jpg,cat;dog\n{start}c.jpg,dog\n"
+    )
+    read, notes = tags_of(photos, tmp_path / "t.csv")
+    assert read == TAGS
+    assert len(notes) == 1
+    assert "from another folder" in notes[0]
+    assert f"a.jpg for {start}a.jpg" in notes[0]
+
+
+def test_paths_whose_ends_are_not_clear(photos: Path, tmp_path: Path) -> None:
+    """Two entries that end alike would be the same photo: nothing is guessed."""
+    (tmp_path / "t.csv").write_text("file,tags\nx/a.jpg,cat\ny/a.jpg,dog\n")
+    with pytest.raises(TagmaskError, match="none of the 2 images"):
+        read_folder(photos, tmp_path / "t.csv")
+
+
+def test_a_comma_in_a_tag_is_noted(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('file,tags\na.jpg,"cat, dog"\nc.jpg,dog\n')
+    _, notes = tags_of(photos, tmp_path / "t.csv")
+    assert notes == ('"cat, dog" is one tag; several tags of a photo are separated by ";".',)
+
+
+ANSWERED = {
+    "file,tags\na.jpg,cat,dog\n": 'write several tags of a photo as "dog;cat"',
+    "tags,file\ncat,a.jpg\n": "swap the columns",
+    ",file,tags\n0,a.jpg,cat\n": "remove the first column, which has no name",
+    "file,tags,author\na.jpg,cat,me\n": 'unknown column "author" beside "tags"; remove it',
+    "file,tag1,tag2\na.jpg,cat,dog\n": 'the columns "tag1", "tag2" hold words, not 0 and 1',
+    "file,tags\na.jpg,cat\na.jpg,dog\n": 'keep one of the two, with all tags: "cat;dog"',
+    "file,tags\na.HEIC,cat\n": "a.jpg is there: correct the suffixes in the table",
+    "file,cat,dog\na.jpg,0.93,0.07\n": '"0.93" in the column "cat"; write 0 or 1',
+    "file,cat,dog\na.jpg,1,yes\n": '"yes" in the column "dog"; write 0 or 1',
+}
+
+
+@pytest.mark.parametrize("text", ANSWERED)
+def test_is_answered(text: str, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(TagmaskError) as caught:
+        read_folder(photos, tmp_path / "t.csv")
+    assert ANSWERED[text] in str(caught.value)
+    assert "t.csv" in str(caught.value)
+
+
+def test_a_spreadsheet(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(TagmaskError, match='Save the spreadsheet as "CSV UTF-8" first'):
+        read_folder(photos, tmp_path / "t.xlsx")
+
+
+def test_text_of_another_encoding(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("file,tags\na.jpg,Kätzchen\n".encode("cp1252"))
+    with pytest.raises(TagmaskError, match='in a spreadsheet: "CSV UTF-8"'):
+        read_folder(photos, tmp_path / "t.csv")
+
+
+def test_a_tag_that_is_no_list(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"a.jpg": "cat"}')
+    with pytest.raises(TagmaskError, match=r'write \["cat"\]'):
+        read_folder(photos, tmp_path / "t.json")
+
+
+def test_photos_without_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = Path("photos")
+    images.mkdir()
+    with pytest.raises(TagmaskError, match="There are no photos in it"):
+        read_folder(images, None)
+    Image.new("RGB", (8, 8)).save(images / "a.jpg")
+    with pytest.raises(TagmaskError, match="`tagmask studio photos` tags photos in the browser"):
+        read_folder(images, None)
+    Path("my tags.csv").write_text(LINES)
+    with pytest.raises(TagmaskError, match=r"Is my tags\.csv the table\?"):
+        read_folder(images, None)
