@@ -228,7 +228,7 @@ DEEP = "[" * 100_000
         ("x.xml", "<annotations/>", 'lists no images; export the task from CVAT as "CVAT for images 1.1"'),
         ("x.xml", '<annotations><image/></annotations>', "image 1: an entry needs the path of an image"),
         ("x.xml", '<annotations><image name="a.jpg"><tag/></image></annotations>', "and tags (a list of strings)"),
-        ("x.zip", "no zip", "is not valid XML"),
+        ("x.zip", "no zip", "File is not a zip file"),
         ("x.json", '[{"data": ' + DEEP, "too deep to read"),
         ("x.json", '[{"data": {}}]', "task 1: an entry needs the path of an image"),
         ("x.json", '[{"data": {"image": 3}, "annotations": {"result": 7}}]', "task 1: an entry needs"),
