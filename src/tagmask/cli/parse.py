@@ -317,17 +317,7 @@ def from_flags(
     default = kind(**{**start, **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
-    # without it, mistakes in a number are explained as "no type matching {None}|INT"
-    says_none = any("None" in argument for argument in arguments)
-    config = () if says_none else (tyro.conf.DisallowNone,)
-    return tyro.cli(
-        kind,
-        args=arguments,
-        prog=prog,
-        description=description,
-        default=default,
-        config=config,
-    )
+    return tyro.cli(kind, args=arguments, prog=prog, description=description, default=default)
 
 
 def take(arguments: list[str], name: str) -> str | None:
