@@ -11,6 +11,7 @@ It works on words alone: the settings are parsed afterwards, from the flags that
 cannot be understood is refused with a sentence that says what to type.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -341,7 +342,8 @@ def _refuse_words(flags: Sequence[str]) -> None:
     tags = value_of(flags, "--tags")
     if tags is None or Path(tags).exists() or tags.startswith("embedded"):
         return
-    if Path(tags).suffix.lower() in TABLES and "," not in tags:
+    if not re.search("[,;]", tags):
+        # it may name a table or another tool's folder that is missing
         near = near_path(tags)
         if near:
             raise TagmaskError(f"{tags} does not exist; check the path.{near}")

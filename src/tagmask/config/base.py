@@ -230,7 +230,10 @@ class DataSettings(Settings):
         for name, path in given.items():
             is_embedded = name == "tags" and str(path) in ("embedded", "embedded-paths")
             if not path.exists() and not is_embedded:
-                yield f"--{name} {path} does not exist; check the path."
+                remedy = "check the path"
+                if name == "tags" and not path.suffix:
+                    remedy = "it is a table with the columns file and tags: check the path"
+                yield f"--{name} {path} does not exist; {remedy}."
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])
                 yield (
