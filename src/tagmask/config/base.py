@@ -232,7 +232,7 @@ class DataSettings(Settings):
             if not path.exists() and not is_embedded:
                 remedy = "check the path"
                 if name == "tags" and not path.suffix:
-                    remedy = "it is a table with the columns file and tags: check the path"
+                    remedy = "check the path: a table with the columns file and tags is meant"
                 yield f"--{name} {path} does not exist; {remedy}."
             if self.data not in _BELONGS[name]:
                 kinds = " or ".join(_BELONGS[name])
