@@ -145,7 +145,8 @@ def _together(settings: SlurmSettings, command: Sequence[str]) -> list[str]:
     shown = " ".join(f'"{word}"' if "$" in word else shlex.quote(word) for word in launcher)
     return [
         "# all processes meet at the first node",
-        'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        # no pipe: a reader that has enough would end the script
+        'read -r first < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         f"export OMP_NUM_THREADS={settings.cpus}",
         f"srun {shown} -m tagmask {_joined(command)}",
     ]
