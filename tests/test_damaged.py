@@ -253,7 +253,7 @@ XML = '<?xml version="1.0" encoding="{}"?>'
     [
         (XML.format("klingon"), "utf-8", True),  # it is UTF-8 whatever it says
         (XML.format("utf-7"), "utf-8", True),
-        (XML.format("utf-16"), "utf-16", False),
+        (XML.format("utf-16"), "utf-16", True),
         ("<a>" * 50_000, "utf-8", False),
     ],
     ids=range(4),

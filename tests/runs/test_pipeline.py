@@ -457,9 +457,3 @@ def test_maps_that_an_mctformer_has_not_are_refused_before_it_is_trained(
     assert settings.mistakes() == [
         "--train.kind mct has maps of its own; give --seeds.method acr and leave out --seeds.centre."
     ]
-
-
-def test_one_process_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(TagmaskError, match="run the stages one by one"):
-        run(tiny_run(tmp_path))

@@ -205,7 +205,9 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
         model = ["--model", str(network)]
     if not Path(path).is_dir():
         _check_tags_of_photo(rest)
-        for word in ("--to", "--out", "-o", "--output"):
+        # the maps of one photo are one file, so `seeds` knows what --out is
+        places = ("--to",) if command == "seeds" else ("--to", "--out", "-o", "--output")
+        for word in places:
             if is_given(rest, word):
                 raise TagmaskError(
                     f"{word}: which result of one photo? --show FILE writes a picture to look at, "
