@@ -10,6 +10,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from tagmask import layout
 from tagmask.cli import examples
 from tagmask.cli.parse import from_flags, use_of_network
 from tagmask.cli.understand import NETWORK_OF, PHOTOS, is_given, leading_paths
@@ -57,14 +58,16 @@ def means_shards(command: str, words: Sequence[str]) -> bool:
     if is_given(words, "--shards"):
         return True
     # shards come alone or after a run; a table after a folder of photos is one of tags
-    if len(paths) > 2 or (len(paths) == 2 and _is_folder_of_photos(paths[0])):
+    if any(_is_folder_of_photos(path) for path in paths[:-1]):
         return False
     return bool(paths and is_shards(paths[-1]))
 
 
 def _is_folder_of_photos(path: str) -> bool:
     folder = Path(path)
-    return folder.is_dir() and any(file.suffix.lower() in PHOTOS for file in folder.iterdir())
+    if not folder.is_dir() or layout.is_run(folder):
+        return False
+    return any(file.suffix.lower() in PHOTOS for file in folder.iterdir())
 
 
 def run_on_shards(command: str, words: Sequence[str]) -> str:
