@@ -93,13 +93,32 @@ MARKED = {
 }
 
 
+# tests with one of these build a ViT-S
+LARGE = ("vit_small_patch14_reg4_dinov2", "vit_small_patch16_dinov3")
+
+
+def marks_of(path: Path) -> set[str]:
+    """Return the marks of a test file, by its name and its folder's."""
+    names = set(path.relative_to(Path(__file__).parent).with_suffix("").parts)
+    return {mark for mark, marked in MARKED.items() if names & set(marked)}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without importing them where ``-m "not slow …"`` would drop all their tests."""
+    wanted = str(config.option.markexpr)
+    if collection_path.is_file() and " or " not in wanted:
+        left_out = [mark for mark in marks_of(collection_path) if f"not {mark}" in wanted]
+        if left_out:
+            return True
+    return None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the name of their file or folder."""
-    folder = Path(__file__).parent
+    """Mark tests by the name of their file or folder, and by what they use."""
     for item in items:
-        names = item.path.relative_to(folder).with_suffix("").parts
-        for mark, marked in MARKED.items():
-            if set(names) & set(marked):
-                item.add_marker(mark)
-        if "selftest_says" in item.name or "headed" in getattr(item, "fixturenames", ()):
+        for mark in marks_of(item.path):
+            item.add_marker(mark)
+        fixtures = getattr(item, "fixturenames", ())
+        slow_names = ("selftest_says", "224-legrad", *LARGE)
+        if "headed" in fixtures or any(name in item.name for name in slow_names):
             item.add_marker("slow")

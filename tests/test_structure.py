@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -58,9 +59,15 @@ def modules() -> dict[str, Path]:
     return names
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    """Parse a file, once for all tests of a worker."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def imported(file: Path) -> Iterator[str]:
     """Everything that a module imports, inside functions too."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -70,7 +77,7 @@ def imported(file: Path) -> Iterator[str]:
 
 def rooms_known(file: Path) -> Iterator[str]:
     """The rooms and modules of ``ORDER`` that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(file)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -163,7 +170,7 @@ def test_a_word_means_one_thing(name: str) -> None:
     """No two classes or aliases of the package share one of these names."""
     places = []
     for module, file in modules().items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in parsed(file).body:
             names: list[str] = []
             if isinstance(node, ast.ClassDef):
                 names = [node.name]

@@ -24,6 +24,7 @@ def test_output_equals_the_fused_function() -> None:
     torch.testing.assert_close(mean, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matrices_at_once", [1, 2, 4, 6])
 def test_gradients_by_finite_differences(
     matrices_at_once: int, monkeypatch: pytest.MonkeyPatch

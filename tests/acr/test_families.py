@@ -76,6 +76,7 @@ def test_shortcut_is_plain_autograd_is_one_backward_per_class(name: str, layers:
     assert min(gradient.abs().max() for gradient in short.gradients) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", [*KINDS, "deit_tiny_distilled_patch16_224", "tagmask_tiny"])
 @pytest.mark.parametrize(
@@ -213,6 +214,7 @@ def verdict(name: str) -> str:
     return "autograd" if why_no_shortcut(model) else "shortcut"
 
 
+@pytest.mark.slow
 def test_the_table_of_families(monkeypatch: pytest.MonkeyPatch) -> None:
     create = timm.create_model
 

@@ -90,6 +90,7 @@ def test_shortcut_is_plain_autograd_is_one_backward_per_class(name: str, layers:
     torch.testing.assert_close(short.logits, model(images))
 
 
+@pytest.mark.slow
 def test_the_backbones_have_what_they_are_chosen_for() -> None:
     assert backbone("vit_small_patch14_reg4_dinov2").vit.num_reg_tokens == 4
     assert backbone("vit_small_patch14_reg4_dinov2").blocks[-1].ls1.gamma.std() > 0.1
@@ -182,6 +183,7 @@ def test_steps_by_hand() -> None:
     ]  # columns (1, 1) and (2, 2): (½, ½) each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_steps_of_every_map(steps: int) -> None:
     model = backbone("vit_small_patch14_reg4_dinov2")

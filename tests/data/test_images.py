@@ -337,6 +337,7 @@ def _png(width: int, height: int, depth: int, colour_type: int, row: bytes) -> b
     return b"\x89PNG\r\n\x1a\n" + body
 
 
+@pytest.mark.slow
 def test_folders_may_be_nested_deeper_than_python_recurses(tmp_path: Path) -> None:
     depth, limit = 300, sys.getrecursionlimit()
     (tmp_path / ("d/" * depth)).mkdir(parents=True)

@@ -45,6 +45,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(
     first=st.lists(JSON),

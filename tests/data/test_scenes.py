@@ -40,6 +40,7 @@ def test_first_scenes_never_change() -> None:
     assert names == [["mushroom"], ["mushroom", "clock"], ["boat"], ["clock"]]
 
 
+@pytest.mark.slow
 def test_types_and_sizes() -> None:
     for scene in scenes()[:20]:
         height, width = scene.mask.shape
@@ -58,6 +59,7 @@ def test_larger_pictures_keep_their_proportions() -> None:
     assert scene.tags == tuple(np.unique(scene.mask)[1:] - 1)
 
 
+@pytest.mark.slow
 def test_tags_are_the_classes_of_the_mask_and_well_visible() -> None:
     for scene in scenes():
         counts = np.bincount(scene.mask.ravel(), minlength=len(CLASSES) + 1)
@@ -90,6 +92,7 @@ def test_mask_fits_the_picture() -> None:
     assert np.mean(at_edges) > 2.5 * np.mean(elsewhere)
 
 
+@pytest.mark.slow
 def test_every_class_occurs_about_equally_often() -> None:
     counts = np.bincount(
         [tag for layout in layouts() for tag in layout.tags], minlength=len(CLASSES)
@@ -100,6 +103,7 @@ def test_every_class_occurs_about_equally_often() -> None:
     assert counts.max() < 1.3 * mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", range(len(CLASSES)), ids=CLASSES)
 def test_class_part_is_small(label: int) -> None:
     shares = []

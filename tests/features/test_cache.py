@@ -205,6 +205,7 @@ def fixed(out: Path, **changes: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_training_with_and_without_kept_tokens_is_the_same(tmp_path: Path) -> None:
     kept, fresh = train(fixed(tmp_path / "kept")), train(fixed(tmp_path / "fresh", tokens_limit=0))
     first, second = ((done.folder / "model.safetensors").read_bytes() for done in (kept, fresh))
@@ -217,6 +218,7 @@ def test_training_with_and_without_kept_tokens_is_the_same(tmp_path: Path) -> No
     assert Classifier.load(kept.folder).fixed_views == (SIZE, FIRST)
 
 
+@pytest.mark.slow
 def test_runs_may_share_their_tokens(tmp_path: Path) -> None:
     """A second run on the same photos reads them; one with another cut keeps its own beside them."""
     shared = tmp_path / "shared"
@@ -272,6 +274,7 @@ def test_consistency_is_over_the_trained_blocks(tmp_path: Path) -> None:
     torch.testing.assert_close(losses["loss"], expected)
 
 
+@pytest.mark.slow
 def test_seeds_take_kept_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tagmask.config import SeedSettings
     from tagmask.stages.seeds import read_seeds

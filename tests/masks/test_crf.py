@@ -128,6 +128,7 @@ def test_brute_force_on_a_small_picture(sxy: float, srgb: float, seed: int, labe
     assert np.abs(refined - expected).mean() <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("index", range(20))
 def test_same_labels_as_pydensecrf_on_photos(index: int, preset: str) -> None:
@@ -140,6 +141,7 @@ def test_same_labels_as_pydensecrf_on_photos(index: int, preset: str) -> None:
     assert np.abs(refined - expected).mean() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_same_labels_as_pydensecrf_on_a_whole_photo(preset: str) -> None:
     image = photo(21, longest=None)

@@ -189,6 +189,7 @@ def test_relu_has_something_to_do(name: str, model: Classifier, images: torch.Te
     assert 0.1 < zeros < 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("blocks", "transpose"), [(None, False), (range(1, 4), True)])
 @pytest.mark.parametrize("name", COMPARED)
 def test_refinement(

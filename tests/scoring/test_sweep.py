@@ -65,6 +65,7 @@ def samples(draw: st.DrawFn) -> list[Sample]:
     return drawn
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(samples())
 def test_equals_100_argmax_passes(drawn: list[Sample]) -> None:

@@ -116,6 +116,7 @@ def test_the_file_appears_only_when_complete(
     assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
 
 
+@pytest.mark.slow
 def test_plotting_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone() -> None:
     program = (
         "import sys, tagmask.show.curve, tagmask.show.seeds, tagmask.show.affinity\n"
