@@ -8,6 +8,7 @@ are shared between runs by hard links.
     python scripts/few_photos.py curve --root VOC --weights vit_small.safetensors --work work --to curve.csv
     python scripts/few_photos.py broken --root VOC --weights vit_small.safetensors --work work --to broken.csv
     python scripts/few_photos.py trained --root VOC --weights vit_small.safetensors --work work --to trained.csv
+    python scripts/few_photos.py options --root VOC --weights vit_small.safetensors --work work --to options.csv
     python scripts/few_photos.py judge curve.csv broken.csv
     python scripts/few_photos.py show curve.csv --to few-photos.png
 """
@@ -50,6 +51,7 @@ COLUMNS = (
     *("miou", "labels", "trust", "level", "signs"),
 )
 OTHERS = ("others", "others_without")  # mIoU of photos of the split val, with tags and without
+OTHER_PHOTOS = 40  # a prediction of one photo costs a second, and there are two for each
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,26 @@ def trained_trials() -> Iterator[Trial]:
         for count in TRAINED_COUNTS:
             for title, flags in (("none", NO_TRAINING), ("acr", TRAINING), ("plain", plain)):
                 yield Trial("mixed", SIX, count, draw, title, flags)
+
+
+def option_trials() -> Iterator[Trial]:
+    """Yield options beside the preset's choice, three draws each: is one of them worth having?"""
+    maps = (*NO_TRAINING, "--seeds.no-objects")
+    for draw in range(3):
+        options = {
+            "objects": NO_TRAINING,
+            "objects-pamr": (*NO_TRAINING, "--predict.pamr", "--predict.no-crf"),
+            "objects-unsure": (*NO_TRAINING, "--pseudo.unsure"),
+            "maps": maps,
+            "maps-compete": (*maps, "--seeds.compete"),
+            "maps-walk": (*maps, "--seeds.affinity-steps", "1", "--seeds.propagation", "0.8"),
+            "maps-compete-walk": (
+                *(*maps, "--seeds.compete"),
+                *("--seeds.affinity-steps", "1", "--seeds.propagation", "0.8"),
+            ),
+        }
+        for title, flags in options.items():
+            yield Trial("mixed", SIX, 80, draw, title, flags)
 
 
 def broken_trials() -> Iterator[Trial]:
@@ -269,10 +291,10 @@ def score_others(voc: Path, out: Path, classes: tuple[str, ...]) -> dict[str, fl
 
     model = tagmask.load(out)
     counts = {name: np.zeros((len(classes) + 1,) * 2, np.int64) for name in OTHERS}
-    for name in (voc / "ImageSets/Segmentation/val.txt").read_text().split():
-        tags = tags_of(voc, name)
-        if not tags or not tags <= set(classes):
-            continue
+    names = (voc / "ImageSets/Segmentation/val.txt").read_text().split()
+    shown = [(name, tags_of(voc, name)) for name in names]
+    fitting = [(name, tags) for name, tags in shown if tags and tags <= set(classes)]
+    for name, tags in fitting[:OTHER_PHOTOS]:
         mask = label_numbers(classes)[np.array(Image.open(mask_file(voc, name)))]
         photo = voc / f"JPEGImages/{name}.jpg"
         for column, known in zip(OTHERS, (sorted(tags), None), strict=True):
@@ -416,7 +438,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("curve", "broken", "trained"):
+    for name in ("curve", "broken", "trained", "options"):
         part = commands.add_parser(name)
         part.add_argument("--root", type=Path, required=True)
         part.add_argument("--weights", type=Path, required=True)
@@ -433,7 +455,12 @@ def main() -> None:
     if options.command == "judge":
         judge(options.files)
         return
-    trials = {"curve": curve_trials, "broken": broken_trials, "trained": trained_trials}
+    trials = {
+        "curve": curve_trials,
+        "broken": broken_trials,
+        "trained": trained_trials,
+        "options": option_trials,
+    }
     run_all(trials[options.command](), options)
 
 
