@@ -55,7 +55,6 @@ def out(headed: Path, tmp_path: Path) -> Path:
 MARKED = {
     "slow": (
         "exchange",
-        "explore",
         "inference",
         "models",
         "report",
@@ -77,7 +76,6 @@ MARKED = {
         "test_kinds",
         "test_model",
         "test_network",
-        "test_progress",
     ),
     "processes": (
         "test_launch",
@@ -88,7 +86,7 @@ MARKED = {
         "test_safety",
         "test_every_write",
     ),
-    "browser": ("explore", "studio"),
+    "browser": ("studio",),
     "real_data": ("test_voc", "test_coco"),
 }
 

@@ -162,7 +162,8 @@ def lay_out(words: list[str]) -> None:
         elif word == "run":
             for name in ("1_classifier", "5_segmenter"):
                 (path / name).mkdir(parents=True)
-            (path / "config.toml").touch()
+            settings = (ROOT / "tests/witness/config.toml").read_bytes()
+            (path / "config.toml").write_bytes(settings)
         else:
             path.mkdir()
 

@@ -5,10 +5,12 @@ is what a run does with the callback that it was given.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
@@ -34,6 +36,19 @@ def show_bars(shown: bool = True) -> None:
     """Show a bar on the terminal for all work from now on, or no more."""
     global _shows_bars
     _shows_bars = shown
+
+
+@cache
+def terminal_bars() -> Any:
+    """Return tqdm's class of bars, with a lock that no other process can hold.
+
+    Its own lock is shared with all processes that are forked from this one. A worker that is killed
+    while it prints would leave this process waiting for ever.
+    """
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())
+    return tqdm
 
 
 @contextmanager
@@ -74,9 +89,7 @@ class Bar:
         self._done = initial
         self._shown: Any = None
         if _shows_bars and not quiet:
-            from tqdm import tqdm
-
-            self._shown = tqdm(total=total, initial=initial, desc=title, unit=unit)
+            self._shown = terminal_bars()(total=total, initial=initial, desc=title, unit=unit)
 
     def update(self, count: int = 1) -> None:
         """Count items that are done."""

@@ -24,6 +24,7 @@ from tagmask.cli.presets import listing
 from tagmask.cli.shards import means_shards, run_on_shards
 from tagmask.cli.understand import understand
 from tagmask.layout import SEGMENTER
+from tagmask.progress import logger, show_bars, terminal_bars
 
 # command that takes the data of a run: its settings, its function
 _ON_DATA: dict[str, tuple[type[Any], str]] = {
@@ -223,8 +224,6 @@ def _quieten_libraries() -> None:
 
 def show_messages() -> None:
     """Show what the library logs, and bars for long work."""
-    from tagmask.progress import logger, show_bars
-
     show_bars()
     logger.setLevel(logging.INFO)
     if not any(isinstance(handler, _Terminal) for handler in logger.handlers):
@@ -236,7 +235,5 @@ class _Terminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one message."""
-        from tqdm import tqdm
-
-        tqdm.write(record.getMessage())
+        terminal_bars().write(record.getMessage())
         sys.stdout.flush()

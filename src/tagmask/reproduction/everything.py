@@ -7,11 +7,10 @@ out with the reason. The page is written after every table, so it can be looked 
 
 import dataclasses
 
-from tqdm import tqdm
-
 from tagmask.config.paper import PaperSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
+from tagmask.progress import terminal_bars
 from tagmask.report.page import data_uri
 from tagmask.reproduction.bench import Bench, PartDoneError
 from tagmask.reproduction.command import make, sentence
@@ -41,10 +40,10 @@ def everything(bench: Bench) -> Overview:
     parts = {name: Part(name) for name in names}
     notes = (about(settings.data),)
     for number, name in enumerate(names, 1):
-        tqdm.write(f"{number} of {len(names)}: {name} ({NAMES[name].where})")
+        terminal_bars().write(f"{number} of {len(names)}: {name} ({NAMES[name].where})")
         part = _part(dataclasses.replace(settings, table=name), bench.shard)
         if part.state == REFUSED:
-            tqdm.write(f"{name} is not made: {part.how}")
+            terminal_bars().write(f"{name} is not made: {part.how}")
         parts[name] = part
         if is_first:
             overview = Overview(tuple(parts.values()), notes)
