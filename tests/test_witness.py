@@ -101,9 +101,22 @@ def test_a_run_from_the_future_is_refused(
 ) -> None:
     (witness / "format.json").write_text('{"format": 2, "new": []}')
     before = sorted(witness.rglob("*"))
-    for words in (["run", "--preset", "scenes"], ["seeds"], ["export", "--to", "c.json"]):
+    commands = (
+        ["run", "--preset", "scenes"],
+        ["seeds"],
+        ["check"],
+        ["score"],
+        ["report"],
+        ["export", "--to", "c.json"],
+    )
+    for words in commands:
         assert run(*words, "--out", "run") == 1
         assert "format 2, made by a later tagmask" in capsys.readouterr().err
+    for place in (witness, witness / "5_segmenter"):
+        with pytest.raises(TagmaskError, match="format 2, made by a later tagmask"):
+            tagmask.load(place)
+    with pytest.raises(TagmaskError, match="format 2, made by a later tagmask"):
+        tagmask.Run(witness)
     assert sorted(witness.rglob("*")) == before
     (witness / "format.json").write_text('{"format": "x"}')
     with pytest.raises(TagmaskError, match=r"format\.json was not written by tagmask"):

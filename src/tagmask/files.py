@@ -524,7 +524,9 @@ def check_format(folder: Path) -> None:
     if not os.path.lexists(file):
         return
     note = read_object(file, format=int)
-    if not 1 <= note["format"] <= layout.FORMAT:
+    if note["format"] < 1:
+        raise TagmaskError(f"{file} is damaged: there is no format {note['format']}; delete it.")
+    if note["format"] > layout.FORMAT:
         raise TagmaskError(
             f"{folder} is a run of format {note['format']}, made by a later tagmask; this one "
             f"knows formats up to {layout.FORMAT}: update tagmask, or choose another --out."

@@ -14,7 +14,7 @@ from tagmask import layout
 from tagmask.config import MaskSettings, settings_from
 from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
-from tagmask.files import write_arrays
+from tagmask.files import check_format, write_arrays
 from tagmask.inference.photo_mask import photo_probabilities
 from tagmask.labels import Mask, Picture
 from tagmask.models.classifier import Classifier
@@ -221,6 +221,9 @@ def load(path: str | Path, device: str | None = None) -> Model:
         TagmaskError: The folder holds no network that makes maps or masks.
     """
     folder = Path(path)
+    check_format(folder)
+    if folder.name in layout.FOLDERS:
+        check_format(folder.parent)
     if (folder / layout.MODEL_CONFIG).is_file() or not _has_networks(folder):
         return _of_network(folder, load_network(folder), device)
     classifier = folder / layout.CLASSIFIER

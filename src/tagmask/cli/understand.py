@@ -33,27 +33,17 @@ OF_DATA = {
     "--scene-seed": "scenes",
 }
 PRESET_OF_DATA = {"folder": "own-photos", "voc": "voc", "coco": "coco"}
-# commands that work in a run that exists
-ON_A_RUN = (
-    "seeds",
-    "pseudo",
-    "segment",
-    "predict",
-    "check",
-    "score",
-    "report",
-    "export",
-    "explore",
-    "serve",
-    "push",
-    "corrections",
-)
+# commands that work in a run that exists, besides its stages
+ON_A_RUN = ("export", "explore", "serve", "push", "corrections", "subclasses")
 NETWORK_OF = {"seeds": CLASSIFIER, "explore": CLASSIFIER, "predict": SEGMENTER}
-FORMATS = {
+FORMAT_OF_SUFFIX = {
     ".json": ("--format", "coco"),
     ".zip": ("--format", "cvat"),
     ".tgz": ("--format", "voc-test"),
     ".gz": ("--format", "voc-test"),
+    ".csv": ("--format", "table"),
+    ".tsv": ("--format", "table"),
+    ".parquet": ("--format", "table"),
 }
 GPU = ("--gpu", "--cuda", "--device")
 NO_DATA = (
@@ -82,7 +72,8 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
             f"`tagmask run {words[0]} tags.csv --out run`."
         )
     words = respelt(command, words)
-    if command in ("run", "train", *ON_A_RUN):
+    works_on_a_run = command in (*ON_A_RUN, *_stages())
+    if works_on_a_run or command in ("run", "train"):
         words = paths_first(command, words)
     paths = leading_paths(words)
     rest = words[len(paths) :]
@@ -90,11 +81,18 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
         rest = _run(paths, rest)
     elif command == "train":
         rest = _train(paths, rest)
-    elif command in ON_A_RUN:
+    elif works_on_a_run:
         rest = _on_a_run(command, paths, rest)
     else:
         return words
     return rest
+
+
+def _stages() -> list[str]:
+    """Return the stages that work in a run that exists."""
+    from tagmask.runs.table import STAGES
+
+    return [row.name for row in STAGES if row.name != "train"]
 
 
 def _run(paths: list[str], rest: list[str]) -> list[str]:
@@ -252,12 +250,13 @@ def _with_format(rest: list[str]) -> list[str]:
     suffix = Path(to).suffix.lower()
     if suffix == ".onnx":
         return ["--onnx", to, *without(rest, "--to")]
-    if suffix in FORMATS:
-        return [*FORMATS[suffix], *rest]
+    if suffix in FORMAT_OF_SUFFIX:
+        return [*FORMAT_OF_SUFFIX[suffix], *rest]
     if suffix:
         raise TagmaskError(
             f"--to {to}: which format is it? Add --format: coco and label-studio write .json, cvat "
-            ".zip, voc-test .tgz, and the others a folder; `tagmask export --help` lists them."
+            ".zip, voc-test .tgz, table .csv or .parquet, and the others a folder; "
+            "`tagmask export --help` lists them."
         )
     raise TagmaskError(
         f"--to {to} is a folder: which format? Add --format voc, overlays, ultralytics, fiftyone, "

@@ -30,13 +30,11 @@ class Settings:
     """Settings of a stage."""
 
     section: ClassVar[str] = ""  # their table in config.toml
-    written: ClassVar[
-        tuple[str, ...]
-    ] = ()  # settings that name a file to write; all other paths are inputs
+    # settings that name a file to write; all other paths are inputs
+    written: ClassVar[tuple[str, ...]] = ()
     makes: ClassVar[tuple[str, ...]] = ()  # what the stage makes in the folder --out
-    basic: ClassVar[str] = (
-        ""  # names of the settings that --help shows, with those of the base classes
-    )
+    # names of the settings that --help shows, with those of the base classes
+    basic: ClassVar[str] = ""
     cache: ClassVar["type[Settings] | None"] = None  # settings of the feature cache that it uses
 
     def mistakes(self) -> list[str]:
@@ -80,7 +78,12 @@ class Settings:
     def _mistakes(self) -> Iterator[str]:
         hints = typing.get_type_hints(type(self), include_extras=True)
         for field in dataclasses.fields(self):
-            yield from _beyond_limit(field.name, getattr(self, field.name), hints[field.name])
+            value = getattr(self, field.name)
+            yield from _beyond_limit(field.name, value, hints[field.name])
+            # what stands in config.toml must be read again; other settings may name what was
+            # added in Python alone
+            if self.section:
+                yield from _unknown_word(field.name, value, hints[field.name])
         yield from self._overwritten()
 
     def inputs(self) -> dict[str, Path]:
@@ -99,9 +102,14 @@ class Settings:
 
     def _overwritten(self) -> Iterator[str]:
         """Yield a sentence for every input that the command would write over."""
-        targets = {name: path for name in self.written if (path := getattr(self, name)) is not None}
-        yield from filter(None, (self.over_an_input(name, path) for name, path in targets.items()))
+        targets: dict[str, Path] = {}
+        for name in self.written:
+            if getattr(self, name) is not None:
+                targets[name] = getattr(self, name)
         for name, path in targets.items():
+            over = self.over_an_input(name, path)
+            if over:
+                yield over
             why = unwritable(path)
             if why and not path.is_dir():
                 yield f"--{flag(name)} {why}"
@@ -152,7 +160,8 @@ def written_over(out: Path, makes: Iterable[str], inputs: Mapping[str, Path]) ->
 def _beyond_limit(name: str, value: Any, hint: Any) -> Iterator[str]:
     """Yield a sentence about numbers outside the limit."""
     given = next((part for part in _metadata(hint) if isinstance(part, Limit)), None)
-    limit, numbers = given or Limit(), value if isinstance(value, tuple) else (value,)
+    limit = given or Limit()
+    numbers = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(number, int | float) for number in numbers):  # a text, a path, nothing
         return
     if not numbers and given:
@@ -167,6 +176,16 @@ def _beyond_limit(name: str, value: Any, hint: Any) -> Iterator[str]:
             for number in numbers
         )
         yield f"--{flag(name)} {shown} must be {limit}{end}."
+
+
+def _unknown_word(name: str, value: Any, hint: Any) -> Iterator[str]:
+    """Yield a sentence about a word that is none of those which the setting may have."""
+    for part in (hint, *typing.get_args(hint)):
+        if typing.get_origin(part) is not Literal:
+            continue
+        words = typing.get_args(part)
+        if value is not None and value not in words:
+            yield f"--{flag(name)} {value} must be one of {', '.join(map(str, words))}."
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:

@@ -42,6 +42,9 @@ _LEAST = 0.001  # a sign of 0 leaves this much, so that the other signs still co
 ENOUGH = 6  # photos from which on a tag that cannot be learned is suspicious by itself
 RANDOM = 0.12  # of the way from chance to perfection: tags drawn at random come to about this
 GOOD = 0.58  # trust from which a tag is called good
+# signs of maps that are inverted, whatever the trust; 1 is good
+INVERTED_INSIDE = 0.1
+INVERTED_AGREEMENT = 0.15
 SURROUNDINGS = 0.1  # trust below which it is probably the surroundings
 
 
@@ -55,7 +58,7 @@ class Signs:
     stability: float | None = None
     empty: float | None = None  # share of its photos whose mask lacks the tag
     full: float | None = None  # share of its photos that the tag fills
-    learned: float | None = None
+    learned: float | None = None  # how far its scores are from chance (0) to perfection (1)
     alone: float | None = None  # share of its photos that have no other tag
 
     def values(self) -> dict[str, float]:
@@ -212,7 +215,9 @@ def verdict_lines(verdicts: list[dict[str, Any]]) -> list[str]:
 
 def _is_inverted(values: Mapping[str, float]) -> bool:
     """Return True if the maps are no lower at the border, or the masks avoid the objects."""
-    return values.get("inside", 1.0) < 0.1 or values.get("agreement", 1.0) < 0.15
+    is_at_the_border = values.get("inside", 1.0) < INVERTED_INSIDE
+    is_off_the_objects = values.get("agreement", 1.0) < INVERTED_AGREEMENT
+    return is_at_the_border or is_off_the_objects
 
 
 def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
@@ -227,8 +232,8 @@ def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
         )
     if worst == "agreement":
         return (
-            f"its masks cover {100 * (signs.agreement or 0):.0f} % of what stands out in its "
-            "photos and the rest is elsewhere",
+            f"its masks and what stands out in its photos have only "
+            f"{100 * (signs.agreement or 0):.0f} % of their area in common",
             "look at the masks; if the tag is no object, name it in --train.stuff, otherwise "
             "correct some of them",
         )

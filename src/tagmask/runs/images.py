@@ -169,13 +169,18 @@ def is_current(file: Path, catalog: Catalog, i: int) -> bool:
     return digest_in(file) == catalog.correction_digest(i)
 
 
-def split_tags(tags: str | None) -> list[str] | None:
-    """Return the names in a list such as dog,sofa or dog;sofa; None if there is no list."""
+def split_tags(tags: str | None, flag: str = "--tags") -> list[str] | None:
+    """Return the names in a list such as dog,sofa or dog;sofa; None if there is no list.
+
+    Args:
+        tags: The list as it was typed.
+        flag: The flag that it was typed after, for messages.
+    """
     if tags is None:
         return None
     names = [tag.strip() for tag in re.split("[,;]", tags)]
     if not all(names):
-        raise TagmaskError(f"--tags {tags!r} contains an empty tag; write, for example, dog,sofa.")
+        raise TagmaskError(f"{flag} {tags!r} contains an empty tag; write, for example, dog,sofa.")
     return names
 
 

@@ -30,7 +30,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
-from tagmask.files import only_one, read_json, write_json
+from tagmask.files import check_format, only_one, read_json, write_json
 from tagmask.models.storage import write_network_use
 from tagmask.notes import INPUT, Parts, shorten
 from tagmask.progress import Listener, listening, logger
@@ -117,6 +117,7 @@ class Run:
     def _begin(
         self, settings: RunSettings, catalog: Catalog | None, progress: Listener | None
     ) -> None:
+        check_format(settings.out)
         self.settings = settings
         self.out = settings.out
         self.progress = progress

@@ -4,6 +4,7 @@ It reads maps, labels and masks of some photos, looks for signs of trouble, and 
 for each tag into check.json. What the signs are is told in ``tagmask.inference.selfcheck``.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +43,7 @@ from tagmask.stages.seeds import as_float, read_seeds
 MOST_PHOTOS = 200  # that are looked at, evenly spaced
 MOST_FOR_OBJECTS = 80  # of them, whose tokens are compared
 OBJECTNESS = ("border", "component")  # what masks are compared with
-LIMITED = 0.2  # gigabytes of tokens that this stage may add
+MOST_GIGABYTES = 0.2  # of tokens that this stage may add
 
 
 @dataclass
@@ -163,7 +164,11 @@ def _mask(file: Path, classes: int) -> Mask | None:
 def _compare_with_objects(
     out: Path, catalog: Catalog, masks: Mapping[int, Mask], tallies: list[Tally]
 ) -> None:
-    """Compare masks with objectness that was found in another way, where tokens are kept."""
+    """Compare masks with what stands out in the photos, where tokens are kept.
+
+    Of the objectness methods the one counts that agrees best, because each is misled by other
+    backgrounds.
+    """
     folder = out / layout.SEGMENTER
     if not masks or not (folder / layout.MODEL).is_file():
         return
@@ -171,8 +176,8 @@ def _compare_with_objects(
     if not isinstance(model, HeadSegmenter):
         return
     model = on_device(model)
-    store = TokenStore.features_of(model.classifier, model.blocks, model.size, out, LIMITED)
-    every = max(1, -(-len(masks) // MOST_FOR_OBJECTS))
+    store = TokenStore.features_of(model.classifier, model.blocks, model.size, out, MOST_GIGABYTES)
+    every = math.ceil(len(masks) / MOST_FOR_OBJECTS)
     chosen = list(masks)[::every]
     cells: list[torch.Tensor] = []
     grids: list[Grid] = []
@@ -189,7 +194,7 @@ def _compare_with_objects(
         return
     covered = [_covered(masks[i], grid) for i, grid in zip(seen, grids, strict=True)]
     best: list[float] = []
-    for method in OBJECTNESS:  # the one that agrees best: each is misled by other backgrounds
+    for method in OBJECTNESS:
         try:
             where = fit_where(cells, grids, method)
         except TagmaskError:  # nothing stands out
@@ -200,6 +205,7 @@ def _compare_with_objects(
             agreements.append(overlap(mask, stands_out))
         if not best or sum(agreements) > sum(best):
             best = agreements
+    # nothing may have stood out: then there is no agreement
     for i, agreement in zip(seen, best, strict=False):
         for tag in catalog.tags(i):
             tallies[tag].agreements.append(agreement)

@@ -273,7 +273,8 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     """Predict the mask of a photo for the command line, and return what to print."""
     check(settings)
     model = load_for_masks(settings.model, settings)
-    image, names = read_image(settings.photo), split_tags(settings.tags)
+    image = read_image(settings.photo)
+    names = split_tags(settings.tags)
     allowed = match_classes(names, model) if names is not None else None
     with enough_memory(str(settings.photo), _SMALLER):
         mask = photo_mask(model, image, allowed, settings)

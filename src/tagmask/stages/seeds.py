@@ -391,7 +391,8 @@ def seed_photo(settings: PhotoSettings) -> str:
     """Make the maps of a photo for the command line, and return what to print."""
     check(settings)
     model = on_device(load_classifier(settings.model))
-    image, names = read_image(settings.photo), split_tags(settings.tags)
+    image = read_image(settings.photo)
+    names = split_tags(settings.tags)
     classes = (
         match_classes(names, model)
         if names is not None

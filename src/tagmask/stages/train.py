@@ -41,6 +41,10 @@ from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.objects import PhotoVectors, check_fittable, fit_head, fit_objects
 from tagmask.training.start import fit_heads, read_heads
 
+CHECK_STRENGTH = 0.1  # of the regression that checks the tags; from 0.03 on its scores are level
+POORLY_LEARNED = 0.15  # of the way from chance to perfection
+FITS_COST = 1.15  # the fits take about this much of the time of the tokens
+
 
 @dataclass
 class Fitted:
@@ -197,7 +201,7 @@ def _keep_features(run: Run, settings: TrainSettings, classifier: Classifier) ->
 def _stuff(settings: TrainSettings, catalog: Catalog) -> list[int]:
     """Return the numbers of the tags that are no objects."""
     numbers = []
-    for name in split_tags(settings.stuff) or []:
+    for name in split_tags(settings.stuff, "--stuff") or []:
         if name not in catalog.classes:
             known = ", ".join(catalog.classes)
             raise TagmaskError(f"--stuff {name} is no tag of these photos; they have: {known}.")
@@ -254,10 +258,6 @@ def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
     return lines
 
 
-CHECK_STRENGTH = 0.1  # of the regression that checks the tags; from 0.03 on its scores are level
-POORLY_LEARNED = 0.15  # of the way from chance to perfection
-
-
 def estimate(probe: Probe) -> float:
     """Return the seconds of a training step, or of a photo where nothing is trained."""
     settings = probe.training
@@ -270,7 +270,7 @@ def estimate(probe: Probe) -> float:
     batch = getattr(task.dataset, "collate", default_collate)(samples)
     batch.pop("broken")
     seconds = time_step(task.module, batch) * settings.accumulate
-    steps = total_steps(settings, len(probe.catalog))
+    steps = total_steps(settings, _training_photos(settings, photos))
     if settings.fixed_views:  # the tokens of every photo are computed once
         once = timed(lambda: task.dataset[(0, 0)])
         if settings.head_first:  # and are seen once before the first step
@@ -295,9 +295,6 @@ def _estimate_fit(probe: Probe) -> float:
     return timed(lambda: photo_features(model, blocks, size, probe.image)) * FITS_COST
 
 
-FITS_COST = 1.15  # the fits take about this much of the time of the tokens
-
-
 def amount(settings: TrainSettings, photos: int) -> tuple[int, str]:
     """Return how much there is to do, and in which unit.
 
@@ -307,7 +304,14 @@ def amount(settings: TrainSettings, photos: int) -> tuple[int, str]:
     """
     if is_only_fitted(settings, photos):
         return photos, "images"
-    return total_steps(settings, round(photos * (1 - settings.val_fraction))), "steps"
+    return total_steps(settings, _training_photos(settings, photos)), "steps"
+
+
+def _training_photos(settings: TrainSettings, photos: int) -> int:
+    """Return how many of the photos are learned from; the others judge the training."""
+    if settings.val_split is not None:
+        return photos
+    return round(photos * (1 - settings.val_fraction))
 
 
 def disk(probe: Probe) -> float:
