@@ -11,6 +11,7 @@ from pathlib import Path
 from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
+from tagmask.cli.interrupts import noted_interrupts
 from tagmask.cli.parse import take
 from tagmask.cli.streams import guarded_streams
 from tagmask.errors import TagmaskError, Told, is_out_of_memory, message_of
@@ -28,6 +29,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _attempt(arguments: list[str]) -> int:
     """Run a command, and return the exit code."""
+    with noted_interrupts() as interrupts:
+        try:
+            return _answer(arguments)
+        except Exception:
+            # a library may turn Ctrl-C into an error of its own
+            if not interrupts:
+                raise
+            return _stopped(arguments)
+
+
+def _answer(arguments: list[str]) -> int:
+    """Run a command, and return the exit code; an error that is not foreseen is raised."""
     try:
         _dispatch(arguments)
         sys.stdout.flush()
@@ -38,10 +51,7 @@ def _attempt(arguments: list[str]) -> int:
     except TagmaskError as error:
         code = _print_error(message_of(error))
     except KeyboardInterrupt:
-        again = "the same command again"
-        if "--restart" in arguments:
-            again = "the same command without --restart"
-        code = _print_error(f"stopped; type {again} to resume.", 130, prefix="\n")
+        code = _stopped(arguments)
     except BrokenPipeError:
         # head or less has closed our output
         code = 0
@@ -70,6 +80,14 @@ def _attempt(arguments: list[str]) -> int:
             "close other programs or raise the limit of memory, or install tagmask again."
         )
     return code
+
+
+def _stopped(arguments: list[str]) -> int:
+    """Say how to go on after Ctrl-C, and return the exit code."""
+    again = "the same command again"
+    if "--restart" in arguments:
+        again = "the same command without --restart"
+    return _print_error(f"stopped; type {again} to resume.", 130, prefix="\n")
 
 
 def _flushed(code: int) -> int:
