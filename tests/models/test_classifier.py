@@ -14,6 +14,7 @@ from tagmask.data.datasets import to_tensor
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.models import tiny
+from tagmask.models.backbones import check_published
 from tagmask.models.classifier import Classifier
 from tests.helpers import SHARED, tiny_classifier
 
@@ -196,6 +197,24 @@ def test_published_weights_without_network_are_explained(monkeypatch: pytest.Mon
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(TagmaskError, match=r"could not be fetched.*--weights"):
         Classifier("deit_tiny_patch16_224", 3, pretrained=True)
+
+
+def test_published_weights_are_missed_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.file_download.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(TagmaskError, match=r"no connection.*--weights: model\.safetensors of"):
+        check_published("deit_tiny_patch16_224")
+    # as the library lays out what it has fetched
+    repository = tmp_path / "models--timm--deit_tiny_patch16_224.fb_in1k"
+    (repository / "snapshots/abc").mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("abc")
+    (repository / "snapshots/abc/model.safetensors").touch()
+    check_published("deit_tiny_patch16_224")
+    check_published("tagmask_tiny")
 
 
 def test_contradictions_are_refused() -> None:

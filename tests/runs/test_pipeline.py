@@ -25,7 +25,7 @@ from tagmask.errors import TagmaskError
 from tagmask.notes import differences
 from tagmask.runs.plan import duration, logged_rate
 from tagmask.runs.record import Record, made_from
-from tagmask.runs.run import run_images
+from tagmask.runs.run import Run, run_images
 from tagmask.runs.settings import run_settings, run_values
 from tagmask.runs.summary import RunSummary
 from tagmask.runs.table import STAGES as TABLE
@@ -337,6 +337,20 @@ def test_a_stage_brings_settings_of_its_own(
     assert "--word" in capsys.readouterr().out
     assert main_code("run", "--preset", "scenes", "--out", str(out), "--counts.out", "x") == 1
     assert "--counts.out has no place in a run" in capsys.readouterr().err
+
+
+def test_weights_that_cannot_be_had_are_told_before_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: Any) -> str:
+        raise AssertionError("the plan was made first")
+
+    monkeypatch.setattr("tagmask.runs.run.plan", measure)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    weights = {"backbone": "deit_tiny_patch16_224", "pretrained": True}
+    offline = Run(tmp_path / "run", preset="scenes", data="scenes", count=4, train=weights)
+    with pytest.raises(TagmaskError, match="could not be fetched"):
+        offline()
 
 
 def main_code(*words: str) -> Any:

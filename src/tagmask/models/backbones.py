@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import timm
@@ -98,10 +98,43 @@ def fetching(name: str, pretrained: bool) -> Iterator[None]:
         why = "there is no connection"
         if online:
             why = lines[0] if lines else type(error).__name__
-        raise TagmaskError(
-            f"the published weights of {name} could not be fetched ({why}); connect to the "
-            f"internet once, or give a local file with --weights: {_published_file(name)}."
-        ) from None
+        raise _unfetched(name, why) from None
+
+
+def check_published(name: str) -> None:
+    """Refuse a backbone whose published weights are neither on this machine nor to be had.
+
+    Args:
+        name: the backbone.
+
+    Raises:
+        TagmaskError: if they would have to be fetched and there is no connection.
+    """
+    cfg = timm.get_pretrained_cfg(name)
+    if cfg is None or cfg.file or _is_cached(cfg) or _reaches_host():
+        return
+    raise _unfetched(name, "there is no connection")
+
+
+def _unfetched(name: str, why: str) -> TagmaskError:
+    """Return what to say about published weights that cannot be fetched."""
+    return TagmaskError(
+        f"the published weights of {name} could not be fetched ({why}); connect to the "
+        f"internet once, or give a local file with --weights: {_published_file(name)}."
+    )
+
+
+def _is_cached(cfg: Any) -> bool:
+    """Return True if published weights were fetched before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    repository = _repository(cfg)
+    if not repository:
+        file = Path(torch.hub.get_dir(), "checkpoints", Path(cfg.url or "").name)
+        return file.is_file()
+    names = (cfg.hf_hub_filename, "model.safetensors", "pytorch_model.bin")
+    found = [try_to_load_from_cache(repository, name) for name in names if name]
+    return any(isinstance(file, str) for file in found)
 
 
 def _reaches_host() -> bool:
@@ -143,15 +176,21 @@ def _cache_only() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
+def _repository(cfg: Any) -> str:
+    """Return the repository of published weights; empty if they are a plain address."""
+    repository = str(cfg.hf_hub_id or "")
+    if repository.endswith("/"):
+        tag = f".{cfg.tag}" if cfg.tag else ""
+        repository += f"{cfg.architecture}{tag}"
+    return repository
+
+
 def _published_file(name: str) -> str:
     """Return where the published weights of a backbone are."""
     cfg = timm.get_pretrained_cfg(name)
     if cfg is None:
         return "a file of its weights"
-    repository = cfg.hf_hub_id or ""
-    if repository.endswith("/"):
-        tag = f".{cfg.tag}" if cfg.tag else ""
-        repository += f"{cfg.architecture}{tag}"
+    repository = _repository(cfg)
     if repository:
         return f"model.safetensors of {_WEIGHTS_HOST}/{repository}"
     return str(cfg.url or "a file of its weights")

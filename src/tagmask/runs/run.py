@@ -31,6 +31,7 @@ from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
 from tagmask.files import check_format, only_one, read_json, write_json
+from tagmask.models.backbones import check_published
 from tagmask.models.storage import write_network_use
 from tagmask.notes import INPUT, Parts, shorten
 from tagmask.progress import Listener, listening, logger
@@ -370,6 +371,7 @@ def _do_all(run: Run) -> RunSummary:
             rows.append(row)
     statuses = {row.name: _status_of(run, row) for row in rows}
     check_batches(run, [row for row in rows if statuses[row.name].state != "done"])
+    _check_weights(run, [row for row in rows if statuses[row.name].state in ("new", "redo")])
     if team.is_first:
         _tell_plan(run, statuses)
         run.keep_all()
@@ -401,6 +403,18 @@ def _tell_plan(run: Run, statuses: Mapping[str, Status]) -> None:
         lines.append(f"  {run.team.count} processes share the work; times are those of one")
     lines += [f"note: {note}" for note in notes]
     logger.info("%s", "\n".join(lines))
+
+
+def _check_weights(run: Run, rows: Sequence[Stage]) -> None:
+    """Refuse published weights that cannot be had, before the plan measures anything."""
+    for row in rows:
+        if row.unit != "steps":
+            continue
+        settings = row.settings_of(run.settings)
+        if row.name == "affinity":
+            settings = settings.affinity
+        if getattr(settings, "pretrained", False):
+            check_published(settings.backbone)
 
 
 def _check_alike(run: Run) -> None:
