@@ -103,6 +103,12 @@ UNDERSTOOD: dict[str, list[str]] = {
     # what is spelt out stays as it is
     "train --preset scenes --out r1": ["--preset", "scenes", "--out", "r1"],
     "seeds new.jpg --model run/1_classifier": ["new.jpg", "--model", "run/1_classifier"],
+    "export run --to x --format YOLO": ["--out", "run", "--format", "ultralytics", "--to", "x"],
+    "export run --to x --format=Label_Studio": [
+        *("--out", "run", "--format", "label-studio", "--to", "x"),
+    ],
+    "export run --to cover.csv": ["--out", "run", "--format", "table", "--to", "cover.csv"],
+    "subclasses run --tag dog": ["--out", "run", "--tag", "dog"],
     "predict --out run --photos holiday": ["--out", "run", "--photos", "holiday"],
 }
 
@@ -130,6 +136,10 @@ ANSWERED = {
     "export photos --to masks.json": "photos is no run",
     "export --out photos --to masks.json": "photos is no run",
     "export run --to folder": "which format? Add --format voc",
+    "export run --to x --format yoolo": "did you mean ultralytics?",
+    "export run --to x --format labelm": "did you mean labelme?",
+    "export run --to x --format 3d": "choose from coco, voc-test",
+    "demo --out photos": "photos is not empty",
     "export run --to masks.txt": "which format is it? Add --format",
     "report": "which run? Name its folder: tagmask report run",
     "report nowhere": "nowhere does not exist; name the folder of a run",

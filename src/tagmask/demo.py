@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tagmask import layout
 from tagmask.config import PRESETS, ScoreSettings
 from tagmask.config.run import RunSettings
+from tagmask.errors import TagmaskError
 
 if TYPE_CHECKING:
     from tagmask.runs.run import Run
@@ -36,6 +37,20 @@ class DemoSettings:
     """Training steps; fewer are quicker and worse."""
 
 
+PICTURES = "pictures.png"  # the first file of a demo: a folder that has it is a demo's
+
+
+def _refuse_other_folders(out: Path) -> None:
+    """Refuse a folder with something else in it, such as photos or a run of the user."""
+    if not out.is_dir() or (out / PICTURES).is_file():
+        return
+    if any(out.iterdir()):
+        raise TagmaskError(
+            f"{out} is not empty; the demo draws its own pictures: name a new folder, "
+            f"--out demo. With your photos: `tagmask run {out} tags.csv --out run`."
+        )
+
+
 def run_demo(settings: DemoSettings) -> None:
     """Run all stages on scenes, with the baseline beside ACR.
 
@@ -47,13 +62,14 @@ def run_demo(settings: DemoSettings) -> None:
 
     began = time.monotonic()
     out = settings.out
+    _refuse_other_folders(out)
     training = demo_run(settings, out)
     baseline = demo_run(settings, out / "baseline", BASELINE)
     pictures = Scenes(training.count)
     labelled = Scenes(LABELLED["count"], LABELLED["scene_seed"])
 
     _show_pictures(out, pictures)
-    print(f"pictures and their tags, all that is learnt from: {out / 'pictures.png'}")
+    print(f"pictures and their tags, all that is learnt from: {out / PICTURES}")
     print(
         "\nA vision transformer learns from pictures and tags; it never sees a mask. "
         "(A baseline learns beside it.)"
@@ -200,7 +216,7 @@ def _show_pictures(out: Path, scenes: Any) -> None:
         tags = ", ".join(scenes.classes[c] for c in scenes.tags(i))
         cells.append((tags, scenes.load_image(i)))
     rows = [cells[:4], cells[4:]]
-    save_picture(out / "pictures.png", sheet(rows))
+    save_picture(out / PICTURES, sheet(rows))
 
 
 def _show_examples(out: Path, scenes: Any) -> None:

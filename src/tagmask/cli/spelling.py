@@ -2,8 +2,13 @@
 
 import difflib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
+
+from tagmask.config.exchange import File, Folder
+from tagmask.errors import TagmaskError
 
 _OUT = ("-o", "--output", "--outdir", "--out-dir", "--output-dir")
 _IMAGES = ("--image", "--photos", "--photo", "--folder", "--input")
@@ -25,6 +30,30 @@ _OTHER_NAMES: dict[str, dict[str, str]] = {
 # flags that take one value, after which a path may follow that belongs before all flags
 _ONE_VALUE = ("--images", "--tags", "--root", "--annotations", "--out", "--model", "--preset")
 _OF_PHOTO = ("--image", "--photo", "--input")
+# what people call the formats of an export
+_FORMATS = {
+    "yolo": "ultralytics",
+    "yolov8": "ultralytics",
+    "yolov11": "ultralytics",
+    "yolo11": "ultralytics",
+    "pascal": "voc",
+    "pascal-voc": "voc",
+    "mask": "index",
+    "masks": "index",
+    "png": "index",
+    "labels": "index",
+    "labelstudio": "label-studio",
+    "x-anylabeling": "xanylabeling",
+    "hf": "huggingface",
+    "hugging-face": "huggingface",
+    "csv": "table",
+    "parquet": "table",
+    "excel": "table",
+    "geojson": "qupath",
+    "tiff": "geotiff",
+    "overlay": "overlays",
+    "pictures": "overlays",
+}
 
 
 def respelt(command: str, words: Sequence[str]) -> list[str]:
@@ -40,6 +69,27 @@ def respelt(command: str, words: Sequence[str]) -> list[str]:
         name, equals, value = word.partition("=")
         spelt.append(names.get(name, name) + equals + value)
     return spelt
+
+
+def export_format(word: str) -> str:
+    """Return the format of an export that a person means.
+
+    Args:
+        word: The format as it was typed.
+
+    Raises:
+        TagmaskError: There is no such format.
+    """
+    formats = [*get_args(File), *get_args(Folder)]
+    plain = re.sub(r"[\s_]+", "-", word.lower())
+    name = _FORMATS.get(plain, plain)
+    if name in formats:
+        return name
+    near = difflib.get_close_matches(plain, [*formats, *_FORMATS], n=1)
+    remedy = f"choose from {', '.join(formats)}."
+    if near:
+        remedy = f"did you mean {_FORMATS.get(near[0], near[0])}? `tagmask export --help` has all."
+    raise TagmaskError(f"--format {word}: there is no such format; {remedy}")
 
 
 def paths_first(command: str, words: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tagmask.cli.help import ASKED
-from tagmask.cli.spelling import near_path, paths_first, respelt
+from tagmask.cli.spelling import export_format, near_path, paths_first, respelt
 from tagmask.config import PRESETS
 from tagmask.errors import TagmaskError
 from tagmask.layout import CLASSIFIER, CONFIG, FOLDERS, SEGMENTER, is_run
@@ -245,7 +245,11 @@ def _refuse_more(command: str, paths: Sequence[str]) -> None:
 def _with_format(rest: list[str]) -> list[str]:
     """Return the flags of an export with the format that the file to write has."""
     to = value_of(rest, "--to")
-    if to is None or is_given(rest, "--format"):
+    typed = value_of(rest, "--format")
+    if typed is not None:
+        name = export_format(typed)
+        return rest if name == typed else ["--format", name, *without(rest, "--format")]
+    if to is None:
         return rest
     suffix = Path(to).suffix.lower()
     if suffix == ".onnx":
