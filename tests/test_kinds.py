@@ -655,6 +655,24 @@ def test_half_a_note_does_not_stop_an_export(masks: Path) -> None:
     assert not half.exists()
 
 
+@pytest.mark.parametrize(
+    ("form", "to", "second"),
+    [("table", "to.csv", "to.summary.csv"), ("label-studio", "to.json", "to.xml")],
+)
+def test_what_a_kill_left_of_the_second_file_goes(
+    masks: Path, form: str, to: str, second: str
+) -> None:
+    dead = process_of(time.sleep, 0)
+    dead.start()
+    dead.join()
+    short = f"{zlib.crc32(second.encode()):08x}"
+    half = masks / f"{short}.{dead.pid}.{dead.pid}{PARTIAL}"
+    half.write_text("x")
+    assert export(form, to) == 0
+    assert (masks / second).is_file()
+    assert not half.exists()
+
+
 def test_files_of_an_earlier_export_go_and_those_of_the_user_stay(masks: Path) -> None:
     assert export("index") == 0
     (masks / "to/masks/mine.png").write_bytes(b"mine")

@@ -4,8 +4,8 @@ To add a format, write its writer and add a row to ``FORMATS``.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -60,26 +60,57 @@ from tagmask.stages.seeds import as_float, read_seeds
 
 @dataclass(frozen=True)
 class Format:
-    """A writer ``(items, classes, path, **options) -> Exported`` and the settings it takes."""
+    """A writer ``(items, classes, path, **options) -> Exported`` and what is to be known of it."""
 
     write: Callable[..., Exported]
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()  # settings that the writer takes
     unusable: Callable[[str], str] = lambda _: ""  # why the format cannot hold an image of a name
     own_photos: bool = False  # the tool opens the user's own photos beside the masks
     beside: bool = False  # files are put into a folder with others; otherwise a folder must be new
+    # files that may be there before, besides the file that --to names: (settings, to, names)
+    others: Callable[[ExportSettings, Path, list[str]], list[Path]] = lambda *_: []
+    # what the writer needs besides masks: (item, settings, folder of the masks)
+    complete: Callable[[Labelled, ExportSettings, Path], Labelled] | None = None
+
+
+def _with_maps(item: Labelled, settings: ExportSettings, _: Path) -> Labelled:
+    """Return an item with its seeds, if the run has them."""
+    if settings.photos is not None:
+        return item
+    return replace(item, maps=partial(_maps, settings.out / layout.SEEDS, item.name))
+
+
+def _with_probabilities(item: Labelled, _: ExportSettings, folder: Path) -> Labelled:
+    """Return an item with its probabilities, if the run has kept them."""
+    return replace(item, probabilities=partial(_kept, folder, item.name))
 
 
 FORMATS = {  # value of --format: its writer
     "coco": Format(write_coco, ("polygons", "pieces"), own_photos=True),
-    "voc": Format(write_voc, ("split",), unlistable_name, beside=True),
+    "voc": Format(
+        write_voc,
+        ("split",),
+        unlistable_name,
+        beside=True,
+        others=lambda settings, to, names: voc_files(to, names, settings.split),
+    ),
     "voc-test": Format(write_voc_submission),
-    "label-studio": Format(write_label_studio, ("image_url", "pieces"), own_photos=True),
+    "label-studio": Format(
+        write_label_studio,
+        ("image_url", "pieces"),
+        own_photos=True,
+        others=lambda settings, to, names: [to.with_suffix(".xml")],
+    ),
     "cvat": Format(write_cvat, ("pieces",), unlistable_name, own_photos=True),
-    "overlays": Format(write_overlays, beside=True),
+    "overlays": Format(
+        write_overlays,
+        beside=True,
+        others=lambda settings, to, names: [layout.label_file(to, name) for name in names],
+    ),
     "index": Format(write_indices, own_photos=True),
     "ultralytics": Format(write_ultralytics),
     "yolo-seg": Format(write_yolo_seg),
-    "fiftyone": Format(write_fiftyone),
+    "fiftyone": Format(write_fiftyone, complete=_with_maps),
     "huggingface": Format(write_huggingface),
     "xanylabeling": Format(write_xanylabeling, own_photos=True),
     "labelme": Format(write_labelme, own_photos=True),
@@ -87,7 +118,12 @@ FORMATS = {  # value of --format: its writer
     "qupath": Format(write_qupath, own_photos=True),
     "napari": Format(write_napari, own_photos=True),
     "geotiff": Format(write_geotiff),
-    "table": Format(write_table, ("mm_per_pixel", "about", "by")),
+    "table": Format(
+        write_table,
+        ("mm_per_pixel", "about", "by"),
+        others=lambda settings, to, names: [summary_file(to)],
+        complete=_with_probabilities,
+    ),
 }
 
 
@@ -129,36 +165,78 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     }
     _refuse_foreign(settings, to, list(tags))
     damaged: dict[str, str] = {}
-    items = from_folder(catalog, folder, damaged, row.unusable)
-    notes: list[str] = []
-    if settings.format in SPLIT:
-        fraction = 0.2 if settings.val_fraction is None else settings.val_fraction
-        val = split_by_tag(tags, fraction, settings.split_seed)
-        notes = tell_split(tags, val, settings.split_seed)
-        items = (replace(item, part="val" if item.name in val else "train") for item in items)
-    elif settings.format == "fiftyone" and settings.photos is None:
-        items = (
-            replace(item, maps=partial(_maps, settings.out / layout.SEEDS, item.name))
-            for item in items
-        )
-    elif settings.format == "table":
-        items = (replace(item, probabilities=partial(_kept, folder, item.name)) for item in items)
     turned: list[str] = []
+    items, notes = _prepared(from_folder(catalog, folder, damaged, row.unusable), settings, tags)
+    if row.complete is not None:
+        items = (row.complete(item, settings, folder) for item in items)
     if row.own_photos:
         items = _note_turned(items, turned)
-    options = {name: getattr(settings, name) for name in row.options}
+    options = _options(settings, catalog)
+    _remove_leftovers(settings, to, list(tags))
+    with _note_on(settings, to, tags):
+        done = row.write(items, catalog.classes, to, **options)
+    done.notes[:0] = [*list_skipped(damaged), *notes]
+    _tell(done, row, list(tags), turned)
+    missing = len(catalog) - done.images - len(damaged)
+    if missing:
+        done.notes.insert(
+            0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out."
+        )
+    return done
+
+
+def _prepared(
+    items: Iterable[Labelled], settings: ExportSettings, tags: Mapping[str, tuple[str, ...]]
+) -> tuple[Iterable[Labelled], list[str]]:
+    """Return the items with their part of the data, and what is to be told about the parts.
+
+    Args:
+        items: images with their masks.
+        settings: those of the command.
+        tags: names of the images, with the words of their tags.
+    """
+    if settings.format not in SPLIT:
+        return items, []
+    fraction = 0.2 if settings.val_fraction is None else settings.val_fraction
+    val = split_by_tag(tags, fraction, settings.split_seed)
+    notes = tell_split(tags, val, settings.split_seed)
+    parted = (replace(item, part="val" if item.name in val else "train") for item in items)
+    return parted, notes
+
+
+def _options(settings: ExportSettings, catalog: Catalog) -> dict[str, Any]:
+    """Return what the writer of the format takes besides masks."""
+    options = {name: getattr(settings, name) for name in FORMATS[settings.format].options}
     if settings.about is not None:
         photos = settings.photos or settings.images or Path()
         options["about"] = read_about(settings.about, [item.name for item in catalog], photos)
-    new_photos = voc_photos(to, tags) if settings.format == "voc" else []
-    noted = nullcontext() if settings.format in FILES else _noted(to, settings.format, new_photos)
-    remove_temporaries_of(to)
-    remove_temporaries_of(to / layout.MADE_BY)
-    with noted:
-        done = row.write(items, catalog.classes, to, **options)
-    done.notes[:0] = [*list_skipped(damaged), *notes]
-    spaced = sum(" " in name for name in tags) if row.unusable is unlistable_name else 0
-    if spaced:
+    return options
+
+
+def _remove_leftovers(settings: ExportSettings, to: Path, names: list[str]) -> None:
+    """Remove what exports that were killed have left of the files that are written now."""
+    files = [to, to / layout.MADE_BY]
+    if settings.format in FILES:
+        files += FORMATS[settings.format].others(settings, to, names)
+    for file in files:
+        remove_temporaries_of(file)
+
+
+def _note_on(
+    settings: ExportSettings, to: Path, names: Iterable[str]
+) -> AbstractContextManager[None]:
+    """Return a context that notes which files of a folder are written; nothing for a file."""
+    if settings.format in FILES:
+        return nullcontext()
+    new_photos = voc_photos(to, names) if settings.format == "voc" else []
+    return _noted(to, settings.format, new_photos)
+
+
+def _tell(done: Exported, row: Format, names: list[str], turned: list[str]) -> None:
+    """Add what other tools may stumble over to the notes of an export."""
+    lists_names = row.unusable is unlistable_name
+    spaced = sum(" " in name for name in names)
+    if lists_names and spaced:
         done.notes.append(
             f"{spaced} names contain a space; tools that split the list of names "
             "there will miss them."
@@ -168,12 +246,6 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
             f"{len(turned)} photos are turned by an EXIF entry, and their masks are upright; "
             "a tool that shows such a photo lying on its side does not heed the entry."
         )
-    missing = len(catalog) - done.images - len(damaged)
-    if missing:
-        done.notes.insert(
-            0, f"{missing} of {len(catalog)} images have no mask in {folder} and are left out."
-        )
-    return done
 
 
 def _refuse_inside(settings: ExportSettings, to: Path, folder: Path) -> None:
@@ -224,7 +296,8 @@ def _kept(folder: Path, name: str) -> Probabilities | None:
 
 def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> None:
     """Refuse to replace inputs, and files that no earlier export has written."""
-    is_folder, beside = settings.format not in FILES, FORMATS[settings.format].beside
+    is_folder = settings.format not in FILES
+    beside = FORMATS[settings.format].beside
     note = _note_of(to) if is_folder else {}
     is_ours = note.get("export") == settings.format
     # a power cut while the note was written leaves half of it
@@ -233,7 +306,8 @@ def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> 
         raise TagmaskError(
             f"--to {to} is not empty; name a new folder, so that nothing is mixed up."
         )
-    existing = [file for file in _files(settings, to, labelled) if os.path.lexists(file)]
+    others = FORMATS[settings.format].others(settings, to, labelled)
+    existing = [file for file in others if os.path.lexists(file)]
     for file in existing:
         if sentence := settings.over_an_input("to", file):
             raise TagmaskError(sentence)
@@ -288,17 +362,6 @@ def _remove_listed(folder: Path, name: str) -> None:
     is_inside = within(file.parent, folder) and file.name not in ("", ".", "..")
     if is_inside and is_regular(file) and not file.is_symlink():
         file.unlink(missing_ok=True)
-
-
-def _files(settings: ExportSettings, to: Path, names: list[str]) -> list[Path]:
-    """Return what is written besides a file that --to names itself."""
-    if settings.format == "voc":
-        return voc_files(to, names, settings.split)
-    if settings.format == "overlays":
-        return [layout.label_file(to, name) for name in names]
-    if settings.format == "table":
-        return [summary_file(to)]
-    return [to.with_suffix(".xml")] if settings.format == "label-studio" else []
 
 
 def export_network(settings: ExportSettings, to: Path) -> str:
