@@ -88,8 +88,8 @@ def replacing(path: Path, lasting: bool = False) -> Iterator[Path]:
 
     Args:
         path: the file; its folder is made if it is missing.
-        lasting: wait until the name is on the disk too: a note says something about files that are
-            written after it.
+        lasting: wait until the name is on the disk too; for notes, which must not come to the disk
+            after the files that they describe.
 
     Raises:
         OutputError: if ``path`` is a link, device, pipe or socket.

@@ -117,7 +117,7 @@ _DISK = {
     errno.ENAMETOOLONG: "this name is too long for the disk; choose a shorter one.",
     errno.ENOTDIR: "a file is where a folder is needed; choose another path.",
     errno.EEXIST: "a file is where a folder is needed; choose another path.",
-    errno.ENOENT: "there is no such folder; choose another path.",
+    errno.ENOENT: "there is no such file or folder; choose another path.",
     errno.ELOOP: "a link leads to itself; correct it or choose another path.",
     errno.EMFILE: (
         "too many files are open; close other programs, or use fewer --workers and --processes."

@@ -12,8 +12,8 @@ Methods have one signature, ``(cells, grids) -> Where``, and one registry, ``MET
     border      centre against border, as above: the best on photos (docs/research/few-photos.md)
     component   the first principal component, with the sign that is lower at the border
 
-Caution: tags such as "grass" or "sky" are no objects. They are named to ``evidence``, and found in
-the rest of a photo.
+Caution: tags such as "grass" or "sky" are no objects. ``evidence`` is told them,
+and finds them in the rest of a photo.
 """
 
 from collections.abc import Callable, Sequence
@@ -188,11 +188,11 @@ def fit_where(cells: Sequence[Tensor], grids: Sequence[Grid], method: str = "bor
         method: a name of ``METHODS``.
 
     Returns:
-        A model of one cell. Its probability is ½ at Otsu's threshold and changes as fast
-        as the two groups are narrow.
+        A model of one cell. Its probability is ½ at Otsu's threshold and the steeper,
+        the narrower the two groups are.
 
     Raises:
-        TagmaskError: if all cells are alike.
+        TagmaskError: if there is no such method, or all cells are alike.
     """
     if method not in METHODS:
         raise TagmaskError(f"there is no objectness {method!r}; choose from {', '.join(METHODS)}.")

@@ -356,6 +356,7 @@ def run(run: Run) -> RunSummary:
 
 
 def _do_all(run: Run) -> RunSummary:
+    """Do what is left of a run, and return what became of it."""
     team = run.team
     catalog = run.catalog
     _check_alike(run)
@@ -366,8 +367,8 @@ def _do_all(run: Run) -> RunSummary:
         about.check_columns(run.settings.by)
     rows = []
     for row in STAGES:
-        is_scored = catalog.has_masks or not row.scores
-        if is_scored and row.is_needed(row.settings_of(run.settings)):
+        has_what_it_needs = catalog.has_masks or not row.scores
+        if has_what_it_needs and row.is_needed(row.settings_of(run.settings)):
             rows.append(row)
     statuses = {row.name: _status_of(run, row) for row in rows}
     check_batches(run, [row for row in rows if statuses[row.name].state != "done"])

@@ -5,7 +5,8 @@
 
 ``tagmask run``, its plan, the record of what is done, the command line, the demo and the paper's
 tables are loops over this table. To add a stage, write its file and its settings and add a row
-here. The module of a stage has
+here; its folder also goes into ``layout.FOLDERS``. The settings name their ``section`` and what the
+stage ``makes``. The module of a stage has
 
     FUNCTION(run, settings)     does the stage, resumes or refuses; returns an object with
                                 ``summary()``
@@ -36,19 +37,21 @@ from tagmask.runs.record import Record
 class Stage:
     """One row of the table."""
 
-    name: str  # the command
+    name: str  # the command, unless another row has it in ``first``
     title: str  # what it makes
     folder: str  # in the run's folder; empty for files of the run itself
     products: str  # pattern of its files below that folder
     settings: type[Any]
     function: str  # module:function
     reads: tuple[str, ...] = ()  # the stages it is made from, besides the images
+    # what ``amount`` counts, if the module has none
     unit: Literal["steps", "images", "page"] = "images"
     corrected: bool = False  # keeps or learns from pixels that a person has corrected
     scores: bool = False  # compares with masks: left out if the data have none
     # settings and module:function of the form for a single photo
     photo: tuple[type[Any], str] | None = None
-    use: type[Any] | None = None  # those of its settings that the network it reads is told
+    # base class of the settings that are stored with the network it reads
+    use: type[Any] | None = None
     first: tuple[str, ...] = ()  # stages without a command, done before it where they are needed
     # of several launched processes all do it, each its part; otherwise the first one alone
     together: bool = False
