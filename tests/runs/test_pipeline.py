@@ -180,6 +180,23 @@ def test_killed_five_times_it_ends_with_the_same_files(
     assert [name for name in expected if found[name] != expected[name]] == []
 
 
+def test_a_kill_after_the_last_note_leaves_nothing_behind(
+    finished: tuple[Path, RunSummary], tmp_path: Path
+) -> None:
+    """Between the note that a stage is done and the removal of what it has replaced."""
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    (out / "2_seeds/begun.json").write_text("{}")
+    shutil.copytree(out / "2_seeds", out / ".2_seeds.discarded")
+    (out / ".2_seeds.discarded/mine.txt").write_text("of the user")
+    (out / "check.begun.json").write_text("{}")
+    assert run(tiny_run(out)).made == ()
+    assert not (out / "2_seeds/begun.json").exists()
+    assert not (out / "check.begun.json").exists()
+    assert not (out / ".2_seeds.discarded").exists()
+    assert (out / "2_seeds/mine.txt").read_text() == "of the user"
+
+
 def test_a_discarded_stage_leaves_nothing_behind(tmp_path: Path) -> None:
     record = Record(tmp_path / "2_seeds", "**/*.npz")
     record.begin({"size": 32})

@@ -390,6 +390,12 @@ class Record:
             self._remove(self._aside, self.folder)
         self.sweep()
 
+    def settle(self) -> None:
+        """Remove what a stage that is done still had to remove when it was killed."""
+        self.begun.unlink(missing_ok=True)
+        if not self.prefix and os.path.lexists(self._aside):
+            self._remove(self._aside, self.folder)
+
     def _remove(self, folder: Path, other: Path) -> None:
         """Remove a folder of the stage; move files that no stage makes to the ``other`` one."""
         if folder.is_symlink():

@@ -552,6 +552,8 @@ def do_stage(run: Run, row: Stage, status: Status, title: str) -> bool:
     """
     if status.state == "done":
         logger.info("%s: done before", title)
+        if run.team.is_first:
+            row.record(run.out).settle()
         return False
     state = "" if status.state == "new" else f": {status.state}"
     why = f" ({shorten(status.why)})" if status.why else ""
