@@ -20,11 +20,11 @@ def noted_interrupts() -> Iterator[list[int]]:
         yield interrupts
         return
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def _note(number: int, frame: FrameType | None) -> None:
         interrupts.append(number)
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, _note)
     try:
         yield interrupts
     finally:

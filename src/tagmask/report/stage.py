@@ -118,7 +118,12 @@ def _title(classes: Sequence[str], images: int) -> str:
 
 
 def made_from(run: Run, settings: ReportSettings) -> Parts:
-    """Return what the page is made from: its settings, and the table about the photos."""
+    """Return what the page is made from: its settings, and the table about the photos.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+    """
     parts = record.made_from(settings)
     if not settings.by:
         # pages of runs that knew no such setting are the same

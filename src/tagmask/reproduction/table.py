@@ -37,7 +37,12 @@ class Cell:
         return float(np.std(self.ours, ddof=1))
 
     def shown(self, digits: int = 1, signed: bool = False) -> str:
-        """Return our number as a reader sees it, with its sign also where it is a plus."""
+        """Return our number as a reader sees it, with its sign also where it is a plus.
+
+        Args:
+            digits: How many after the point.
+            signed: Show its sign also where it is a plus.
+        """
         if math.isnan(self.mean):
             return NONE
         if self.interval is not None:

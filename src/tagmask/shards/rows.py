@@ -151,11 +151,21 @@ class Listing:
     files: Sequence[Entry]
 
     def rows(self, first: int, count: int) -> Iterator[Entry]:
-        """Yield rows from a position on."""
+        """Yield rows from a position on.
+
+        Args:
+            first: The position.
+            count: How many rows.
+        """
         return iter(self.files[first : first + count])
 
     def shards(self, root: Folder, size: int) -> list[RowShard]:
-        """Return the shards of so many rows each."""
+        """Return the shards of so many rows each.
+
+        Args:
+            root: The folder that the files lie in.
+            size: Rows of a shard.
+        """
         shards: list[RowShard] = []
         for first in range(0, len(self.files), size):
             rows = self.files[first : first + size]
@@ -196,7 +206,12 @@ class Manifest:
         return _Csv(self.folder.copy(self.file), str(self))
 
     def rows(self, first: int, count: int) -> Iterator[Entry]:
-        """Yield rows from a position on, as the table counts: bytes of a CSV, rows of Parquet."""
+        """Yield rows from a position on, as the table counts: bytes of a CSV, rows of Parquet.
+
+        Args:
+            first: The position.
+            count: How many rows.
+        """
         cells = islice(self._reader.cells(first), count)
         return (self._row(file, tags) for file, tags, _ in cells)
 

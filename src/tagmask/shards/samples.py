@@ -95,13 +95,23 @@ class Failures:
     why: dict[str, str] = field(default_factory=dict)
 
     def add(self, key: str, reason: str) -> None:
-        """Count an image, and list it if there is room."""
+        """Count an image, and list it if there is room.
+
+        Args:
+            key: Its name in the shard.
+            reason: Why it failed.
+        """
         self.count += 1
         if len(self.why) < LISTED:
             self.why.setdefault(printable(key[:MAX_KEY]), printable(reason[:MAX_KEY]))
 
     def add_error(self, key: str, error: Exception) -> None:
-        """Count an image by its error."""
+        """Count an image by its error.
+
+        Args:
+            key: Its name in the shard.
+            error: Why it failed.
+        """
         self.add(key, message_of(error))
 
 

@@ -64,7 +64,12 @@ def shown(address: str) -> str:
 
 
 def child(address: str, name: str) -> str:
-    """Return the address of a file in a folder."""
+    """Return the address of a file in a folder.
+
+    Args:
+        address: That of the folder.
+        name: That of the file.
+    """
     return f"{address.rstrip('/')}/{name}" if is_address(address) else os.path.join(address, name)
 
 
@@ -277,7 +282,12 @@ class Folder:
         self.patiently(send, f"writing {name}")
 
     def put_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Write a note."""
+        """Write a note.
+
+        Args:
+            name: Of the file.
+            value: What it says.
+        """
         text = json.dumps(value, indent=1, ensure_ascii=False) + "\n"
         with tempfile.TemporaryFile() as file:
             file.write(text.encode("utf-8", "surrogateescape"))

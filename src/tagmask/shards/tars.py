@@ -111,7 +111,12 @@ class _Bounded(io.RawIOBase):
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to a position."""
+        """Go to a position.
+
+        Args:
+            offset: How far.
+            whence: 0 from the beginning, 1 from here, 2 from the end.
+        """
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
@@ -268,7 +273,12 @@ class TarWriter:
         self._archive = tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)
 
     def add(self, name: str, content: bytes) -> None:
-        """Add a member."""
+        """Add a member.
+
+        Args:
+            name: Its path in the archive.
+            content: Its bytes.
+        """
         member = tarfile.TarInfo(name)
         member.size = len(content)
         member.mode = 0o644

@@ -25,11 +25,11 @@ class Task(Protocol):
 
     @property
     def what(self) -> str:
-        """What comes out, in the plural."""
+        """Return what comes out, in the plural."""
 
     @property
     def suffix(self) -> str:
-        """Suffix of the file that comes out."""
+        """Return the suffix of the file that comes out."""
 
     def prepare(self) -> None:
         """Load what is needed once."""
@@ -43,7 +43,15 @@ class Task(Protocol):
     def write(
         self, name: str, samples: Iterator[Sample], failed: Failures, file: IO[bytes], tell: Any
     ) -> int:
-        """Write what is made from a shard of this name, and return from how many images."""
+        """Write what is made from a shard of this name, and return from how many images.
+
+        Args:
+            name: Of the shard.
+            samples: Its images.
+            failed: Gets those that cannot be used.
+            file: What is written to.
+            tell: Called after each image.
+        """
 
 
 @dataclass

@@ -35,7 +35,12 @@ PER_PHOTO = 200
 
 
 def with_bias(head: HeadSegmenter, features: Tensor) -> Tensor:
-    """Return standardised features (n, F) with a column of ones, (n, F + 1) float32."""
+    """Return standardised features (n, F) with a column of ones, (n, F + 1) float32.
+
+    Args:
+        head: Knows mean and deviation of the features.
+        features: Those of n cells, (n, F).
+    """
     standard = head.standardise(features.float().to(head.shift.device)).cpu()
     return torch.cat([standard, torch.ones(len(standard), 1)], 1)
 
