@@ -33,7 +33,7 @@ from tagmask.layout import CLASSIFIER, PREDICTIONS, PSEUDO, label_file
 from tagmask.models.classifier import Classifier
 from tagmask.runs.run import Run
 from tagmask.runs.settings import run_settings, run_values
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 
 # milliseconds of the slowest of 40 movements of the brush, drawing included

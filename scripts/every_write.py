@@ -70,7 +70,7 @@ for library in (
     "tagmask.stages.score",
     "tagmask.stages.segment",
     "tagmask.stages.train",
-    "tagmask.studio.app",
+    "tagmask.studio.opening",
     "tagmask.training.segmenter",
     "tomli_w",
     "typeguard",
@@ -332,7 +332,7 @@ def watch(disk: Disk) -> None:
 
 def accept(out: str) -> None:
     """Learn from the corrections of a run and accept the result, as the studio's buttons do."""
-    from tagmask.studio.app import open_explorer
+    from tagmask.studio.opening import open_explorer
 
     studio = open_explorer(ExploreSettings(out=Path(out)))
     assert studio.learner is not None

@@ -70,7 +70,8 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.kinds import load
 from tagmask.models.weights import read_weights
 from tagmask.runs.record import Record, read_log
-from tagmask.studio.app import Studio, open_explorer, open_studio
+from tagmask.studio.app import Studio
+from tagmask.studio.opening import open_explorer, open_studio
 from tagmask.studio.server import Server
 from tagmask.training.checkpoint import read_state
 

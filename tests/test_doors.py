@@ -40,7 +40,7 @@ from tagmask.models.storage import write_network_use
 from tagmask.runs import record
 from tagmask.runs import run as runs
 from tagmask.stages.seeds import read_seeds
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.view import RunView
 from tests.alone import alone_of, predict_catalog, run
 from tests.runs.tiny import head_run

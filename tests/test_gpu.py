@@ -39,7 +39,7 @@ from tagmask.runs.plan import _rates
 from tagmask.runs.timing import probe
 from tagmask.stages.affinity import processes_of
 from tagmask.stages.seeds import seed_photo
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.training.classifier import TwoViews
 from tagmask.training.loop import Loop, _leave_cores_to_workers, make_accelerator
 from tests.alone import alone, alone_of, do, make_pseudo, train, train_segmenter

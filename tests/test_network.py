@@ -13,7 +13,7 @@ from tagmask.config import StudioSettings
 from tagmask.errors import TagmaskError
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
-from tagmask.studio.app import open_studio
+from tagmask.studio.opening import open_studio
 from tests.offline import sitecustomize as offline
 
 
@@ -88,14 +88,16 @@ def test_the_studio_says_what_to_bring(tmp_path: Path, monkeypatch: pytest.Monke
     for name in "ab":
         Image.new("RGB", (40, 30)).save(photos / f"{name}.png")
     studio = open_studio(StudioSettings(folder=photos))
+    comparison = studio.comparison
+    assert comparison is not None
     studio.begin()
     try:
         end = time.monotonic() + 60
-        while studio.comparing["state"] != "failed" and time.monotonic() < end:
+        while comparison.state["state"] != "failed" and time.monotonic() < end:
             time.sleep(0.05)
     finally:
         studio.end()
-    sentence = studio.comparing["why"]
+    sentence = comparison.state["why"]
     assert "there is no connection" in sentence
     assert "--weights: model.safetensors of https://huggingface.co/timm/vit_small" in sentence
     assert not any(thread.is_alive() for thread in studio._threads)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tagmask.config import ExploreSettings
-from tagmask.studio.app import Studio, open_explorer
+from tagmask.studio.app import Studio
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 
 BROWSER = (

@@ -9,7 +9,7 @@ import pytest
 from tagmask.config import ExploreSettings
 from tagmask.config.exchange import FILES
 from tagmask.studio import export, numbers
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 
 
 def test_every_format_has_words_and_files_have_endings() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tagmask.config import ExploreSettings
 from tagmask.data.corrections import read_labels
 from tagmask.data.scenes.catalog import CLASSES, Scenes
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 from tests.alone import run
 from tests.runs.tiny import IMAGES, head_run

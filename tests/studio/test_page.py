@@ -16,7 +16,7 @@ from tagmask.config import ExploreSettings
 from tagmask.data.corrections import NOT_CORRECTED, PERSON_UNSURE, read_labels
 from tagmask.data.images import read_mask
 from tagmask.data.scenes.catalog import CLASSES, Scenes
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 from tagmask.training.head import person_labels
 from tests.alone import run
@@ -210,7 +210,7 @@ def test_filters_orders_and_the_address(look: Page, server: Server) -> None:
     shown = look.page.evaluate("studio.view.grid.rows")
     assert sorted(shown) == [i for i in range(IMAGES) if tag in SCENES.tags(i)]
     look.page.select_option("#tag", "")
-    server.studio._facts_wanted.set()
+    server.studio.facts.wanted.set()
     server.studio.begin()
     look.until("[...document.getElementById('order').options].some((o) => o.value === 'score')")
     look.page.select_option("#order", "score")

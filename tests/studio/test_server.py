@@ -20,7 +20,7 @@ from tagmask.cli import main
 from tagmask.config import ExploreSettings
 from tagmask.data.corrections import NOT_CORRECTED, read_labels, write_labels
 from tagmask.data.scenes.catalog import CLASSES, Scenes
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 from tagmask.studio.tags import digest
 from tests.helpers import kill_once
@@ -370,7 +370,7 @@ def test_the_studio_takes_a_folder_of_photos(tmp_path: Path, capsys: Any) -> Non
 
     from tagmask.cli.understand import understand
     from tagmask.config import StudioSettings
-    from tagmask.studio.app import open_studio
+    from tagmask.studio.opening import open_studio
 
     photos = tmp_path / "photos"
     photos.mkdir()

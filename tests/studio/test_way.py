@@ -9,7 +9,7 @@ from PIL import Image
 
 from tagmask.config import StudioSettings
 from tagmask.data.scenes.catalog import Scenes
-from tagmask.studio.app import open_studio
+from tagmask.studio.opening import open_studio
 from tests.studio.conftest import looking, serving
 
 # the preset for own photos with a tiny network, in seconds

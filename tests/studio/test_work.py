@@ -13,9 +13,10 @@ from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.models.classifier import Classifier
 from tagmask.models.head import HeadSegmenter
 from tagmask.studio import instant, versions
-from tagmask.studio.app import Studio, open_explorer
+from tagmask.studio.app import Studio
 from tagmask.studio.colours import bright_colours
 from tagmask.studio.job import Job
+from tagmask.studio.opening import open_explorer
 from tests.runs.tiny import IMAGES
 
 SCENES = Scenes(IMAGES)
@@ -178,10 +179,10 @@ def test_the_plan_is_read_from_what_the_run_prints() -> None:
 def test_a_correction_makes_what_photos_are_sorted_by_anew(studio: Studio) -> None:
     known: dict[str, Any] = {"unsure": 0.5}
     studio.view.facts = [known] * IMAGES
-    studio._facts_wanted.clear()
+    studio.facts.wanted.clear()
     paint(studio, 3, 0)
     assert studio.view.facts[3] is None
-    assert studio._facts_wanted.is_set()
+    assert studio.facts.wanted.is_set()
     fresh = [*studio.view.gather_facts(lambda: False)]
     assert fresh == [3]
     assert "unsure" in (studio.view.facts[3] or {})

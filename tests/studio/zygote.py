@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tagmask.config import ExploreSettings
-from tagmask.studio.app import open_explorer
+from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 
 torch.set_num_threads(1)

@@ -89,7 +89,8 @@ def run_command(name: str, arguments: list[str]) -> None:
         if _begins_with_photo(arguments):
             arguments = ["--folder", *arguments]
         studio = from_flags(config.StudioSettings, {}, arguments, name, examples.STUDIO)
-        print(f"opening {studio.folder} …", file=sys.stderr, flush=True)
+        what = "the page" if studio.folder is None else studio.folder
+        print(f"opening {what} …", file=sys.stderr, flush=True)
         print(resolve_name("tagmask.studio.server:studio")(studio))
     elif name in _ON_DATA:
         kind, function = _ON_DATA[name]

@@ -267,6 +267,7 @@ this machine alone and needs no network. Tags and masks go to FOLDER-tagmask bes
 Ctrl-C ends it.
 
 examples:
+  tagmask studio                                           choose or drop a folder in the page
   tagmask studio photos
   tagmask studio photos --tags tags.csv                    begin with tags that are there already
   tagmask studio photos --weights dinov2.safetensors       \

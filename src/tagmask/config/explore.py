@@ -57,7 +57,8 @@ class StudioSettings(Settings):
 
     basic = "folder out tags weights port browser"
     folder: Path | None = None
-    """Folder of photos, or of a run; `--folder` may be left out if it comes first."""
+    """Folder of photos, or of a run; `--folder` may be left out if it comes first. Without one,
+    the page lets you choose."""
     out: Path | None = None
     """Folder of the run, for tags and masks; default: FOLDER-tagmask beside the photos."""
     tags: Path | None = None
@@ -77,9 +78,7 @@ class StudioSettings(Settings):
 
     def _mistakes(self) -> Iterator[str]:
         yield from super()._mistakes()
-        if self.folder is None:
-            yield "name a folder of photos: tagmask studio photos"
-        elif not self.folder.is_dir():
+        if self.folder is not None and not self.folder.is_dir():
             yield f"{self.folder} is not a folder; check the path."
         if self.weights is not None and not self.weights.is_file():
             yield f"--weights {self.weights} does not exist; check the path."

@@ -150,7 +150,7 @@ def write_labels(folder: Path, name: str, labels: Mask) -> None:
     if (labels == NOT_CORRECTED).all():
         file.unlink(missing_ok=True)
         return
-    write_mask(file, labels)
+    write_mask(file, labels, awaited=True)
 
 
 def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -> Mask:

@@ -14,6 +14,7 @@ import hashlib
 import importlib
 import io
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -36,7 +37,8 @@ _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVI
 _HEIC = (".heic", ".heif", ".hif")
 # photos that people have, but that cannot be read here
 UNREAD = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
-_SUFFIXES = frozenset(
+# suffixes of pictures, in small letters
+SUFFIXES = frozenset(
     (
         ".jpg",
         ".jpeg",
@@ -60,7 +62,7 @@ def strip_suffix(path: str) -> str:
     """Return a path without the suffix of a picture; other dots belong to the name."""
     # as os.path.splitext, which takes several times longer for a million paths
     dot = path.rfind(".")
-    if dot < 1 or path[dot:].lower() not in _SUFFIXES:
+    if dot < 1 or path[dot:].lower() not in SUFFIXES:
         return path
     stem = path[:dot]
     is_named = stem.rpartition("/")[2].strip(".")
@@ -232,12 +234,14 @@ def read_mask(path: Path, num_classes: int, content: bytes | None = None) -> Mas
     return labels.astype(np.uint8)
 
 
-def write_mask(path: Path, mask: Mask, **notes: str) -> None:
+def write_mask(path: Path, mask: Mask, *, awaited: bool = False, **notes: str) -> None:
     """Write labels as a PNG with the VOC palette and with notes in it.
 
     Args:
         path: the file; its folder is made if it is missing.
         mask: (H, W) uint8.
+        awaited: True if a person waits for it. Runs of equal labels are all that is looked for
+            then, which takes a third of the time; and the name is on the disk too.
         **notes: texts by their keys in the PNG; empty ones are left out.
 
     Raises:
@@ -251,8 +255,9 @@ def write_mask(path: Path, mask: Mask, **notes: str) -> None:
     for key, value in notes.items():
         if value:
             texts.add_text(key, value)
-    with replacing(path) as partial:
-        palette_image(mask).save(partial, format="PNG", pnginfo=texts)
+    how = zlib.Z_RLE if awaited else zlib.Z_DEFAULT_STRATEGY
+    with replacing(path, lasting=awaited) as partial:
+        palette_image(mask).save(partial, format="PNG", pnginfo=texts, compress_type=how)
 
 
 def write_kept_mask(path: Path, mask: Mask) -> None:

@@ -14,42 +14,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
 from tagmask import layout
 from tagmask.config import (
-    ExploreSettings,
-    MapSettings,
     StudioSettings,
-    check,
-    read_values,
-    settings_from,
 )
-from tagmask.config.run import RunTop, data_of, read_config
-from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import NOT_CORRECTED, fix
 from tagmask.data.images import read_image
-from tagmask.data.open import read_catalog
 from tagmask.data.survey import copies_of
 from tagmask.data.table import clean_tag
 from tagmask.errors import TagmaskError
-from tagmask.inference.maps import predicted_classes
 from tagmask.inference.selfcheck import read_verdicts, verdict_lines
-from tagmask.models.kinds import load_classifier
-from tagmask.runs.images import match_classes, split_tags
-from tagmask.runs.settings import run_settings, run_values
-from tagmask.runs.table import sections
 from tagmask.studio import export as exports
-from tagmask.studio import suggest, versions
+from tagmask.studio import versions
+from tagmask.studio.background import Comparison, Facts, Sources
 from tagmask.studio.colours import bright_colours
 from tagmask.studio.events import Events
 from tagmask.studio.job import Job
 from tagmask.studio.learn import Learner
-from tagmask.studio.photos import SHOWN, THUMB, Photo, photos_of_catalog, photos_of_folder, picture
+from tagmask.studio.photos import SHOWN, THUMB, photos_of_catalog, photos_of_folder, picture
 from tagmask.studio.review import Review
-from tagmask.studio.tags import TABLE, TABLE_OF_RUN, TagTable, digest
-from tagmask.studio.view import LAYERS, RunView
+from tagmask.studio.tags import TABLE, TABLE_OF_RUN, TagTable, digest, tags_of_folders
+from tagmask.studio.view import LAYERS, RunView, view_of
 
 # answers to writes that may be sent again because their answer was lost
 REMEMBERED = 500
@@ -84,12 +71,8 @@ class Studio:
         self.stopped = threading.Event()
         self.saving = threading.RLock()
         self.job = Job(self._tell_job, self._run_ended)
-        self.suggestions: list[dict[str, Any]] = []
-        self.order: list[int] = []
-        self.comparing: dict[str, Any] = {"state": "idle"}
-        self._vectors: torch.Tensor | None = None
-        self._tags_changed = threading.Event()
-        self._facts_wanted = threading.Event()
+        self.facts = Facts(self._sources, self.events.send)
+        self.comparison: Comparison | None = None
         self._answers: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._masks_told = 0.0
         self._threads: list[threading.Thread] = []
@@ -99,10 +82,19 @@ class Studio:
             self.table = TagTable(self.out / TABLE, self.photos)
             if not self.table.file.is_file() and settings.tags is not None:
                 self.table.take_over(settings.folder, settings.tags)
+            self.comparison = Comparison(
+                settings,
+                self.photos,
+                self._small,
+                self.tags,
+                lambda: self.job.is_running,
+                self.events.send,
+            )
         else:
             self.photos = photos_of_catalog(views[0].catalog)
         self._thumbs = lru_cache(4096)(lambda i: self._picture(i, THUMB))
         self.notes = self._find_copies() if self.table is not None else {}
+        self.folder_tags = tags_of_folders(self.photos) if self.table is not None else {}
         self._look_at(views)
 
     def _look_at(self, views: list[RunView]) -> None:
@@ -118,7 +110,7 @@ class Studio:
                 place = places.get(catalog.name(item))
                 if place is not None:
                     self.items[place] = item
-        self._facts_wanted.set()
+        self.facts.wanted.set()
 
     @property
     def out(self) -> Path:
@@ -160,6 +152,7 @@ class Studio:
     def state(self) -> dict[str, Any]:
         """Return all that the page needs to be usable."""
         view = self.views[0] if self.views else None
+        comparison = self.comparison
         classes = list(view.catalog.classes) if view else []
         mode = "folder" if self.table is not None else "run"
         if view is not None and view.out is None:
@@ -174,14 +167,15 @@ class Studio:
             "photos": [photo.name for photo in self.photos],
             "tags": [self.tags(i) for i in range(len(self.photos))],
             "tagDigests": [digest(self.tags(i)) for i in range(len(self.photos))],
+            "folderTags": self.folder_tags,
             "notes": self.notes,
             "inRun": sorted(self.items),
             "editable": view is not None and view.out is not None,
             "learning": None if self.learner is None else self.learner.progress,
             "job": self.job.state,
-            "order": self.order,
-            "suggestions": self.suggestions,
-            "comparing": self.comparing,
+            "order": comparison.order if comparison else [],
+            "suggestions": comparison.suggestions if comparison else [],
+            "comparing": comparison.state if comparison else {"state": "idle"},
             "cards": exports.groups(),
             **self.marks(),
         }
@@ -410,9 +404,9 @@ class Studio:
             view.facts[item] = None
             if self.review is not None and self.photos[i].name in self.review.checked:
                 self.review.check(item, True)
-        self._facts_wanted.set()
+        self.facts.wanted.set()
         answer = self._answer(i)
-        self.events.send("photo", {**answer, "page": page})
+        self.events.send("photos", {"photos": [answer], "page": page})
         return answer
 
     def _answer(self, i: int) -> dict[str, Any]:
@@ -447,11 +441,12 @@ class Studio:
                 self._save_tags(wanted)
             touched = [*wanted, *conflicts]
             answers = [self._answer(i) for i in touched]
-        self._tags_changed.set()
-        self._facts_wanted.set()
-        for answer in answers:
-            if answer["photo"] in wanted:
-                self.events.send("photo", {**answer, "page": page})
+        if self.comparison is not None:
+            self.comparison.tags_changed.set()
+        self.facts.wanted.set()
+        written = [answer for answer in answers if answer["photo"] in wanted]
+        if written:
+            self.events.send("photos", {"photos": written, "page": page})
         return {"photos": answers, "conflicts": conflicts}
 
     def _parsed(self, changes: Any) -> list[tuple[int, list[str], str]]:
@@ -562,7 +557,7 @@ class Studio:
             learner.accept()
         corrected = len(self.view.names_in(layout.CORRECTIONS))
         versions.keep_version(out, "learned from corrections", corrected)
-        self._facts_wanted.set()
+        self.facts.wanted.set()
         self._tell_marks()
         return {"state": "accepted"}
 
@@ -675,9 +670,10 @@ class Studio:
 
     def begin(self) -> None:
         """Start what goes on while the page is open: facts to sort by, similarity, suggestions."""
-        work = [self._warm_up, self._gather_facts]
-        if self.table is not None:
-            work.append(self._compare)
+        work: list[Callable[[], None]] = [self._warm_up, lambda: self.facts.follow(self.stopped)]
+        comparison = self.comparison
+        if comparison is not None:
+            work.append(lambda: comparison.follow(self.stopped))
         self._threads = [threading.Thread(target=one, daemon=True) for one in work]
         for thread in self._threads:
             thread.start()
@@ -693,94 +689,27 @@ class Studio:
     def end(self) -> None:
         """Stop everything."""
         self.stopped.set()
-        self._facts_wanted.set()
-        self._tags_changed.set()
+        self.facts.wanted.set()
+        if self.comparison is not None:
+            self.comparison.tags_changed.set()
         self.job.end()
         # a network that is being loaded while the interpreter ends would abort it
         for thread in self._threads:
             thread.join(20)
 
-    def _gather_facts(self) -> None:
-        while not self.stopped.is_set():
-            self._facts_wanted.wait()
-            self._facts_wanted.clear()
-            if not self.views or self.job.is_running:
-                continue
-            view = self.views[0]
-            learner = self.learner
-            told = time.monotonic()
-            fresh: dict[int, Any] = {}
-            places = {item: i for i, item in self.items.items()}
-            for item in view.gather_facts(self.stopped.is_set):
-                if item in places:
-                    fresh[places[item]] = view.facts[item]
-                if time.monotonic() - told > 0.5:
-                    self.events.send("facts", fresh)
-                    fresh = {}
-                    told = time.monotonic()
-            if fresh:
-                self.events.send("facts", fresh)
-            with suppress(TagmaskError, OSError):
-                if learner is not None and not learner.refusal():
-                    learner.prepare_preview(self.stopped.is_set)
+    def _sources(self) -> Sources | None:
+        """Return the run that facts are about; None while there is none, or it is being made."""
+        if not self.views or self.job.is_running:
+            return None
+        return Sources(self.views[0], self.learner, self.items)
 
-    def _compare(self) -> None:
-        """Compute what photos look like, then suggest tags whenever tags have changed."""
+    def _small(self, i: int) -> bytes:
+        """Return a small JPEG of a photo, and tell the pages if it cannot be read."""
         try:
-            self._look_at_photos()
-        except (TagmaskError, OSError, RuntimeError, MemoryError) as error:
-            self._tell_comparing({"state": "failed", "why": str(error)})
-            return
-        self._tags_changed.set()
-        while not self.stopped.is_set():
-            self._tags_changed.wait()
-            # tags come in bursts
-            time.sleep(0.3)
-            self._tags_changed.clear()
-            if self.stopped.is_set() or self._vectors is None:
-                return
-            tags = [self.tags(i) for i in range(len(self.photos))]
-            self.suggestions = suggest.suggest(self._vectors, tags)
-            self.events.send("suggestions", self.suggestions)
-
-    def _look_at_photos(self) -> None:
-        settings = self.settings
-        assert settings is not None
-        self._tell_comparing({"state": "loading", "done": 0, "total": len(self.photos)})
-        train = run_values(settings.preset, None)["train"]
-        model = suggest.load_network(
-            settings.backbone or train.backbone,
-            settings.weights,
-            train.pretrained and settings.weights is None,
-        )
-        vectors: list[torch.Tensor] = []
-        for i, photo in enumerate(self.photos):
-            if self.stopped.is_set():
-                return
-            # the run needs the machine
-            while self.job.is_running and not self.stopped.wait(0.5):
-                pass
-            vectors.append(self._vector(model, i, photo))
-            if i % 8 == 7:
-                self._tell_comparing(
-                    {"state": "comparing", "done": i + 1, "total": len(self.photos)}
-                )
-        width = max(len(vector) for vector in vectors)
-        self._vectors = torch.stack([v if len(v) else torch.zeros(width) for v in vectors])
-        self.order = suggest.order_by_similarity(self._vectors)
-        self._tell_comparing({"state": "done"})
-        self.events.send("order", self.order)
-
-    def _vector(self, model: Any, i: int, photo: Photo) -> torch.Tensor:
-        """Return what a photo looks like; empty if it cannot be read."""
-        assert photo.path is not None
-        try:
-            data = self._thumbs(i)
+            return self._thumbs(i)
         except TagmaskError:
             self.events.send("notes", self.notes)
-            return torch.zeros(0)
-        small = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-        return suggest.photo_vector(model, small)
+            raise
 
     def _find_copies(self) -> dict[int, str]:
         """Return the photos that are copies of others, byte by byte, with a sentence each."""
@@ -791,10 +720,6 @@ class Studio:
             for path in others:
                 notes[paths[path]] = f"a copy of {self.photos[paths[first]].name}"
         return notes
-
-    def _tell_comparing(self, state: dict[str, Any]) -> None:
-        self.comparing = state
-        self.events.send("comparing", state)
 
     def _tell_learning(self, progress: dict[str, Any]) -> None:
         if "changed" in progress:
@@ -835,62 +760,3 @@ def _verdicts(out: Path) -> list[str]:
         return verdict_lines(read_verdicts(out / layout.CHECK))
     except TagmaskError as error:
         return [str(error)]
-
-
-def view_of(out: Path) -> RunView:
-    """Open a run as it is shown: with the images that its last stage was run on."""
-    file = out / layout.CONFIG
-    tables = read_config(file)
-    stages = [name for name in sections() if name in tables]
-    data = data_of(tables, stages[-1] if stages else None)
-    values = run_values(None, file) | read_values(RunTop, data, str(file))
-    settings = run_settings({**values, "out": out})
-    return RunView(read_catalog(settings), out / layout.CLASSIFIER, settings)
-
-
-def open_studio(settings: StudioSettings) -> Studio:
-    """Open the studio of a folder, or of the run that is named instead of one."""
-    check(settings)
-    folder = settings.folder
-    assert folder is not None
-    if layout.is_run(folder) and (folder / layout.CONFIG).is_file():
-        own = folder / TABLE_OF_RUN
-        images = view_of(folder).run.images if own.is_file() else None
-        if images is None:
-            return Studio([view_of(folder)], folder.resolve().name)
-        # the run of a folder: go on with the folder
-        settings = dataclasses.replace(settings, folder=images, out=folder)
-    elif settings.out is None:
-        settings = dataclasses.replace(settings, out=default_out(folder))
-    out = settings.out
-    assert out is not None and settings.folder is not None  # noqa: PT018
-    views = [view_of(out)] if (out / layout.CONFIG).is_file() else []
-    return Studio(views, settings.folder.resolve().name, settings)
-
-
-def default_out(folder: Path) -> Path:
-    """Return the folder beside the photos that the studio writes to."""
-    absolute = folder.resolve()
-    return absolute.with_name(f"{absolute.name}-tagmask")
-
-
-def open_explorer(settings: ExploreSettings) -> Studio:
-    """Open the page of a run, two runs, or a photo."""
-    check(settings)
-    if settings.out is not None:
-        views = [view_of(settings.out)]
-        if settings.against is not None:
-            views.append(view_of(settings.against))
-        return Studio(views, settings.out.resolve().name)
-    # without a run both are given: it was checked above
-    photo = settings.photo or Path()
-    folder = settings.model or Path()
-    model = load_classifier(folder)
-    image = read_image(photo)
-    names = split_tags(settings.tags)
-    if names is not None:
-        tags = match_classes(names, model)
-    else:
-        tags = predicted_classes(model, image, settings_from(MapSettings, model.use, {}))
-    catalog = Catalog(model.classes, [photo.stem], [tags], images=[photo.absolute()])
-    return Studio([RunView(catalog, folder)], photo.name)

@@ -61,7 +61,7 @@ class Review:
         mask = self.view.layer("mask", i)
         if mask is not None:
             with self._lock:
-                write_mask(file, mask)
+                write_mask(file, mask, awaited=True)
                 self.shown[name] = current_version(self.view.run.out)
                 self._write()
 
@@ -83,7 +83,8 @@ class Review:
                 if mask is None:
                     raise TagmaskError(f"{name} has no mask yet; make the masks first.")
                 self.show_first(i)
-                write_mask(file, fix(mask, self.view.layer("correction", i), name))
+                labels = fix(mask, self.view.layer("correction", i), name)
+                write_mask(file, labels, awaited=True)
                 self.checked[name] = {"when": time.strftime("%Y-%m-%d %H:%M:%S")}
             else:
                 self.checked.pop(name, None)

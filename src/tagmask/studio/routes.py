@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 from tagmask import layout
 from tagmask.studio.app import Refused, Studio
+from tagmask.studio.choose import MOST_PHOTO, Chooser
 from tagmask.studio.numbers import numbers
 from tagmask.studio.view import PIECES
 
@@ -58,6 +59,9 @@ class Request(Protocol):
     def send_events(self, messages: Iterable[bytes]) -> None:
         """Answer with messages that come as things happen."""
 
+    def show(self, studio: Studio) -> None:
+        """Serve the studio of the folder that was chosen, from now on."""
+
 
 def is_count(word: str, digits: int) -> bool:
     """Return True if a word is a whole number with fewer than ``digits`` digits.
@@ -76,7 +80,7 @@ def _number(word: str, below: int) -> int:
     return int(word)
 
 
-def get(handler: Request, studio: Studio, words: list[str]) -> None:
+def get(handler: Request, studio: Studio | Chooser, words: list[str]) -> None:
     """Answer a question.
 
     Args:
@@ -84,12 +88,32 @@ def get(handler: Request, studio: Studio, words: list[str]) -> None:
         studio: What it is about.
         words: Its path behind the token.
     """
-    count = len(studio.photos)
     match words:
         case [""]:
             _send_file(handler, "index.html")
         case ["web", name] if _FILE.fullmatch(name):
             _send_file(handler, name)
+        case _ if isinstance(studio, Chooser):
+            _get_choosing(handler, studio, words)
+        case _:
+            _get(handler, studio, words)
+
+
+def _get_choosing(handler: Request, chooser: Chooser, words: list[str]) -> None:
+    """Answer a question while there is no folder yet."""
+    match words:
+        case ["state"]:
+            handler.send_json(chooser.state())
+        case ["folders", number] if is_count(number, 10):
+            handler.send_json(chooser.look(int(number)))
+        case _:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
+
+
+def _get(handler: Request, studio: Studio, words: list[str]) -> None:
+    """Answer a question about photos."""
+    count = len(studio.photos)
+    match words:
         case ["state"]:
             handler.send_json(studio.state())
         case ["marks"]:
@@ -152,7 +176,7 @@ def _send_report(handler: Request, studio: Studio) -> None:
     handler.send_bytes(file.read_bytes(), "text/html; charset=utf-8", True, headers)
 
 
-def post(handler: Request, studio: Studio, words: list[str]) -> None:
+def post(handler: Request, studio: Studio | Chooser, words: list[str]) -> None:
     """Do what a page asks for.
 
     Args:
@@ -160,6 +184,32 @@ def post(handler: Request, studio: Studio, words: list[str]) -> None:
         studio: What it is about.
         words: Its path behind the token.
     """
+    if isinstance(studio, Chooser):
+        _post_choosing(handler, studio, words)
+    else:
+        _post(handler, studio, words)
+
+
+def _post_choosing(handler: Request, chooser: Chooser, words: list[str]) -> None:
+    """Open a folder, or make one and copy photos into it."""
+    match words:
+        case ["choose"]:
+            opened = chooser.open(_fields(handler).get("folder"))
+            handler.show(opened)
+            answer: dict[str, Any] = {"photos": len(opened.photos)}
+        case ["make"]:
+            value = _fields(handler)
+            answer = chooser.make(value.get("folder"), value.get("name"), value.get("size"))
+        case ["receive", number] if is_count(number, 10):
+            name = unquote(handler.headers.get("X-File", ""))
+            answer = chooser.receive(int(number), name, lambda: handler.body(MOST_PHOTO))
+        case _:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such page.")
+    handler.send_json(answer)
+
+
+def _post(handler: Request, studio: Studio, words: list[str]) -> None:
+    """Do something with photos."""
     page = _key(handler, "X-Page")
     write = _key(handler, "X-Write")
     match words:

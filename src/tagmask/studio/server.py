@@ -2,8 +2,8 @@
 
 It is the standard library's. Every path begins with a random token. Another Host (a page of the
 internet that a name server leads here) and another Origin are refused, bodies have a limit that is
-known before they are read, numbers of photos are the only names, and a connection that drips its
-request is closed. What is asked for is in ``routes``.
+known before they are read, photos and folders are named by numbers that the server gave them, and a
+connection that drips its request is closed. What is asked for is in ``routes``.
 """
 
 import gzip
@@ -21,7 +21,9 @@ from typing import Any
 from tagmask.config import ExploreSettings, StudioSettings
 from tagmask.errors import TagmaskError
 from tagmask.studio import routes
-from tagmask.studio.app import Refused, Studio, open_explorer, open_studio
+from tagmask.studio.app import Refused, Studio
+from tagmask.studio.choose import Chooser
+from tagmask.studio.opening import open_explorer, open_studio
 
 # bytes of a request's JSON
 MOST_BYTES = 4_000_000
@@ -188,6 +190,10 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(message)
             self.wfile.flush()
 
+    def show(self, studio: Studio) -> None:
+        """Serve the studio of the folder that was chosen, from now on."""
+        self.server.show(studio)
+
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         """Send a sentence and close the connection; the rest of the request has not been read."""
         self.close_connection = True
@@ -210,14 +216,14 @@ class Server(ThreadingHTTPServer):
     """The server of one studio.
 
     Args:
-        studio: What it serves.
+        studio: What it serves; a ``Chooser`` until a folder is chosen.
         port: Port on this machine; default: any that is free.
     """
 
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, studio: Studio, port: int = 0) -> None:
+    def __init__(self, studio: Studio | Chooser, port: int = 0) -> None:
         self.studio = studio
         self.token = secrets.token_urlsafe(24)
         self._due: dict[Any, float] = {}
@@ -232,6 +238,12 @@ class Server(ThreadingHTTPServer):
     def address(self) -> str:
         """Return where the page is, with its token."""
         return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    def show(self, studio: Studio) -> None:
+        """Serve a studio instead of the choice of one, and let it begin its work."""
+        self.studio = studio
+        print(_where(studio), flush=True)
+        studio.begin()
 
     def expect(self, connection: Any) -> None:
         """Wait for a request on a connection, but not for ever."""
@@ -264,8 +276,8 @@ class Server(ThreadingHTTPServer):
         super().server_close()
 
 
-def _serve(studio: Studio, port: int, browser: bool, where: str) -> None:
-    """Serve the page until Ctrl-C."""
+def _serve(studio: Studio | Chooser, port: int, browser: bool, where: str) -> Studio | Chooser:
+    """Serve the page until Ctrl-C, and return what it was about in the end."""
     with Server(studio, port) as server, suppress(KeyboardInterrupt):
         studio.begin()
         print(
@@ -274,6 +286,12 @@ def _serve(studio: Studio, port: int, browser: bool, where: str) -> None:
         if browser:
             webbrowser.open(server.address)
         server.serve_forever(poll_interval=0.2)
+    return server.studio
+
+
+def _where(studio: Studio) -> str:
+    """Say how many photos a studio of a folder has, and where it writes."""
+    return f"{len(studio.photos)} photos; tags and masks go to {studio.out}"
 
 
 def explore(settings: ExploreSettings) -> str:
@@ -288,7 +306,14 @@ def explore(settings: ExploreSettings) -> str:
 
 def studio(settings: StudioSettings) -> str:
     """Serve the studio until Ctrl-C, and return what to print then."""
-    opened = open_studio(settings)
-    where = f"{len(opened.photos)} photos; tags and masks go to {opened.out}"
-    _serve(opened, settings.port, settings.browser, where)
-    return f"the studio has ended; everything is in {opened.out}."
+    opened: Studio | Chooser
+    if settings.folder is None:
+        opened = Chooser(settings)
+        where = "choose a folder of photos in the page, or drop one there"
+    else:
+        opened = open_studio(settings)
+        where = _where(opened)
+    ended = _serve(opened, settings.port, settings.browser, where)
+    if isinstance(ended, Chooser):
+        return "the studio has ended; no folder was chosen."
+    return f"the studio has ended; everything is in {ended.out}."

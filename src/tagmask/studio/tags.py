@@ -4,11 +4,13 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tagmask.data.folder import read_folder
 from tagmask.data.report import Mistakes
 from tagmask.data.table import clean_tag, read_table
+from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.studio.photos import Photo
 
@@ -21,6 +23,21 @@ def digest(tags: Iterable[str]) -> str:
     """Return a short hash of the tags of a photo, whatever their order."""
     text = "\0".join(sorted(tags))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def tags_of_folders(photos: Iterable[Photo]) -> dict[str, str]:
+    """Return the tags that the folders of photos stand for, by the name of the folder.
+
+    As on the command line it is the first folder of a photo's path. A name that cannot be a tag is
+    left out.
+    """
+    tags = {}
+    for photo in photos:
+        folder, slash, _ = photo.file.partition("/")
+        if slash and folder not in tags:
+            with suppress(TagmaskError):
+                tags[folder] = clean_tag(folder)
+    return tags
 
 
 class TagTable:

@@ -14,13 +14,14 @@ import torch
 
 from tagmask import layout
 from tagmask.acr.localize import pad_classes
-from tagmask.config import MapSettings, SeedSettings, settings_from
+from tagmask.config import MapSettings, SeedSettings, read_values, settings_from
 from tagmask.config.base import within
-from tagmask.config.run import RunSettings
+from tagmask.config.run import RunSettings, RunTop, data_of, read_config
 from tagmask.data import corrections
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import read_mask
+from tagmask.data.open import read_catalog
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens
@@ -36,6 +37,8 @@ from tagmask.models.kinds import load_classifier, load_segmenter
 from tagmask.models.mct import MctClassifier
 from tagmask.models.tail import tail
 from tagmask.runs.images import match_classes
+from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.table import sections
 from tagmask.scoring.confusion import confusion, iou
 
 LAYERS = {"pseudo": layout.PSEUDO, "mask": layout.PREDICTIONS}
@@ -446,3 +449,14 @@ class RunView:
         corrections.write_labels(self.folder, self.raw.name(i), labels)
         self._read_corrections()
         self._corrected = (i, self.catalog.correction_digest(i), labels)
+
+
+def view_of(out: Path) -> RunView:
+    """Open a run as it is shown: with the images that its last stage was run on."""
+    file = out / layout.CONFIG
+    tables = read_config(file)
+    stages = [name for name in sections() if name in tables]
+    data = data_of(tables, stages[-1] if stages else None)
+    values = run_values(None, file) | read_values(RunTop, data, str(file))
+    settings = run_settings({**values, "out": out})
+    return RunView(read_catalog(settings), out / layout.CLASSIFIER, settings)

@@ -2,7 +2,7 @@
 
 import {ask, bytes, post} from "./api.js";
 import {button, chooser, guarded, icon, labelled, make, say} from "./dom.js";
-import {NONE, UNSURE} from "./labels.js";
+import {NONE, UNSURE, labelsIn} from "./labels.js";
 import {listed} from "./list.js";
 import {outbox} from "./outbox.js";
 import {colour} from "./paint.js";
@@ -234,9 +234,8 @@ export class Editor {
     this.label.replaceChildren(...labels.map(([value, text]) => make("option", {value, textContent: text})));
     this.label.value = String(now.label);
     this.doubt.disabled = !truth.hasHead;
-    const seen = new Set();
-    for (let k = 0; k < truth.mask.length; k += 7) seen.add(truth.mask[k]);
-    this.legend.replaceChildren(...[...seen].filter((label) => label > 0 && label < 254 && !tags.includes(nameOf(label))).sort((a, b) => a - b).map((label) => make("span", {}, swatch(label), nameOf(label))));
+    const untagged = labelsIn(truth.mask).filter((label) => label > 0 && label < 254 && !tags.includes(nameOf(label)));
+    this.legend.replaceChildren(...untagged.map((label) => make("span", {}, swatch(label), nameOf(label))));
   }
 
   async showTrial() {

@@ -12,6 +12,25 @@ export const NONE = 255, UNSURE = 254;
  */
 export const effective = (mask, correction, k) => (correction[k] < UNSURE ? correction[k] : mask.length ? mask[k] : 0);
 
+/** Labels of masks that were looked through: a mask never changes. @type {WeakMap<Uint8Array, number[]>} */
+const known = new WeakMap();
+
+/**
+ * The labels that a mask has, the smallest first; a few pixels may be overlooked.
+ * @param {Uint8Array} mask
+ * @returns {number[]}
+ */
+export function labelsIn(mask) {
+  let labels = known.get(mask);
+  if (!labels) {
+    const has = new Uint8Array(256);
+    for (let k = 0; k < mask.length; k += 7) has[mask[k]] = 1;
+    labels = [...has.keys()].filter((label) => has[label]);
+    known.set(mask, labels);
+  }
+  return labels;
+}
+
 /**
  * Label all pixels within a radius of a line between two points, in pixels of the photo.
  * @param {Uint8Array} labels
@@ -101,7 +120,8 @@ export function piece(labels, height, width, pieces, wanted, label) {
 }
 
 /**
- * Label the connected region around a pixel that is shown with one label.
+ * Label the connected region around a pixel that is shown with one label, row by row: a run of
+ * pixels is labelled at once, and each run above and below it that touches it waits for its turn.
  * @param {Uint8Array} labels corrections, changed
  * @param {Uint8Array} mask
  * @param {number} height
@@ -114,17 +134,22 @@ export function fill(labels, mask, height, width, start, label) {
   const before = labels.slice(), wanted = effective(mask, before, start);
   const seen = new Uint8Array(height * width), waiting = [start];
   let top = height, left = width, bottom = -1, right = -1;
-  seen[start] = 1;
+  /** @param {number} k */
+  const belongs = (k) => !seen[k] && effective(mask, before, k) === wanted;
   while (waiting.length) {
-    const k = /** @type {number} */ (waiting.pop()), row = Math.floor(k / width), column = k - row * width;
-    labels[k] = label;
+    const k = /** @type {number} */ (waiting.pop());
+    if (!belongs(k)) continue;
+    const row = Math.floor(k / width), first = row * width, end = first + width;
+    let from = k, to = k + 1;
+    while (from > first && belongs(from - 1)) from--;
+    while (to < end && belongs(to)) to++;
+    seen.fill(1, from, to);
+    labels.fill(label, from, to);
     top = Math.min(top, row); bottom = Math.max(bottom, row);
-    left = Math.min(left, column); right = Math.max(right, column);
-    const near = [row > 0 ? k - width : -1, row < height - 1 ? k + width : -1, column > 0 ? k - 1 : -1, column < width - 1 ? k + 1 : -1];
-    for (const next of near) {
-      if (next < 0 || seen[next] || effective(mask, before, next) !== wanted) continue;
-      seen[next] = 1;
-      waiting.push(next);
+    left = Math.min(left, from - first); right = Math.max(right, to - 1 - first);
+    for (const by of [-width, width]) {
+      if (row + Math.sign(by) < 0 || row + Math.sign(by) >= height) continue;
+      for (let next = from + by; next < to + by; next++) if (belongs(next) && (next === from + by || !belongs(next - 1))) waiting.push(next);
     }
   }
   return {top, left, height: bottom - top + 1, width: right - left + 1};

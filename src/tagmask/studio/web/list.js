@@ -17,6 +17,16 @@ export const SHOWS = /** @type {Record<string, string>} */ ({
 });
 
 /**
+ * The tag that the folder of a photo stands for: that of the first folder of its path, as on the
+ * command line; empty if it lies in none, or its name cannot be a tag.
+ * @param {{photos: string[], folderTags: Record<string, string>}} server @param {number} id
+ */
+export function folderTag(server, id) {
+  const name = server.photos[id], end = name.indexOf("/");
+  return end < 0 ? "" : server.folderTags[name.slice(0, end)] || "";
+}
+
+/**
  * @param {Server} server
  * @param {Route} route
  * @param {number[] | null} only photos of a suggestion

@@ -7,21 +7,26 @@ import {digests, load} from "./photo.js";
 import {get, set, setServer} from "./store.js";
 import {take} from "./writes.js";
 
-/** Read everything again. */
-export async function loadState() {
-  const server = await json("state");
+/** Show what the server tells about everything. @param {any} server */
+export function takeState(server) {
   server.tagDigests.forEach((/** @type {string} */ digest, /** @type {number} */ id) => digests.tags.set(id, digest));
   set({server, stamp: get().stamp + 1});
 }
 
-/** @param {any} data */
+/** Read everything again. */
+async function loadState() {
+  takeState(await json("state"));
+}
+
+/** @param {{page: string, photos: any[]}} data */
 async function otherPage(data) {
-  if (data.page === PAGE || outbox.hasFor(data.photo)) return;
-  take(data);
+  if (data.page === PAGE) return;
+  const fresh = data.photos.filter(({photo}) => !outbox.hasFor(photo));
+  take(fresh);
   const now = get().open;
-  if (now && now.id === data.photo) {
-    const fresh = await load(data.photo);
-    if (get().open?.id === fresh.id) set({open: fresh});
+  if (now && fresh.some(({photo}) => photo === now.id)) {
+    const truth = await load(now.id);
+    if (get().open?.id === truth.id) set({open: truth});
     say(`${now.name} was changed in another window; this is its current state.`, true);
   }
 }
@@ -32,7 +37,7 @@ export function listen() {
   let lost = false;
   /** @param {string} kind @param {(data: any) => any} work */
   const on = (kind, work) => source.addEventListener(kind, (event) => { void Promise.resolve(work(JSON.parse(/** @type {MessageEvent} */ (event).data))).catch(say); });
-  on("photo", otherPage);
+  on("photos", otherPage);
   on("checked", (data) => {
     if (data.page === PAGE) return;
     const rest = get().server.checked.filter((id) => !data.photos.includes(id));

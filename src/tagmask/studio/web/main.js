@@ -1,10 +1,12 @@
 // The start: which step is shown, the keys, and the frame around them.
 
+import {json} from "./api.js";
+import {Choosing} from "./choosing.js";
 import {$, guarded, make, say} from "./dom.js";
 import {Editor} from "./editor.js";
 import {Exporting} from "./exporting.js";
 import {history} from "./history.js";
-import {listen, loadState} from "./live.js";
+import {listen, takeState} from "./live.js";
 import {outbox} from "./outbox.js";
 import {close, open} from "./photo.js";
 import {Quality} from "./quality.js";
@@ -118,9 +120,19 @@ function buildFrame() {
   window.addEventListener("beforeunload", (event) => { if (get().outbox.waiting) event.preventDefault(); });
 }
 
+/** The frame without steps, while there is no folder. @param {any} state */
+function buildChoice(state) {
+  for (const id of ["nav-steps", "saving", "undo", "redo", "ask"]) $(id).hidden = true;
+  $("dismiss").onclick = () => say("");
+  /** @type {any} */ (window).studio.view = new Choosing($("main"), state);
+  document.documentElement.dataset.ready = "yes";
+}
+
 void guarded(async () => {
   /** @type {any} */ (window).studio = {...store, outbox, history, view: null};
-  await loadState();
+  const first = await json("state");
+  if (first.mode === "choose") { buildChoice(first); return; }
+  takeState(first);
   buildFrame();
   const {server} = get(), route = parse(window.location.hash);
   if (!STEPS[route.step] || !STEPS[route.step][1].includes(server.mode)) {

@@ -3,7 +3,7 @@
 import {button, make, say} from "./dom.js";
 import {Filters} from "./filters.js";
 import {Grid} from "./grid.js";
-import {listed} from "./list.js";
+import {folderTag, listed} from "./list.js";
 import {go} from "./route.js";
 import {get, set, watch} from "./store.js";
 import {adding, changeTags, removing} from "./writes.js";
@@ -24,12 +24,13 @@ export class Tagging {
     this.chosen = make("div", {className: "chips", id: "chosen"});
     this.counts = make("ul", {className: "counts", id: "counts"});
     this.hints = make("div", {id: "suggestions"});
+    this.folders = make("div", {className: "offer", id: "folder-tags", hidden: true});
     this.status = make("p", {className: "soft", id: "comparing", role: "status"});
     this.selected = make("p", {id: "selected", role: "status", className: "soft"});
     this.recentTitle = make("h3", {textContent: "Recent tags"});
     this.chosenTitle = make("h3", {textContent: "Tags of the selection"});
     this.next = button("Make masks →", () => go({step: "run", photo: -1}), {className: "main", id: "to-run"});
-    const side = make("section", {className: "side", "aria-label": "Tags"}, make("h2", {textContent: "Tag the selection"}), this.selected,
+    const side = make("section", {className: "side", "aria-label": "Tags"}, this.folders, make("h2", {textContent: "Tag the selection"}), this.selected,
       this.field, this.known, this.recentTitle, this.recent, this.chosenTitle, this.chosen,
       make("h2", {textContent: "Suggestions"}), this.status, this.hints, make("h2", {textContent: "All tags"}), this.counts, make("div", {className: "next"}, this.next));
     this.large = make("dialog", {id: "large", "aria-label": "Photo"});
@@ -103,7 +104,30 @@ export class Tagging {
     const untagged = server.tags.filter((tags) => !tags.length).length;
     if (untagged) this.counts.append(make("li", {}, button("no tag", () => go({show: "untagged", tag: ""}), {title: "show photos without a tag"}), make("span", {className: "soft", textContent: `${untagged} photo${untagged === 1 ? "" : "s"}`})));
     this.showHints(only);
+    this.showFolders();
     this.next.disabled = !all.length;
+  }
+
+  /** Offer the names of sub-folders as tags, while photos in them have none. */
+  showFolders() {
+    const {server} = get(), counts = new Map();
+    let untagged = false;
+    server.photos.forEach((name, id) => {
+      const tag = folderTag(server, id);
+      if (!tag) return;
+      counts.set(tag, (counts.get(tag) || 0) + 1);
+      if (!server.tags[id].length) untagged = true;
+    });
+    this.folders.hidden = !untagged;
+    if (!untagged) return;
+    const names = [...counts].slice(0, 6).map(([tag, count]) => `${tag} (${count})`), more = counts.size - names.length;
+    this.folders.replaceChildren(make("span", {textContent: `The photos lie in folders: ${names.join(", ")}${more > 0 ? ` and ${more} more` : ""}.`}),
+      button("Use folder names as tags", () => this.useFolders(), {id: "use-folders"}));
+  }
+
+  useFolders() {
+    const {server} = get(), ids = server.photos.map((_, id) => id).filter((id) => folderTag(server, id));
+    changeTags(ids, (tags, id) => adding(folderTag(server, id))(tags), "folder names added");
   }
 
   /** @param {number[] | null} only */

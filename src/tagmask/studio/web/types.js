@@ -33,6 +33,7 @@
  * @property {string[]} photos
  * @property {string[][]} tags
  * @property {string[]} tagDigests
+ * @property {Record<string, string>} folderTags tag by the folder that photos lie in
  * @property {Record<string, string>} notes
  * @property {number[]} inRun
  * @property {boolean} editable

@@ -12,16 +12,18 @@ import {get, set, setServer} from "./store.js";
 /** @typedef {import("./types.js").Box} Box */
 
 /**
- * Take in what the server answers about a photo.
- * @param {{photo: number, tags: string[], tagDigest: string, digest: string}} answer
+ * Take in what the server answers about photos, all at once: there may be thousands.
+ * @param {{photo: number, tags: string[], tagDigest: string, digest: string}[]} answers
  */
-export function take(answer) {
-  digests.labels.set(answer.photo, answer.digest);
-  digests.tags.set(answer.photo, answer.tagDigest);
-  const {server, stamp} = get(), tags = [...server.tags];
-  tags[answer.photo] = answer.tags;
-  const others = server.corrected.filter((id) => id !== answer.photo);
-  set({server: {...server, tags, corrected: answer.digest ? [...others, answer.photo] : others}, stamp: stamp + 1});
+export function take(answers) {
+  const {server, stamp} = get(), tags = [...server.tags], corrected = new Set(server.corrected);
+  for (const answer of answers) {
+    digests.labels.set(answer.photo, answer.digest);
+    digests.tags.set(answer.photo, answer.tagDigest);
+    tags[answer.photo] = answer.tags;
+    if (answer.digest) corrected.add(answer.photo); else corrected.delete(answer.photo);
+  }
+  set({server: {...server, tags, corrected: [...corrected]}, stamp: stamp + 1});
 }
 
 /** @param {number} photo @param {Refusal} problem */
@@ -46,7 +48,7 @@ function sendBox(truth, box, part, done) {
   outbox.add({
     path: `correct/${truth.id}`, body: part, photo: truth.id,
     headers: () => ({"X-Box": `${top},${left},${height},${width}`, "X-Before": digests.labels.get(truth.id) || ""}),
-    done: (answer) => { take(answer); if (done) done(answer); set({strokes: get().strokes + 1}); },
+    done: (answer) => { take([answer]); if (done) done(answer); set({strokes: get().strokes + 1}); },
     refused: (problem) => { void refused(truth.id, problem); },
   });
 }
@@ -80,13 +82,13 @@ export function saveStroke(truth, box, before, name) {
 
 /**
  * Send changes of tags; each is applied to the tags that are there when it is sent.
- * @param {[number, (tags: string[]) => string[]][]} changes
+ * @param {[number, (tags: string[], id: number) => string[]][]} changes
  * @param {(before: Map<number, string[]>, after: Map<number, string[]>) => void} [done]
  */
 function sendTags(changes, done) {
   const before = new Map(changes.map(([id]) => [id, get().server.tags[id]]));
   const shown = [...get().server.tags];
-  for (const [id, change] of changes) shown[id] = change(shown[id]);
+  for (const [id, change] of changes) shown[id] = change(shown[id], id);
   setServer({tags: shown});
   const wanted = new Map(changes.map(([id]) => [id, shown[id]]));
   if (done) done(before, wanted);
@@ -94,7 +96,7 @@ function sendTags(changes, done) {
     path: "tags", body: null, photo: changes.length === 1 ? changes[0][0] : -1, headers: () => ({}),
     remake: () => [...wanted].map(([photo, tags]) => ({photo, tags, before: digests.tags.get(photo) || ""})),
     done: (answer) => {
-      for (const photo of answer.photos) take(photo);
+      take(answer.photos);
       if (answer.conflicts.length) {
         const names = answer.conflicts.map((/** @type {number} */ id) => get().server.photos[id]).join(", ");
         say(`The tags of ${names} were changed in another window meanwhile; they are shown as they are now.`);
@@ -113,11 +115,11 @@ function sendTags(changes, done) {
 /**
  * Change the tags of photos.
  * @param {number[]} ids
- * @param {(tags: string[]) => string[]} change
+ * @param {(tags: string[], id: number) => string[]} change
  * @param {string} name
  */
 export function changeTags(ids, change, name) {
-  const touched = ids.filter((id) => { const now = get().server.tags[id], then = change(now); return now.join("\0") !== then.join("\0"); });
+  const touched = ids.filter((id) => { const now = get().server.tags[id], then = change(now, id); return now.join("\0") !== then.join("\0"); });
   if (!touched.length) return;
   sendTags(touched.map((id) => [id, change]), (before, after) => {
     history.add({
