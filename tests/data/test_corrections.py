@@ -63,6 +63,21 @@ def test_labels_are_written_and_read_and_removed_with_the_last_pixel(tmp_path: P
     assert not list((tmp_path / "b").iterdir())
 
 
+def test_a_correction_is_on_the_disk_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person is told that it is saved: a power cut must not take it back."""
+    synced: list[Path] = []
+    monkeypatch.setattr("tagmask.files._sync_folder", synced.append)
+    drawn = np.random.default_rng(0).integers(0, 6, (40, 60)).astype(np.uint8)
+    drawn[10:30] = 254
+    write_labels(tmp_path, "a/photo", drawn)
+    assert synced == [tmp_path / "a"]
+    kept = read_labels(tmp_path, "a/photo", 5)
+    assert kept is not None
+    assert (kept == drawn).all()
+
+
 def test_a_mask_remembers_the_correction_it_was_made_with(tmp_path: Path) -> None:
     write_mask(tmp_path / "plain.png", labels([0, 1]))
     write_mask(tmp_path / "fixed.png", labels([0, 1]), correction="abc")

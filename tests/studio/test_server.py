@@ -1,8 +1,10 @@
 """The server answers its page alone, and nothing that anyone sends reads or writes outside the run."""
 
 import http.client
+import importlib.resources
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -70,6 +72,16 @@ def test_the_page_carries_its_policy_and_loads_nothing_from_elsewhere(server: Se
     assert headers["Referrer-Policy"] == "no-referrer"
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
     assert b"http://" not in page and b"https://" not in page and b"<script>" not in page  # noqa: PT018
+
+
+def test_the_page_asks_for_all_its_modules_at_once(server: Server) -> None:
+    """Otherwise each would be found only after the one that imports it has arrived."""
+    page = request(server, "")[1].decode()
+    told = re.findall(r'<link rel="modulepreload" href="web/(\w+\.js)">', page)
+    files = importlib.resources.files("tagmask.studio").joinpath("web").iterdir()
+    names = {file.name for file in files if file.name.endswith(".js")}
+    # the first is named by its own line, and the last holds nothing that runs
+    assert sorted(told) == sorted(names - {"main.js", "types.js"})
 
 
 def test_state_names_photos_tags_and_classes(server: Server) -> None:

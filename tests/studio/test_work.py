@@ -1,5 +1,6 @@
 """What the studio computes for the page: previews, better or worse, scores by version, the plan, exports."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tagmask.studio.app import Studio
 from tagmask.studio.colours import bright_colours
 from tagmask.studio.job import Job
 from tagmask.studio.opening import open_explorer
+from tagmask.studio.tags import digest
 from tests.runs.tiny import IMAGES
 
 SCENES = Scenes(IMAGES)
@@ -186,6 +188,24 @@ def test_a_correction_makes_what_photos_are_sorted_by_anew(studio: Studio) -> No
     fresh = [*studio.view.gather_facts(lambda: False)]
     assert fresh == [3]
     assert "unsure" in (studio.view.facts[3] or {})
+
+
+def test_other_windows_are_told_of_many_photos_at_once(studio: Studio) -> None:
+    """A message for each would be more than may wait for a window."""
+    messages = studio.events.listen(studio.stopped)
+    assert next(messages).startswith(b"retry")
+    changes = []
+    for i in range(IMAGES):
+        tags = studio.tags(i)
+        wanted = [name for name in tags if name != tags[0]]
+        changes.append({"photo": i, "tags": wanted, "before": digest(tags)})
+    studio.retag(changes, "one")
+    kind, data = next(messages).decode().strip().split("\n")
+    told = json.loads(data.removeprefix("data: "))
+    assert kind == "event: photos"
+    assert told["page"] == "one"
+    assert [row["photo"] for row in told["photos"]] == [*range(IMAGES)]
+    assert told["photos"][0]["tags"] == studio.tags(0)
 
 
 def test_colours_are_light_enough_to_show() -> None:

@@ -173,10 +173,11 @@ def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -
             f'the correction of "{name}" is {correction.shape[1]}×{correction.shape[0]} pixels '
             f"but the photo is {width}×{height}; delete the correction, or restore the photo."
         )
-    fixed = np.where(correction <= MOST_CLASSES, correction, labels)  # (H, W)
+    fixed: Mask = labels.astype(np.uint8)  # (H, W), a copy
+    np.copyto(fixed, correction, where=correction <= MOST_CLASSES)
     if unsure:
-        fixed = np.where(correction == PERSON_UNSURE, UNSURE, fixed)
-    return fixed.astype(np.uint8)
+        fixed[correction == PERSON_UNSURE] = UNSURE
+    return fixed
 
 
 def digest(folder: Path | None, name: str) -> str:

@@ -40,6 +40,8 @@ from tagmask.studio.view import LAYERS, RunView, view_of
 
 # answers to writes that may be sent again because their answer was lost
 REMEMBERED = 500
+# seconds that the page has for itself before networks are loaded
+OPENING = 1.5
 # photos that one request may change
 MOST_CHANGES = 20_000
 
@@ -153,6 +155,7 @@ class Studio:
         """Return all that the page needs to be usable."""
         view = self.views[0] if self.views else None
         comparison = self.comparison
+        tags = [self.tags(i) for i in range(len(self.photos))]
         classes = list(view.catalog.classes) if view else []
         mode = "folder" if self.table is not None else "run"
         if view is not None and view.out is None:
@@ -165,8 +168,8 @@ class Studio:
             "classes": classes,
             "colours": bright_colours(len(classes) + 1).tolist(),
             "photos": [photo.name for photo in self.photos],
-            "tags": [self.tags(i) for i in range(len(self.photos))],
-            "tagDigests": [digest(self.tags(i)) for i in range(len(self.photos))],
+            "tags": tags,
+            "tagDigests": [digest(names) for names in tags],
             "folderTags": self.folder_tags,
             "notes": self.notes,
             "inRun": sorted(self.items),
@@ -674,9 +677,16 @@ class Studio:
         comparison = self.comparison
         if comparison is not None:
             work.append(lambda: comparison.follow(self.stopped))
-        self._threads = [threading.Thread(target=one, daemon=True) for one in work]
+        self._threads = [
+            threading.Thread(target=self._later, args=(one,), daemon=True) for one in work
+        ]
         for thread in self._threads:
             thread.start()
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Do something in the background, once the page has had time to open."""
+        if not self.stopped.wait(OPENING):
+            work()
 
     def _warm_up(self) -> None:
         """Load networks while the page opens, so that it need not wait for them later."""

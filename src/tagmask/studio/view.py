@@ -20,12 +20,12 @@ from tagmask.config.run import RunSettings, RunTop, data_of, read_config
 from tagmask.data import corrections
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import to_tensor
-from tagmask.data.images import read_mask
+from tagmask.data.images import read_mask, walk
 from tagmask.data.open import read_catalog
 from tagmask.errors import TagmaskError
 from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_tokens
-from tagmask.files import read_object
+from tagmask.files import read_object, stamp_of
 from tagmask.inference.maps import views
 from tagmask.labels import UNSURE, Mask
 from tagmask.masks.superpixels import superpixels
@@ -67,6 +67,7 @@ class RunView:
         self.pieces = lru_cache(12)(self._superpixels)
         self.size = lru_cache(None)(self._size)
         self._corrected: tuple[int, str, Mask] | None = None  # photo, digest and labels
+        self._read: tuple[Path, list[int], Mask] | None = None  # file, its stamp and labels
 
     @property
     def out(self) -> Path | None:
@@ -171,7 +172,16 @@ class RunView:
         file = layout.label_file(folder, self.catalog.name(i))
         if not file.is_file():
             return None
-        return read_mask(file, len(self.catalog.classes))
+        stamp = stamp_of(file) if kind == "mask" else None
+        if stamp is None:
+            return read_mask(file, len(self.catalog.classes))
+        # the last one is kept: a checked photo asks for it again after every stroke
+        kept = self._read
+        if kept is None or kept[:2] != (file, stamp):
+            kept = (file, stamp, read_mask(file, len(self.catalog.classes)))
+            kept[2].flags.writeable = False
+            self._read = kept
+        return kept[2]
 
     def foreign(self, kind: str) -> str:
         """Say why the labels of a stage are not of these photos; empty if they are.
@@ -205,9 +215,8 @@ class RunView:
 
     def names_in(self, folder: str) -> set[str]:
         """Return the names of the photos that a folder of the run has labels of."""
-        root = self.run.out / folder
-        files = [file.relative_to(root).as_posix() for file in root.rglob("*.png")]
-        return {file.removesuffix(".png") for file in files}
+        files = walk(self.run.out / folder)
+        return {file.removesuffix(".png") for file in files if file.endswith(".png")}
 
     def affinity(self, i: int, method: str) -> bytes:
         """Return attention between patches of every block, and maps without affinity.
