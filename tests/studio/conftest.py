@@ -12,6 +12,7 @@ import pytest
 
 from tagmask.config import ExploreSettings
 from tagmask.studio.app import Studio
+from tagmask.studio.choose import Chooser
 from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 
@@ -20,8 +21,14 @@ BROWSER = (
 )
 
 
+def studio_of(server: Server) -> Studio:
+    """Return the studio that is served."""
+    assert isinstance(server.studio, Studio)
+    return server.studio
+
+
 @contextmanager
-def serving(studio: Studio) -> Iterator[Server]:
+def serving(studio: Studio | Chooser) -> Iterator[Server]:
     """Serve a studio in a thread."""
     with Server(studio) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

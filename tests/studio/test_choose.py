@@ -16,7 +16,7 @@ from tagmask.cli import main
 from tagmask.config import StudioSettings
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.studio import choose
-from tagmask.studio.app import Studio
+from tagmask.studio.app import Refused, Studio
 from tagmask.studio.choose import Chooser
 from tagmask.studio.opening import open_studio
 from tagmask.studio.server import Server
@@ -112,7 +112,7 @@ def test_the_first_window_chooses(home: Path) -> None:
     chooser = Chooser(SETTINGS)
     listing = chooser.state()["listing"]
     assert isinstance(chooser.open(number_of(listing, "pets")), Studio)
-    with pytest.raises(choose.Refused) as refusal:
+    with pytest.raises(Refused) as refusal:
         chooser.open(number_of(listing, "pets"))
     assert "another window" in refusal.value.why
 

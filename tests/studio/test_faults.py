@@ -16,7 +16,7 @@ from tagmask.studio.opening import open_explorer
 from tagmask.studio.server import Server
 from tests.alone import run
 from tests.runs.tiny import IMAGES, head_run
-from tests.studio.conftest import Page, looking
+from tests.studio.conftest import Page, looking, studio_of
 
 SCENES = Scenes(IMAGES)
 OFFLINE = ("ERR_INTERNET_DISCONNECTED", "ERR_FAILED", "net::ERR")
@@ -228,7 +228,7 @@ def test_why_a_run_cannot_learn_stays_on_the_page(
     look: Page, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sentence = "The segmenter of this run is DeepLabV2, which takes hours to train."
-    monkeypatch.setattr(server.studio.learner, "refusal", lambda: sentence)
+    monkeypatch.setattr(studio_of(server).learner, "refusal", lambda: sentence)
     look.open(0)
     assert look.page.inner_text("#state") == sentence
     assert look.page.is_disabled("#learn")

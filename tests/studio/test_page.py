@@ -21,7 +21,7 @@ from tagmask.studio.server import Server
 from tagmask.training.head import person_labels
 from tests.alone import run
 from tests.runs.tiny import IMAGES, head_run
-from tests.studio.conftest import Page, looking, serving
+from tests.studio.conftest import Page, looking, serving, studio_of
 
 SCENES = Scenes(IMAGES)
 NAME = SCENES.name(0)
@@ -42,7 +42,7 @@ def test_a_pixel_shows_the_affinity_of_the_model(look: Page, server: Server) -> 
     box = canvas.bounding_box()
     look.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.6 * box["height"])
     look.until("studio.view.why.row")
-    view = server.studio.view
+    view = studio_of(server).view
     _, images, _, span = view._seen(0)
     with torch.no_grad():
         _, attention = view.classifier.attend(images)
@@ -77,7 +77,7 @@ def test_the_map_on_the_page_is_that_of_the_pipeline(look: Page, server: Server)
     look.page.select_option("#low", "1")
     look.page.select_option("#high", "1")
     look.page.locator("#steps").fill("2")
-    view = server.studio.view
+    view = studio_of(server).view
     _, images, _, _ = view._seen(0)
     tags = SCENES.tags(0)
     maps = acr(view.classifier, images, pad_classes([tags]), range(1, 2))
@@ -210,12 +210,12 @@ def test_filters_orders_and_the_address(look: Page, server: Server) -> None:
     shown = look.page.evaluate("studio.view.grid.rows")
     assert sorted(shown) == [i for i in range(IMAGES) if tag in SCENES.tags(i)]
     look.page.select_option("#tag", "")
-    server.studio.facts.wanted.set()
-    server.studio.begin()
+    studio_of(server).facts.wanted.set()
+    studio_of(server).begin()
     look.until("[...document.getElementById('order').options].some((o) => o.value === 'score')")
     look.page.select_option("#order", "score")
     look.until("studio.get().server.facts.every((fact) => fact && 'score' in fact)")
-    facts = server.studio.view.facts
+    facts = studio_of(server).view.facts
     order = look.page.evaluate("studio.view.grid.rows")
     scores = [(facts[i] or {})["score"] for i in order]
     assert scores == sorted(scores)
@@ -264,7 +264,7 @@ def test_the_demo_shows_masks_of_its_own_pictures(
     tables["data"]["scene_seed"] = 5
     config.write_text(tomli_w.dumps(tables))
     with serving(open_explorer(ExploreSettings(out=out))) as server:
-        assert server.studio.view.catalog.identity == SCENES.identity
+        assert studio_of(server).view.catalog.identity == SCENES.identity
         with looking(browser, server) as page:
             page.open(3)
             assert page.get("get().open.mask.length") > 0

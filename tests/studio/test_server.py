@@ -27,6 +27,7 @@ from tagmask.studio.server import Server
 from tagmask.studio.tags import digest
 from tests.helpers import kill_once
 from tests.runs.tiny import IMAGES
+from tests.studio.conftest import studio_of
 
 SCENES = Scenes(IMAGES)
 HEIGHT, WIDTH = SCENES.load_image(0).shape[:2]
@@ -103,7 +104,7 @@ def test_layers_are_the_files_of_the_run(server: Server) -> None:
 
 def test_affinity_and_maps_are_those_of_the_classifier(server: Server) -> None:
     """Bytes of each row against attention recorded from the network itself."""
-    view = server.studio.view
+    view = studio_of(server).view
     data = request(server, "affinity/0/acr/0")[1]
     line, rest = data.split(b"\n", 1)
     head = json.loads(line)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tagmask.data.images import read_mask, write_mask
+from tagmask.data.images import read_mask, write_awaited_mask
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.files import content_digest, file_size, read_object, write_json
 from tagmask.labels import UNSURE, Mask
@@ -150,7 +150,7 @@ def write_labels(folder: Path, name: str, labels: Mask) -> None:
     if (labels == NOT_CORRECTED).all():
         file.unlink(missing_ok=True)
         return
-    write_mask(file, labels, awaited=True)
+    write_awaited_mask(file, labels)
 
 
 def fix(labels: Mask, correction: Mask | None, name: str, unsure: bool = True) -> Mask:

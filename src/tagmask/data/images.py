@@ -234,30 +234,49 @@ def read_mask(path: Path, num_classes: int, content: bytes | None = None) -> Mas
     return labels.astype(np.uint8)
 
 
-def write_mask(path: Path, mask: Mask, *, awaited: bool = False, **notes: str) -> None:
+def write_mask(path: Path, mask: Mask, **notes: str) -> None:
     """Write labels as a PNG with the VOC palette and with notes in it.
 
     Args:
         path: the file; its folder is made if it is missing.
         mask: (H, W) uint8.
-        awaited: True if a person waits for it. Runs of equal labels are all that is looked for
-            then, which takes a third of the time; and the name is on the disk too.
         **notes: texts by their keys in the PNG; empty ones are left out.
 
     Raises:
         ValueError: if ``mask`` is no such array.
     """
-    if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
-        raise ValueError(
-            f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}."
-        )
+    _check_mask(mask)
     texts = PngInfo()
     for key, value in notes.items():
         if value:
             texts.add_text(key, value)
-    how = zlib.Z_RLE if awaited else zlib.Z_DEFAULT_STRATEGY
-    with replacing(path, lasting=awaited) as partial:
-        palette_image(mask).save(partial, format="PNG", pnginfo=texts, compress_type=how)
+    with replacing(path) as partial:
+        palette_image(mask).save(partial, format="PNG", pnginfo=texts)
+
+
+def write_awaited_mask(path: Path, mask: Mask) -> None:
+    """Write labels that a person waits for, so that they are on the disk, name included.
+
+    Only runs of equal labels are looked for, which takes a third of the time.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        mask: (H, W) uint8.
+
+    Raises:
+        ValueError: if ``mask`` is no such array.
+    """
+    _check_mask(mask)
+    with replacing(path, lasting=True) as partial:
+        palette_image(mask).save(partial, format="PNG", compress_type=zlib.Z_RLE)
+
+
+def _check_mask(mask: Mask) -> None:
+    """Refuse what is no mask."""
+    if mask.ndim != 2 or mask.dtype != np.uint8 or not mask.size:
+        raise ValueError(
+            f"a mask is a non-empty uint8 array (H, W), not {mask.dtype} {mask.shape}."
+        )
 
 
 def write_kept_mask(path: Path, mask: Mask) -> None:

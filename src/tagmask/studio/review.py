@@ -16,7 +16,7 @@ import numpy as np
 
 from tagmask import layout
 from tagmask.data.corrections import PERSON_UNSURE, fix
-from tagmask.data.images import read_mask, write_mask
+from tagmask.data.images import read_mask, write_awaited_mask
 from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.labels import UNSURE, Mask
@@ -61,7 +61,7 @@ class Review:
         mask = self.view.layer("mask", i)
         if mask is not None:
             with self._lock:
-                write_mask(file, mask, awaited=True)
+                write_awaited_mask(file, mask)
                 self.shown[name] = current_version(self.view.run.out)
                 self._write()
 
@@ -84,7 +84,7 @@ class Review:
                     raise TagmaskError(f"{name} has no mask yet; make the masks first.")
                 self.show_first(i)
                 labels = fix(mask, self.view.layer("correction", i), name)
-                write_mask(file, labels, awaited=True)
+                write_awaited_mask(file, labels)
                 self.checked[name] = {"when": time.strftime("%Y-%m-%d %H:%M:%S")}
             else:
                 self.checked.pop(name, None)
