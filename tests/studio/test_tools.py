@@ -9,13 +9,18 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from tagmask.config import StudioSettings
+from tagmask.data.scenes.catalog import Scenes
+from tagmask.studio.choose import Chooser
 from tagmask.studio.server import Server
-from tests.studio.conftest import Page, looking
+from tests.studio.conftest import Page, looking, serving
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -54,7 +59,7 @@ def test_lint_of_the_page(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
+HOWS = pytest.mark.parametrize(
     "how",
     [
         {"color_scheme": "light"},
@@ -63,34 +68,87 @@ def test_lint_of_the_page(tmp_path: Path) -> None:
     ],
     ids=["light", "dark", "phone"],
 )
-def test_axe_finds_nothing(browser: Any, server: Server, how: dict[str, Any]) -> None:
-    """Every step and every dialog, at the levels A and AA."""
+
+
+@pytest.fixture
+def faults() -> Callable[[Page, str], list[Any]]:
+    """Return what tells the faults of a page, at the levels A and AA."""
     file = NODE / "axe-core/axe.min.js"
     if not file.is_file():
         pytest.skip("needs axe-core; the head of this file says how to get it")
     axe = file.read_text()
-    found = []
 
-    def check(page: Page, what: str) -> None:
+    def check(page: Page, what: str) -> list[Any]:
         page.page.evaluate(axe)
         options = json.dumps({"runOnly": {"type": "tag", "values": LEVELS}})
         result = page.page.evaluate(f"axe.run(document, {options})")
+        found = []
         for problem in result["violations"]:
             where = [node["html"][:120] for node in problem["nodes"][:3]]
             found.append((what, problem["id"], where))
+        return found
 
+    return check
+
+
+@HOWS
+def test_axe_finds_nothing(
+    browser: Any, server: Server, how: dict[str, Any], faults: Callable[[Page, str], list[Any]]
+) -> None:
+    """Every step and every dialog of a run."""
+    found = []
     with looking(browser, server, bypass_csp=True, **how) as page:
-        check(page, "review")
+        found += faults(page, "review")
         page.page.keyboard.press("?")
-        check(page, "help")
+        found += faults(page, "help")
         page.page.keyboard.press("Escape")
         page.open(0)
-        check(page, "editor")
+        found += faults(page, "editor")
         page.page.keyboard.press("y")
         page.until("studio.view.why.panes.length && studio.view.why.panes[0].affinity")
-        check(page, "why")
+        found += faults(page, "why")
         for step in ("quality", "export"):
             page.goto(f"#/{step}")
             page.until(f"studio.get().route.step === '{step}'")
-            check(page, step)
+            found += faults(page, step)
+    assert found == []
+
+
+@HOWS
+def test_axe_finds_nothing_before_a_run(
+    browser: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: dict[str, Any],
+    faults: Callable[[Page, str], list[Any]],
+) -> None:
+    """Choosing a folder, dropped photos, tags with their dialog, and what makes the masks."""
+    scenes = Scenes(4)
+    for i, name in enumerate(("cats/a", "cats/b", "dogs/c", "dogs/d")):
+        file = tmp_path / f"photos/{name}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(scenes.load_image(i)).save(file)
+    monkeypatch.chdir(tmp_path)
+    found = []
+    chooser = Chooser(StudioSettings(backbone="tagmask_tiny"))
+    with serving(chooser) as server, looking(browser, server, bypass_csp=True, **how) as page:
+        found += faults(page, "choose")
+        page.page.set_input_files("#pick-folder", tmp_path / "photos")
+        found += faults(page, "dropped")
+        page.page.get_by_role("button", name="photos", exact=True).click()
+        page.until("document.getElementById('about-folder').textContent === '4 photos.'")
+        with page.page.expect_navigation():
+            page.page.click("#open-folder")
+        page.until("document.documentElement.dataset.ready === 'yes'")
+        found += faults(page, "tag")
+        page.page.click("#use-folders")
+        page.page.click("#card-0")
+        page.saved()
+        found += faults(page, "tagged")
+        page.page.dblclick("#card-0")
+        found += faults(page, "large")
+        page.page.keyboard.press("Escape")
+        page.goto("#/run")
+        found += faults(page, "run")
+        assert page.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert found == []
