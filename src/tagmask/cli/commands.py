@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pkgutil import resolve_name
 from typing import Any, cast
@@ -54,53 +55,12 @@ def run_command(name: str, arguments: list[str]) -> None:
         print(run_on_shards(name, arguments))
         return
     arguments = understand(name, arguments)
-    if name == "demo":
-        from tagmask.demo import DemoSettings, run_demo
-
-        run_demo(from_flags(DemoSettings, {}, arguments, name, examples.DEMO))
-    elif name == "presets":
-        print(listing())
-    elif name == "selftest":
-        from tagmask.selftest import SelftestSettings, selftest
-
-        description = inspect.getdoc(SelftestSettings) or ""
-        print(selftest(from_flags(SelftestSettings, {}, arguments, name, description)))
-    elif name == "run":
-        settings = parse_run(arguments)
-        launch = "tagmask.cli.launch:launch_on_gpus"
-        if gpus is not None and resolve_name(launch)(gpus, arguments):
-            return
-        summary = resolve_name("tagmask.runs.run:Run").of(settings)().summary()
-        # of several launched processes, the first prints
-        if resolve_name("tagmask.runs.processes:launched_shard")()[0] == 0:
-            print(summary)
-    elif name == "paper" and "--list" in arguments:
-        print(resolve_name("tagmask.reproduction.names:listing")())
-    elif name == "paper":
-        table = parse_paper(arguments)
-        print(resolve_name("tagmask.reproduction.command:run_paper")(table).summary())
-    elif name == "explore":
-        if _begins_with_photo(arguments):
-            arguments = ["--photo", *arguments]
-        explore = from_flags(config.ExploreSettings, {}, arguments, name, examples.EXPLORE)
-        print("opening the page …", file=sys.stderr, flush=True)
-        print(resolve_name("tagmask.studio.server:explore")(explore))
-    elif name == "studio":
-        if _begins_with_photo(arguments):
-            arguments = ["--folder", *arguments]
-        studio = from_flags(config.StudioSettings, {}, arguments, name, examples.STUDIO)
-        what = "the page" if studio.folder is None else studio.folder
-        print(f"opening {what} …", file=sys.stderr, flush=True)
-        print(resolve_name("tagmask.studio.server:studio")(studio))
+    if name == "run":
+        _run(arguments, gpus)
     elif name in _ON_DATA:
-        kind, function = _ON_DATA[name]
-        if name == "corrections":
-            arguments = [re.sub("^--from(?==|$)", "--source", word) for word in arguments]
-        start = {}
-        if name == "serve":
-            start = use_of_network(config.MaskSettings, arguments, SEGMENTER)
-        on_data = parse(kind, arguments, name, getattr(examples, name.upper()), start)
-        print(resolve_name(function)(on_data))
+        _run_on_data(name, arguments)
+    elif name in _OTHERS:
+        _OTHERS[name](arguments)
     else:
         _run_stage(name, arguments)
 
@@ -127,6 +87,83 @@ def commands() -> list[str]:
         "selftest",
         "slurm",
     ]
+
+
+def _run(arguments: list[str], gpus: str | None) -> None:
+    """Do a whole run, here or in processes that are started for several GPUs."""
+    settings = parse_run(arguments)
+    launch = "tagmask.cli.launch:launch_on_gpus"
+    if gpus is not None and resolve_name(launch)(gpus, arguments):
+        return
+    summary = resolve_name("tagmask.runs.run:Run").of(settings)().summary()
+    # of several launched processes, the first prints
+    if resolve_name("tagmask.runs.processes:launched_shard")()[0] == 0:
+        print(summary)
+
+
+def _run_on_data(name: str, arguments: list[str]) -> None:
+    """Run a command that takes the data of a run."""
+    kind, function = _ON_DATA[name]
+    if name == "corrections":
+        arguments = [re.sub("^--from(?==|$)", "--source", word) for word in arguments]
+    start = {}
+    if name == "serve":
+        start = use_of_network(config.MaskSettings, arguments, SEGMENTER)
+    settings = parse(kind, arguments, name, getattr(examples, name.upper()), start)
+    print(resolve_name(function)(settings))
+
+
+def _demo(arguments: list[str]) -> None:
+    from tagmask.demo import DemoSettings, run_demo
+
+    run_demo(from_flags(DemoSettings, {}, arguments, "demo", examples.DEMO))
+
+
+def _selftest(arguments: list[str]) -> None:
+    from tagmask.selftest import SelftestSettings, selftest
+
+    description = inspect.getdoc(SelftestSettings) or ""
+    print(selftest(from_flags(SelftestSettings, {}, arguments, "selftest", description)))
+
+
+def _presets(_: list[str]) -> None:
+    print(listing())
+
+
+def _paper(arguments: list[str]) -> None:
+    if "--list" in arguments:
+        print(resolve_name("tagmask.reproduction.names:listing")())
+        return
+    settings = parse_paper(arguments)
+    print(resolve_name("tagmask.reproduction.command:run_paper")(settings).summary())
+
+
+def _explore(arguments: list[str]) -> None:
+    if _begins_with_photo(arguments):
+        arguments = ["--photo", *arguments]
+    settings = from_flags(config.ExploreSettings, {}, arguments, "explore", examples.EXPLORE)
+    print("opening the page …", file=sys.stderr, flush=True)
+    print(resolve_name("tagmask.studio.server:explore")(settings))
+
+
+def _studio(arguments: list[str]) -> None:
+    if _begins_with_photo(arguments):
+        arguments = ["--folder", *arguments]
+    settings = from_flags(config.StudioSettings, {}, arguments, "studio", examples.STUDIO)
+    what = "the page" if settings.folder is None else settings.folder
+    print(f"opening {what} …", file=sys.stderr, flush=True)
+    print(resolve_name("tagmask.studio.server:studio")(settings))
+
+
+# commands that are no stages and take no data of a run
+_OTHERS: dict[str, Callable[[list[str]], None]] = {
+    "demo": _demo,
+    "explore": _explore,
+    "paper": _paper,
+    "presets": _presets,
+    "selftest": _selftest,
+    "studio": _studio,
+}
 
 
 def _slurm(arguments: list[str]) -> None:
