@@ -92,11 +92,13 @@ def trained_trials() -> Iterator[Trial]:
 
 
 def option_trials() -> Iterator[Trial]:
-    """Yield options beside the preset's choice, three draws each: is one of them worth having?"""
+    """Yield options, three draws each: is one of them worth having?
+
+    The preset's own choice is in the curve.
+    """
     maps = (*NO_TRAINING, "--seeds.no-objects")
     for draw in range(3):
         options = {
-            "objects": NO_TRAINING,
             "objects-pamr": (*NO_TRAINING, "--predict.pamr", "--predict.no-crf"),
             "objects-unsure": (*NO_TRAINING, "--pseudo.unsure"),
             "maps": maps,
