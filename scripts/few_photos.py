@@ -96,18 +96,19 @@ def option_trials() -> Iterator[Trial]:
 
     The preset's own choice is in the curve.
     """
-    maps = (*NO_TRAINING, "--seeds.no-objects")
+    unsure = (*NO_TRAINING, "--pseudo.unsure")
+    for draw in range(3):
+        for kind, classes in (("exclusive", ("cat", "dog")), ("mixed", SIX)):
+            yield Trial(kind, classes, 120, draw, "objects-unsure", unsure)
+    maps = (*NO_TRAINING, "--seeds.objects", "False")
+    walk = ("--seeds.affinity-steps", "1", "--seeds.propagation", "0.8")
     for draw in range(3):
         options = {
             "objects-pamr": (*NO_TRAINING, "--predict.pamr", "--predict.no-crf"),
-            "objects-unsure": (*NO_TRAINING, "--pseudo.unsure"),
             "maps": maps,
             "maps-compete": (*maps, "--seeds.compete"),
-            "maps-walk": (*maps, "--seeds.affinity-steps", "1", "--seeds.propagation", "0.8"),
-            "maps-compete-walk": (
-                *(*maps, "--seeds.compete"),
-                *("--seeds.affinity-steps", "1", "--seeds.propagation", "0.8"),
-            ),
+            "maps-walk": (*maps, *walk),
+            "maps-compete-walk": (*maps, *walk, "--seeds.compete"),
         }
         for title, flags in options.items():
             yield Trial("mixed", SIX, 80, draw, title, flags)
