@@ -27,7 +27,7 @@ from tagmask.studio.server import Server
 from tagmask.studio.tags import digest
 from tests.helpers import kill_once
 from tests.runs.tiny import IMAGES
-from tests.studio.conftest import studio_of
+from tests.studio.conftest import serving, studio_of
 
 SCENES = Scenes(IMAGES)
 HEIGHT, WIDTH = SCENES.load_image(0).shape[:2]
@@ -293,6 +293,27 @@ def test_a_dripping_request_is_closed(server: Server, monkeypatch: pytest.Monkey
                 raw.sendall(letter.encode())
                 time.sleep(0.02)
         assert time.monotonic() - began < 5
+
+
+def test_the_end_waits_for_answers(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that computes while the interpreter ends would abort it."""
+    begun = threading.Event()
+    ended: list[float] = []
+
+    def slow() -> dict[str, Any]:
+        begun.set()
+        time.sleep(0.5)
+        ended.append(time.monotonic())
+        return {}
+
+    with serving(open_explorer(ExploreSettings(out=out))) as server:
+        monkeypatch.setattr(studio_of(server), "marks", slow)
+        asking = threading.Thread(target=request, args=(server, "marks"))
+        asking.start()
+        assert begun.wait(10)
+    assert ended
+    assert ended[0] <= time.monotonic()
+    asking.join()
 
 
 def test_a_folder_that_leads_out_of_the_run_is_not_written(

@@ -10,10 +10,11 @@ import gzip
 import hmac
 import json
 import secrets
+import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -29,6 +30,8 @@ from tagmask.studio.opening import open_explorer, open_studio
 MOST_BYTES = 4_000_000
 # seconds in which a request must have arrived
 MOST_SECONDS = 30.0
+# seconds that answers have when the studio ends
+LAST_SECONDS = 10.0
 _POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; connect-src 'self'; script-src 'self'; "
     "style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -74,7 +77,8 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, work: Callable[[list[str]], None]) -> None:
         """Answer a request with ``work``, or with a status and a sentence on what went wrong."""
         try:
-            work(self._path())
+            with self.server.working(self):
+                work(self._path())
         except Refused as refusal:
             self._refuse(refusal.status, refusal.why)
         except TagmaskError as error:
@@ -186,6 +190,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Connection", "close")
         self.end_headers()
+        # this goes on for as long as the page is open, and computes nothing
+        self.server.rest(self)
         for message in messages:
             self.wfile.write(message)
             self.wfile.flush()
@@ -227,6 +233,8 @@ class Server(ThreadingHTTPServer):
         self.studio = studio
         self.token = secrets.token_urlsafe(24)
         self._due: dict[Any, float] = {}
+        self._working: set[Handler] = set()
+        self._rests = threading.Condition()
         try:
             super().__init__(("127.0.0.1", port), Handler)
         except OSError as error:
@@ -244,6 +252,22 @@ class Server(ThreadingHTTPServer):
         self.studio = studio
         print(_where(studio), flush=True)
         studio.begin()
+
+    @contextmanager
+    def working(self, handler: Handler) -> Iterator[None]:
+        """Note that a request is being worked on."""
+        with self._rests:
+            self._working.add(handler)
+        try:
+            yield
+        finally:
+            self.rest(handler)
+
+    def rest(self, handler: Handler) -> None:
+        """Note that nothing is computed for a request any more."""
+        with self._rests:
+            self._working.discard(handler)
+            self._rests.notify_all()
 
     def expect(self, connection: Any) -> None:
         """Wait for a request on a connection, but not for ever."""
@@ -273,6 +297,9 @@ class Server(ThreadingHTTPServer):
     def server_close(self) -> None:
         """Stop the studio and let go of the port."""
         self.studio.end()
+        # a network that computes an answer while the interpreter ends would abort it
+        with self._rests:
+            self._rests.wait_for(lambda: not self._working, LAST_SECONDS)
         super().server_close()
 
 
