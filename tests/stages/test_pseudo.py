@@ -31,7 +31,7 @@ from tagmask.masks.walk import from_attention, transition
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.stages import pseudo as stage
 from tagmask.stages.affinity import write_regions
-from tagmask.stages.pseudo import attention_walk, label_image, net_walk
+from tagmask.stages.pseudo import attention_walk, label_image, net_walk, sure_labels
 from tagmask.stages.seeds import as_float, read_seeds, write_seeds
 from tests.alone import alone, make_pseudo, score_run, train_segmenter
 from tests.helpers import forkserver, kill_once, tiny_classifier
@@ -470,3 +470,11 @@ def test_regions_of_maps_with_affinity(run: Path) -> None:
     assert settings(run, regions="refined", method="crf").mistakes() == [
         "--regions is about AffinityNet; leave it out with --method crf."
     ]
+
+
+def test_a_class_that_would_be_lost_keeps_its_labels() -> None:
+    labels = np.array([[0, 1, 1, 2], [0, 1, 2, 2]], np.uint8)
+    other = np.array([[0, 1, 0, 0], [1, 0, 0, 1]], np.uint8)
+    # of class 1 a third is sure, of class 2 nothing
+    expected = [[0, 1, 255, 2], [255, 255, 2, 2]]
+    assert sure_labels(labels, other).tolist() == expected

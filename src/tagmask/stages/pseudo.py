@@ -37,7 +37,7 @@ from tagmask.errors import TagmaskError
 from tagmask.files import read_object, write_json
 from tagmask.inference.maps import block_range, views
 from tagmask.inference.probabilities import resized
-from tagmask.labels import MapArray, Picture
+from tagmask.labels import UNSURE, MapArray, Mask, Picture
 from tagmask.layout import label_file
 from tagmask.masks.crf import PRESETS, CrfSettings
 from tagmask.masks.grid import stretch, to_cells, to_pixels
@@ -58,6 +58,7 @@ from tagmask.scoring.threshold import choosers
 from tagmask.stages.affinity import check_has_seeds, processes_of, read_item
 from tagmask.stages.seeds import as_float
 
+LEAST_SURE = 0.1  # share of the pixels of a class that must be sure; otherwise all count
 _SAMPLE = 200  # images on which the background's score is chosen
 
 
@@ -162,12 +163,30 @@ def label_image(
     if settings.unsure:
         plain = _with_background(as_float(seeds["plain"]), settings)
         other = _label(image, classes, plain, background, crf, settings.crf_size)
-        labels = agreement(labels, other)
+        labels = sure_labels(labels, other)
     name = catalog.name(i)
     correction = catalog.correction_digest(i)
     labels = fix(labels, catalog.load_correction(i), name)
     file = label_file(out / layout.PSEUDO, name)
     write_mask(file, labels, correction=correction)
+
+
+def sure_labels(labels: Mask, other: Mask) -> Mask:
+    """Return the labels on which two kinds of maps agree, 255 elsewhere.
+
+    A class that would lose nearly all of its pixels keeps them: nothing could be learned of it.
+
+    Args:
+        labels: Labels (H, W).
+        other: Labels (H, W) by the other maps.
+    """
+    sure = agreement(labels, other)
+    for label in np.unique(labels):
+        is_here = labels == label
+        share = float((sure[is_here] == label).mean())
+        if label not in (0, UNSURE) and share < LEAST_SURE:
+            sure[is_here] = label
+    return sure
 
 
 def _label(
