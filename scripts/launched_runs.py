@@ -100,6 +100,9 @@ def settings_of(weights: Path | None) -> list[str]:
     flags = ["--preset", "own-photos", "--no-estimate", "--predict.crf-size", "64"]
     flags += ["--train.size", str(SIZE), "--train.object-size", str(SIZE)]
     flags += ["--segment.size", str(SIZE)]
+    # pools of processes would only take time to start
+    for stage in ("seeds", "pseudo", "predict"):
+        flags += [f"--{stage}.processes", "1"]
     if weights is not None:
         flags += ["--train.backbone", "vit_small_patch14_dinov2", "--train.no-pretrained"]
         return [*flags, "--train.weights", str(weights)]

@@ -11,8 +11,10 @@ from PIL import Image
 import tagmask
 from tagmask.data.images import read_mask
 from tagmask.data.scenes.catalog import Scenes
+from tagmask.inference import photo_mask
+from tagmask.inference.probabilities import LabelProbabilities
 from tagmask.models.affinity_net import AffinityNet
-from tagmask.stages.predict import read_probabilities
+from tagmask.stages.predict import predict, read_probabilities
 from tests.runs.tiny import IMAGES
 
 SCENES = Scenes(IMAGES)
@@ -38,6 +40,28 @@ def test_a_prediction_is_the_mask_of_the_run(headed: Path, tmp_path: Path) -> No
     assert result.overlay().shape == (*result.mask.shape, 3)
     result.save(tmp_path / "all.npz", "probabilities")
     assert read_probabilities(tmp_path / "all.npz").shape == result.probabilities.shape
+
+
+def test_a_large_photo_is_the_mask_of_the_stage_and_keeps_no_probabilities(
+    headed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done in tiles is done by every door, and all classes only come if asked for."""
+    model = tagmask.load(headed)
+    photo = np.kron(SCENES.load_image(0), np.ones((3, 3, 1), np.uint8))
+    whole = model.predict(photo)
+    for name in ("AT_ONCE", "SMALL"):
+        monkeypatch.setattr(photo_mask, name, 0)
+    monkeypatch.setattr(photo_mask, "_tile", lambda *_: 64)
+    dense = []
+    monkeypatch.setattr(
+        LabelProbabilities, "dense", lambda *_: dense.append(1) or whole.probabilities
+    )
+    result = model.predict(photo)
+    assert np.array_equal(result.mask, predict(model, photo))
+    assert (result.mask == whole.mask).mean() > 0.98
+    assert not dense
+    assert result.probabilities is result.probabilities
+    assert len(dense) == 1
 
 
 def test_batches_are_iterators_of_single_results(headed: Path) -> None:

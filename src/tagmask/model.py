@@ -1,8 +1,8 @@
 """A trained run in Python: load it, and ask it for maps and masks of photos."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, overload
 
@@ -15,7 +15,7 @@ from tagmask.config import MaskSettings, settings_from
 from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
 from tagmask.files import check_format, write_arrays
-from tagmask.inference.photo_mask import photo_probabilities
+from tagmask.inference.photo_mask import fits_at_once, photo_mask, photo_probabilities
 from tagmask.labels import Mask, Picture
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
@@ -39,7 +39,17 @@ class Prediction:
     image: Picture  # the photo, uint8 (H, W, 3)
     mask: Mask  # uint8 (H, W): 0 for background, c + 1 for classes[c]
     classes: tuple[str, ...]  # all that the model knows
-    probabilities: Floats  # (K + 1, H, W), the background first; they sum to 1
+    _find: Callable[[], Floats] = field(repr=False, compare=False)
+
+    @cached_property
+    def probabilities(self) -> Floats:
+        """Return the probabilities (K + 1, H, W), the background first; they sum to 1.
+
+        They are brought to the size of the photo when they are first asked for, which takes
+        4 · (K + 1) bytes a pixel and more. Masks of large photos are made without them, in tiles,
+        so there the most probable label can differ from the mask at single pixels.
+        """
+        return self._find()
 
     def overlay(self, strength: float = 0.5) -> Picture:
         """Return the photo with the colours of the classes over it, uint8 (H, W, 3).
@@ -162,9 +172,13 @@ class Model:
         options = settings_from(MaskSettings, model.use, settings)
         allowed = match_classes(tags, model) if tags is not None else None
         image = pixels(photo)
-        found = photo_probabilities(model, image, allowed, options)
-        dense = found.dense(model.num_classes)  # (K, H, W)
-        return Prediction(image, found.mask(), tuple(model.classes), dense)
+        classes = tuple(model.classes)
+        if fits_at_once(model, image.shape[:2], allowed, options):
+            found = photo_probabilities(model, image, allowed, options)
+            return Prediction(image, found.mask(), classes, partial(found.dense, model.num_classes))
+        mask = photo_mask(model, image, allowed, options)
+        find = partial(_all_probabilities, model, image, allowed, options)
+        return Prediction(image, mask, classes, find)
 
     @overload
     def localize(
@@ -233,6 +247,14 @@ def load(path: str | Path, device: str | None = None) -> Model:
         segmenter if _is_network(segmenter) else None,
         device,
     )
+
+
+def _all_probabilities(
+    model: Segmenter, image: Picture, allowed: list[int] | None, settings: MaskSettings
+) -> Floats:
+    """Return the probabilities of all labels at all pixels, (K + 1, H, W)."""
+    found = photo_probabilities(model, image, allowed, settings)
+    return found.dense(model.num_classes)
 
 
 def _of_network(folder: Path, network: RunNetwork, device: str | None) -> Model:

@@ -79,3 +79,15 @@ def test_large_photos_need_tiles_and_small_ones_do_not() -> None:
     assert memory_at_once(head, (3000, 4000), 3, phone) < module.AT_ONCE
     assert memory_at_once(head, (4000, 6000), 3, phone) > module.AT_ONCE
     assert memory_at_once(head, (3000, 4000), 3, replace(PLAIN, crf=True)) > module.AT_ONCE
+
+
+def test_many_likely_classes_of_a_small_photo_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = many_classes(40)
+    with torch.no_grad():
+        model.linear.bias.zero_()
+    whole = photo_probabilities(model, PHOTO, None, PLAIN)
+    assert len(np.unique(whole.mask())) > 6
+    monkeypatch.setattr(module, "MOST", 5)
+    assert (photo_mask(model, PHOTO, None, PLAIN) == whole.mask()).all()
+    monkeypatch.setattr(module, "AT_ONCE", 0.0)
+    assert len(np.unique(photo_mask(model, PHOTO, None, PLAIN))) <= 6

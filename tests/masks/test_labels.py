@@ -1,10 +1,15 @@
 """Labels of maps by hand, and confident regions against their definition."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tagmask.data.scenes.catalog import draw_scene
 from tagmask.errors import TagmaskError
-from tagmask.masks.crf import LABELS, SEEDS, dense_crf
+from tagmask.labels import Picture
+from tagmask.masks import labels as module
+from tagmask.masks.crf import LABELS, SEEDS, CrfSettings, dense_crf
 from tagmask.masks.labels import agreement, confident_regions, label_pixels
 
 GREY = np.full((2, 3, 3), 128, np.uint8)
@@ -96,3 +101,30 @@ def test_bad_input() -> None:
         label_pixels(GREY, [0, 1], MAPS, 1.5)
     with pytest.raises(TagmaskError, match="the first must be lower"):
         confident_regions(GREY, [0, 1], MAPS, 8, 4)
+
+
+def test_tiles_of_a_large_photo_have_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles with what the CRF sees around them give the labels of the whole photo."""
+    image = np.kron(draw_scene(0).image, np.ones((3, 4, 1), np.uint8))
+    ramp = np.linspace(0, 1, image.shape[1], dtype=np.float32)
+    maps = np.stack([np.broadcast_to(ramp, image.shape[:2]), image[..., 0] / np.float32(255)])
+    near = CrfSettings(bilateral_sxy=15, gaussian_sxy=2)
+    labels = label_pixels(image, [0, 1], maps, 0.6, near)
+    regions = confident_regions(image, [0, 1], maps, crf=near)
+    assert len(np.unique(labels)) == 3
+    monkeypatch.setattr(module, "AT_ONCE", 0.0)
+    monkeypatch.setattr(module, "TILE", 64)
+    sizes = []
+    whole = module.dense_crf
+
+    def crf(part: Picture, *others: Any) -> Any:
+        sizes.append(part.shape)
+        return whole(part, *others)
+
+    monkeypatch.setattr(module, "dense_crf", crf)
+    assert (label_pixels(image, [0, 1], maps, 0.6, near) == labels).mean() > 0.99
+    assert max(map(max, sizes)) <= 64 + 2 * 45
+    assert (confident_regions(image, [0, 1], maps, crf=near) == regions).mean() > 0.99
+    # without a CRF there is nothing to tile
+    plain = label_pixels(image, [0, 1], maps, 0.6)
+    assert (plain == np.where(maps.max(0) > np.float32(0.6), 1 + maps.argmax(0), 0)).all()

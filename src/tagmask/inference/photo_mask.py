@@ -24,19 +24,17 @@ from tagmask.inference.probabilities import (
     sharpen,
 )
 from tagmask.labels import Mask, Picture
-from tagmask.masks.tiles import Window, windows
+from tagmask.masks.crf import crf_memory
+from tagmask.masks.tiles import AT_ONCE, Window, windows
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter
 
-AT_ONCE = 1.5e9  # bytes; a photo that needs more is done in tiles
 SMALL = 2_000_000  # pixels; a photo with no more is never done in tiles
 MOST = 16  # labels that compete in a tile, besides the background
 _VALUES = 1 << 24  # probabilities of a tile and what lies around it
 _SIDES = {"head": (768, 2048), "network": (768, 1024)}  # of that, in pixels, at least and at most
 _HALO = 192  # pixels around a tile that the CRF sees; it reaches three of its deviations
 _COPIES = 4  # of the probabilities, while the views are added up
-_CRF_COPIES = 6  # of the probabilities, while the CRF works
-_LATTICE = 260  # bytes of a pixel in the CRF's kernels, while they are built
 _NETWORK = 900  # bytes of a pixel of a view in DeepLabV2, with ResNet-101
 _PIXELS = 40  # bytes of a pixel of the photo: itself, as numbers, resized and mirrored
 
@@ -92,10 +90,13 @@ def photo_mask(
         settings: How masks are predicted.
         tokens: The photo's features, if they are known; a head reads them.
     """
-    labels = min(MOST, len(model.classes) if allowed is None else len(allowed))
-    needed = memory_at_once(model, image.shape[:2], labels, settings)
-    if needed <= AT_ONCE or math.prod(image.shape[:2]) <= SMALL:
+    shape = image.shape[:2]
+    if fits_at_once(model, shape, allowed, settings):
         return photo_probabilities(model, image, allowed, settings, tokens).mask()
+    labels = min(MOST, _count(model, allowed))
+    needed = memory_at_once(model, shape, labels, settings)
+    if needed <= AT_ONCE or math.prod(shape) <= SMALL:
+        return photo_probabilities(model, image, allowed, settings, tokens, MOST).mask()
     if isinstance(model, HeadSegmenter):
         tiles = _HeadTiles(model, image, allowed, settings, tokens)
         labels = len(tiles.labels)
@@ -126,6 +127,25 @@ def photo_mask(
     return mask
 
 
+def fits_at_once(
+    model: Segmenter, shape: Sequence[int], allowed: list[int] | None, settings: MaskSettings
+) -> bool:
+    """Return True if a photo is done as a whole, with all labels that may occur.
+
+    Args:
+        model: The segmenter.
+        shape: (H, W) of the photo.
+        allowed: Classes that may occur, by number; None: all.
+        settings: How masks are predicted.
+    """
+    return memory_at_once(model, shape, _count(model, allowed), settings) <= AT_ONCE
+
+
+def _count(model: Segmenter, allowed: list[int] | None) -> int:
+    """Return how many classes may occur."""
+    return len(model.classes) if allowed is None else len(allowed)
+
+
 def memory_at_once(
     model: Segmenter, shape: Sequence[int], labels: int, settings: MaskSettings
 ) -> float:
@@ -142,7 +162,7 @@ def memory_at_once(
     needed = float(pixels * (_PIXELS + values * _COPIES))
     if settings.crf:
         factor = min(1.0, (settings.crf_size or max(shape)) / max(shape))
-        needed += pixels * factor**2 * (_LATTICE + values * _CRF_COPIES)
+        needed += crf_memory(pixels * factor**2, labels + 1)
     if not isinstance(model, HeadSegmenter):
         seen = pixels if settings.tile is None else (settings.tile + 2 * settings.halo) ** 2
         needed += min(seen, pixels) * max(settings.scales) ** 2 * _NETWORK

@@ -23,6 +23,10 @@ from tagmask.masks.lattice import Floats, Kernel, filter_labels, gaussian_kernel
 LEAST = 1e-5  # lower probabilities are raised to this, so that no label is ruled out
 PIXELS_AT_ONCE = 1 << 14  # in the softmax, so that they stay in the processor's cache
 
+KEPT = 1 << 19  # pixels; kernels of larger images are not kept for the next image of that size
+_LATTICE = 260  # bytes of a pixel in the kernels, while they are built
+_COPIES = 6  # of the probabilities, while the mean field is iterated
+
 
 @dataclass(frozen=True)
 class CrfSettings:
@@ -109,6 +113,16 @@ def dense_crf(
     return refined.reshape(probabilities.shape)
 
 
+def crf_memory(pixels: float, labels: int) -> float:
+    """Return about how many bytes ``dense_crf`` takes, with what it is given.
+
+    Args:
+        pixels: Of the image.
+        labels: How many of them compete.
+    """
+    return pixels * (_LATTICE + 4 * labels * _COPIES)
+
+
 def _check(image: npt.NDArray[np.uint8], probabilities: npt.NDArray[np.floating]) -> None:
     if (
         image.dtype != np.uint8
@@ -141,7 +155,8 @@ def _kernels(image: npt.NDArray[np.uint8], settings: CrfSettings) -> list[Kernel
     height, width = image.shape[:2]
     kernels = []
     if settings.gaussian_weight:
-        kernels.append(_smoothness(height, width, settings.gaussian_sxy, settings.gaussian_weight))
+        smoothness = _smoothness if height * width <= KEPT else _smoothness.__wrapped__
+        kernels.append(smoothness(height, width, settings.gaussian_sxy, settings.gaussian_weight))
     if settings.bilateral_weight:
         colours = image.reshape(height * width, -1).T / np.float32(
             settings.bilateral_srgb

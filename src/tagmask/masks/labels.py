@@ -4,16 +4,19 @@ MapArray are (k, H, W) in [0, 1], one for each tagged class; ``classes`` (k,) ar
 0. Labels are uint8 (H, W): 0 = background, c + 1 = class c, 255 = unsure.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tagmask.errors import TagmaskError
 from tagmask.labels import UNSURE, MapArray, Picture
-from tagmask.masks.crf import SEEDS, CrfSettings, dense_crf
+from tagmask.masks.crf import SEEDS, CrfSettings, crf_memory, dense_crf
+from tagmask.masks.tiles import AT_ONCE, Window, windows
 
 ALPHA_LOW, ALPHA_HIGH = 4.0, 32.0
+TILE = 768  # pixels; side of the parts in which large photos are labelled
 TRUST = 0.7  # probability that a label is right, before the CRF sees the image
 
 Labels = npt.NDArray[np.uint8]
@@ -53,11 +56,17 @@ def confident_regions(
             "and the first must be lower."
         )
     check_maps(image, classes, maps)
-    gap = 1 - maps.max(axis=0, initial=0)  # (H, W)
-    strict, lenient = (
-        _winners(image, classes, _with_background(maps, gap**power), crf) for power in (low, high)
-    )
-    return np.where((strict > 0) == (lenient > 0), strict, np.uint8(UNSURE))
+    regions = np.empty(image.shape[:2], np.uint8)
+    for window in _parts(image, len(maps) + 1, crf):
+        seen = np.ascontiguousarray(image[window.seen])
+        own = maps[:, *window.seen]
+        gap = 1 - own.max(axis=0, initial=0)  # (H, W)
+        strict, lenient = (
+            _winners(seen, classes, _with_background(own, gap**power), crf) for power in (low, high)
+        )
+        part = np.where((strict > 0) == (lenient > 0), strict, np.uint8(UNSURE))
+        regions[window.tile] = part[window.inner]
+    return regions
 
 
 def label_pixels(
@@ -91,12 +100,15 @@ def label_pixels(
             f"the background's score is {background}; give a number from 0 to 1, as the maps have."
         )
     check_maps(image, classes, maps)
-    scores = _with_background(
-        maps, np.broadcast_to(np.float32(background), image.shape[:2])
-    )  # (k + 1, H, W)
-    return _winners(
-        image, classes, scores if crf is None else _trusted(scores.argmax(axis=0), len(scores)), crf
-    )
+    rival = np.broadcast_to(np.float32(background), image.shape[:2])  # (H, W)
+    labels = np.empty(image.shape[:2], np.uint8)
+    for window in _parts(image, len(maps) + 1, crf):
+        seen = np.ascontiguousarray(image[window.seen])
+        scores = _with_background(maps[:, *window.seen], rival[window.seen])  # (k + 1, h, w)
+        if crf is not None:
+            scores = _trusted(scores.argmax(axis=0), len(scores))
+        labels[window.tile] = _winners(seen, classes, scores, crf)[window.inner]
+    return labels
 
 
 def agreement(first: Labels, second: Labels) -> Labels:
@@ -140,6 +152,17 @@ def check_maps(image: Picture, classes: Sequence[int], maps: MapArray) -> None:
         raise TagmaskError(
             f"there are {len(maps)} maps for {len(classes)} classes; give one map per class."
         )
+
+
+def _parts(image: Picture, labels: int, crf: CrfSettings | None) -> Iterator[Window]:
+    """Yield the tiles in which an image is labelled: the whole image if that takes little memory.
+
+    Around a tile the CRF sees three of its deviations, beyond which pixels have no influence.
+    """
+    height, width = image.shape[:2]
+    if crf is None or crf_memory(height * width, labels) <= AT_ONCE:
+        return windows(height, width, None, 0)
+    return windows(height, width, TILE, math.ceil(3 * max(crf.bilateral_sxy, crf.gaussian_sxy)))
 
 
 def _with_background(maps: MapArray, background: MapArray) -> npt.NDArray[np.float32]:

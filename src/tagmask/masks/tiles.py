@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+AT_ONCE = 1.5e9  # bytes; a picture that needs more is done in tiles
+
 
 @dataclass(frozen=True)
 class Window:
