@@ -42,5 +42,37 @@ def test_a_slow_step_is_projected_from_two_images(
     module = Slow(once, each)
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: module.now))
     batch = {"images": torch.rand(10, 3), "labels": torch.zeros(10)}
-    assert timing.time_step(module, batch) == pytest.approx(seconds)
+    assert timing.time_step(module, batch, []) == pytest.approx(seconds)
     assert module.seen == seen
+
+
+class Squares(nn.Module):
+    """Keeps the products of its images with a number for the backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        return {"loss": (self.weight * images).pow(2).sum()}
+
+
+def test_what_a_pass_keeps_is_counted_by_hand() -> None:
+    module = Squares()
+    batch = torch.rand(5, 3)
+    kept = timing.Kept(module, [batch])
+    assert kept.trained == 4
+    for images in (5, 2):
+        with kept:
+            loss = module(batch[:images])["loss"]
+        assert kept.bytes == images * 3 * 4  # the products; the images themselves are there anyway
+        loss.backward()
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="they have a memory of their own")
+def test_a_batch_that_is_projected_takes_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_is_enough", lambda seconds: True)
+    unseen: list[float] = []
+    timing.time_step(Squares(), {"images": torch.rand(10, 3)}, unseen)
+    of_an_image = 3 * 4
+    assert unseen == [2 * 4, 8 * of_an_image]

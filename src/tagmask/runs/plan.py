@@ -14,6 +14,7 @@ from tagmask import layout
 from tagmask.config.run import RunSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.survey import tag_table
+from tagmask.runs.memory import Watch, available, resident, size
 from tagmask.runs.record import Status, read_log
 from tagmask.runs.table import Stage, stage
 from tagmask.runs.timing import Probe, probe
@@ -34,7 +35,10 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
     for name in waiting:
         amounts[name] = _left(settings, catalog, stage(name), statuses[name])
     example = probe(settings, catalog) if settings.estimate else None
-    rates = _rates(settings, waiting, example) if example else {}
+    rates: dict[str, float] = {}
+    memory: dict[str, float] = {}
+    if example:
+        rates, memory = _measure(settings, waiting, example)
 
     lines = [f"plan for {settings.out}: {len(catalog)} images, {len(catalog.classes)} classes"]
     if waiting:
@@ -53,6 +57,8 @@ def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]
         lines.append("  score    left out, these data have no masks")
     if rates:
         lines.append(_together(waiting, rates, amounts))
+    if memory:
+        lines.append(_memory(memory))
     if example:
         lines += _disk(settings, waiting, example)
     return "\n".join(lines)
@@ -69,6 +75,19 @@ def _together(
     unknown = [name for name in waiting if name not in rates and stage(name).part("estimate")]
     if unknown:
         line += f", without {', '.join(unknown)}"
+    return line
+
+
+def _memory(needed: Mapping[str, float]) -> str:
+    """Return a line on the memory of the stage that needs most."""
+    name = max(needed, key=needed.__getitem__)
+    line = f"  memory: about {size(needed[name])}, for {name}"
+    free = available() + resident()
+    if needed[name] > free:
+        line += (
+            f"; only {size(free)} are free: use fewer --processes, smaller batches or smaller "
+            "photos, or end other programs"
+        )
     return line
 
 
@@ -137,22 +156,30 @@ def _disk(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> li
     return [line]
 
 
-def _rates(settings: RunSettings, waiting: tuple[str, ...], example: Probe) -> dict[str, float]:
-    """Return the seconds per step or image of each stage, as far as they can be measured."""
+def _measure(
+    settings: RunSettings, waiting: tuple[str, ...], example: Probe
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Measure the stages, as far as they can be: seconds per step or image, and bytes of memory."""
     generator = torch.random.get_rng_state()
     rates: dict[str, float] = {}
+    memory: dict[str, float] = {}
     for row in map(stage, waiting):
         rate = None
         if row.unit == "steps":
             rate = logged_rate(settings.out / row.folder / layout.LOG)
         estimate = row.part("estimate")
-        if rate is None and estimate is not None:
-            with suppress(torch.OutOfMemoryError):
-                rate = estimate(example)
+        if estimate is not None:
+            example.unseen.clear()
+            with suppress(torch.OutOfMemoryError), Watch() as watch:
+                measured = estimate(example)
+                rate = measured if rate is None else rate
+            own = row.part("memory")
+            one = watch.highest + sum(example.unseen)
+            memory[row.name] = one if own is None else own(example, one)
         if rate is not None:
             rates[row.name] = rate
     torch.random.set_rng_state(generator)
-    return rates
+    return rates, memory
 
 
 def logged_rate(log: Path) -> float | None:

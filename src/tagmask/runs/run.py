@@ -401,7 +401,9 @@ def _tell_plan(run: Run, statuses: Mapping[str, Status]) -> None:
         notes += tag_notes(catalog)
     lines = [plan(run.settings, catalog, statuses)]
     if run.team.count > 1:
-        lines.append(f"  {run.team.count} processes share the work; times are those of one")
+        lines.append(
+            f"  {run.team.count} processes share the work; times and memory are those of one"
+        )
     lines += [f"note: {note}" for note in notes]
     logger.info("%s", "\n".join(lines))
 

@@ -15,6 +15,8 @@ stage ``makes``. The module of a stage has
     is_needed(settings)         optional: False if a run with these settings leaves the stage out
     amount(settings, photos)    optional: how much there is to do, and in which unit
     estimate(probe)             optional: seconds of one step or image, for the plan
+    memory(probe, one)          optional: bytes of all its processes, if one that does a step or
+                                an image takes ``one``; default: that
     disk(probe)                 optional: bytes that the stage adds to the feature cache
 
 where ``run`` is a ``tagmask.runs.run.Run``. A stage with ``together`` is done by all processes of a

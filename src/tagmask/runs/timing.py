@@ -7,13 +7,13 @@ work, not after.
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tagmask.config import HeadSettings, TrainSettings
 from tagmask.config.run import RunSettings
@@ -38,6 +38,8 @@ class Probe:
     catalog: Catalog
     image: Any  # (H, W, 3) uint8
     classes: list[int]
+    # bytes that a whole batch takes beyond the images that a step was measured with
+    unseen: list[float] = field(default_factory=list)
 
     @cached_property
     def training(self) -> TrainSettings:
@@ -101,7 +103,7 @@ def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
     return None
 
 
-def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
+def time_step(module: nn.Module, batch: Mapping[str, Any], unseen: list[float]) -> float:
     """Return the seconds of one forward and backward pass.
 
     A slow one on a CPU is projected from a few images of the batch.
@@ -109,6 +111,7 @@ def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
     Args:
         module: Returns a dictionary with the ``loss`` of a batch; it is moved to the device.
         batch: Arguments of the module by name, each with one entry per image.
+        unseen: Bytes are added that a training takes in this process beyond what was measured.
 
     Returns:
         Seconds for the whole batch.
@@ -117,9 +120,12 @@ def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
     device = next(module.parameters()).device
     images = len(next(iter(batch.values())))
 
+    kept = Kept(module, [values for values in batch.values() if isinstance(values, Tensor)])
+
     def step(count: int) -> None:
         part = {name: to_device(values[:count], device) for name, values in batch.items()}
-        loss = module(**part)["loss"]
+        with kept:
+            loss = module(**part)["loss"]
         loss.backward()
         # reading the number waits for the GPU
         float(loss.detach())
@@ -127,9 +133,54 @@ def time_step(module: nn.Module, batch: Mapping[str, Any]) -> float:
 
     few = min(_FEW, images)
     projected = timed(lambda: step(few)) * images / few
+    if device.type == "cpu":
+        # the optimiser keeps two numbers for each that is trained
+        unseen.append(2.0 * kept.trained)
     if _is_enough(projected):
+        unseen.append(kept.bytes * (images - few) / few)
         return projected
     return timed(lambda: step(images))
+
+
+class Kept:
+    """Count the bytes that a forward pass keeps for the backward pass.
+
+    Args:
+        module: Its own parameters do not count.
+        batch: Its images, which do not count either.
+
+    Attributes:
+        trained: Bytes of its parameters that are trained.
+        bytes: Those of the last pass.
+    """
+
+    def __init__(self, module: nn.Module, batch: Sequence[Tensor]) -> None:
+        own = list(module.parameters())
+        self.trained = sum(p.nbytes for p in own if p.requires_grad)
+        self._own = {tensor.untyped_storage().data_ptr() for tensor in [*own, *batch]}
+        self._sizes: dict[int, int] = {}  # by address: views share theirs
+        self._hooks: Any = None
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of the last pass."""
+        return sum(self._sizes.values())
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._own:
+            self._sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def __enter__(self) -> None:
+        """Begin to count anew."""
+        self._sizes.clear()
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept)
+        self._hooks.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """Count no more."""
+        self._hooks.__exit__(*error)
 
 
 def timed(work: Callable[[], Any]) -> float:

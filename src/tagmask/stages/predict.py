@@ -34,6 +34,7 @@ from tagmask.files import read_arrays, write_arrays
 from tagmask.inference.photo_mask import photo_mask, photo_probabilities
 from tagmask.labels import Mask, Picture
 from tagmask.layout import label_file, seed_file
+from tagmask.models.classifier import Classifier
 from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import Segmenter, load_segmenter
@@ -49,6 +50,7 @@ from tagmask.runs.images import (
     split_tags,
     tell_own_network,
 )
+from tagmask.runs.memory import of_pool
 from tagmask.runs.processes import count_processes, few_threads, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
@@ -117,14 +119,19 @@ def predict_catalog(run: Run, settings: PredictSettings) -> Made:
         )
     open_together(run.team, store)
     work = partial(_predict_image, catalog, model, numbers, settings, store, done.folder)
-    alone = model.mean.device.type != "cpu" or launched_shard()[1] > 1
-    processes = settings.processes or (1 if alone else count_processes(None, len(catalog)))
+    processes = _processes(settings, model, len(catalog))
     with few_threads(len(catalog)):
         done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
     done.made = len(todo) - len(done.skipped)
     done.finish(run.team, shard, catalog)
     tell_own_network(run.out, settings, MaskSettings, layout.SEGMENTER, shard)
     return done
+
+
+def _processes(settings: PredictSettings, model: Classifier | Segmenter, images: int) -> int:
+    """Return how many processes predict; by default one for each core, but one on a GPU."""
+    is_alone = model.mean.device.type != "cpu" or launched_shard()[1] > 1
+    return settings.processes or (1 if is_alone else count_processes(None, images))
 
 
 def _predict_image(
@@ -216,6 +223,17 @@ def estimate(probe: Probe) -> float:
     assert isinstance(segment, DeepLabSettings)
     model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
     return timed(lambda: photo_mask(model, probe.image, probe.classes, settings))
+
+
+def memory(probe: Probe, one: float) -> float:
+    """Return the bytes of the stage.
+
+    Args:
+        probe: Settings and an image.
+        one: Bytes of a process that predicts a photo.
+    """
+    settings = probe.run.of(PredictSettings)
+    return of_pool(one, _processes(settings, probe.task.classifier, len(probe.catalog)))
 
 
 def load_for_masks(folder: Path, settings: MaskSettings) -> Segmenter:

@@ -51,6 +51,7 @@ from tagmask.notes import Parts
 from tagmask.progress import track
 from tagmask.runs import record
 from tagmask.runs.images import Made, each_image, is_current, share_of
+from tagmask.runs.memory import of_pool
 from tagmask.runs.processes import count_processes, few_threads
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
@@ -243,6 +244,17 @@ def estimate(probe: Probe) -> float | None:
     seconds = timed(lambda: label_pixels(probe.image, probe.classes, maps, 0.5, crf))
     passes = 2 if settings.unsure else 1
     return seconds * passes / count_processes(processes_of(settings), len(probe.catalog))
+
+
+def memory(probe: Probe, one: float) -> float:
+    """Return the bytes of the stage.
+
+    Args:
+        probe: Settings and an image.
+        one: Bytes of a process that labels a photo.
+    """
+    settings = probe.run.of(PseudoSettings)
+    return of_pool(one, count_processes(processes_of(settings), len(probe.catalog)))
 
 
 @cache

@@ -51,6 +51,7 @@ from tagmask.notes import Parts
 from tagmask.progress import Bar
 from tagmask.runs import record
 from tagmask.runs.images import Made, match_classes, share_of, split_tags, tell_own_network
+from tagmask.runs.memory import of_pool
 from tagmask.runs.processes import count_processes, each, few_threads, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
@@ -59,6 +60,7 @@ from tagmask.runs.tokens import open_together
 Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
 SECONDS_OF_OBJECT_MAPS = 0.02  # of one photo, from kept tokens
+_BYTES_OF_MAPS = 24  # of each pixel and tag: two maps, while they are enlarged and stored
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
 
 
@@ -304,6 +306,20 @@ def estimate(probe: Probe) -> float:
         kept = photo_tokens(model, first, size, probe.image)  # by the training
         return timed(lambda: token_maps(model, kept, probe.classes, settings))
     return timed(lambda: make_maps(model, [probe.image], [probe.classes], settings))
+
+
+def memory(probe: Probe, one: float) -> float:
+    """Return the bytes of the stage.
+
+    Args:
+        probe: Settings and an image.
+        one: Bytes of a process that makes the maps of a photo.
+    """
+    settings = probe.run.of(SeedSettings)
+    is_alone = probe.task.classifier.mean.device.type != "cpu" or launched_shard()[1] > 1
+    default = 1 if is_alone else count_processes(None, len(probe.catalog))
+    values = probe.image[..., 0].size * max(1, len(probe.classes))
+    return of_pool(one + values * _BYTES_OF_MAPS, settings.processes or default)
 
 
 def _is_whole(path: Path, classes: Sequence[int]) -> bool:

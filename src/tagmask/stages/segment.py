@@ -22,7 +22,7 @@ from tagmask.runs.record import IMAGES, check_classes, places
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.runs.tokens import keep_together
-from tagmask.training.head import gather_cells, train_head
+from tagmask.training.head import gather_cells, memory_of_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
 from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
 
@@ -186,7 +186,7 @@ def estimate(probe: Probe) -> float:
         "labels": torch.zeros(part, size, size, dtype=torch.long),
     }
     module = PixelLoss(build_segmenter(settings, probe.catalog.classes, fresh=True))
-    return time_step(module, batch) * settings.accumulate
+    return time_step(module, batch, probe.unseen) * settings.accumulate
 
 
 def amount(settings: SegmentSettings, photos: int) -> tuple[int, str]:
@@ -200,6 +200,19 @@ def amount(settings: SegmentSettings, photos: int) -> tuple[int, str]:
         return settings.steps or 1, "steps"
     assert isinstance(settings, DeepLabSettings)
     return total_steps(settings, round(photos * (1 - settings.val_fraction))), "steps"
+
+
+def memory(probe: Probe, one: float) -> float:
+    """Return the bytes of the stage.
+
+    Args:
+        probe: Settings and an image.
+        one: Bytes of a process that does a step.
+    """
+    if not isinstance(probe.run.of(SegmentSettings), HeadSettings):
+        return one
+    cells = probe.head_tokens.values[0]  # (n, F)
+    return one + memory_of_cells(len(cells), probe.head, len(probe.catalog))
 
 
 def disk(probe: Probe) -> float:

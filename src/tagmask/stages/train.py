@@ -38,7 +38,13 @@ from tagmask.training.checkpoint import read_state
 from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.earning import Judge
 from tagmask.training.loop import Loop, Trained, total_steps
-from tagmask.training.objects import PhotoVectors, check_fittable, fit_head, fit_objects
+from tagmask.training.objects import (
+    PhotoVectors,
+    check_fittable,
+    fit_head,
+    fit_objects,
+    memory_of_fit,
+)
 from tagmask.training.start import fit_heads, read_heads
 
 CHECK_STRENGTH = 0.1  # of the regression that checks the tags; from 0.03 on its scores are level
@@ -269,7 +275,7 @@ def estimate(probe: Probe) -> float:
     samples = [task.dataset[(k, k % photos)] for k in range(part)]
     batch = getattr(task.dataset, "collate", default_collate)(samples)
     batch.pop("broken")
-    seconds = time_step(task.module, batch) * settings.accumulate
+    seconds = time_step(task.module, batch, probe.unseen) * settings.accumulate
     steps = total_steps(settings, _training_photos(settings, photos))
     if settings.fixed_views:  # the tokens of every photo are computed once
         once = timed(lambda: task.dataset[(0, 0)])
@@ -312,6 +318,21 @@ def _training_photos(settings: TrainSettings, photos: int) -> int:
     if settings.val_split is not None:
         return photos
     return round(photos * (1 - settings.val_fraction))
+
+
+def memory(probe: Probe, one: float) -> float:
+    """Return the bytes of the stage.
+
+    Args:
+        probe: Settings and an image.
+        one: Bytes of a process that does a step, or one photo.
+    """
+    settings = probe.training
+    if not settings.objects:
+        return one
+    model = probe.task.classifier
+    tokens = photo_features(model.eval(), settings.object_blocks, settings.object_size, probe.image)
+    return one + memory_of_fit(tokens.values[0], len(probe.catalog))
 
 
 def disk(probe: Probe) -> float:

@@ -169,6 +169,20 @@ def gather_cells(
     return Cells(*map(torch.cat, zip(*parts, strict=True))), broken
 
 
+def memory_of_cells(cells: int, model: HeadSegmenter, photos: int) -> float:
+    """Return about how many bytes the cells take that a head learns from.
+
+    Args:
+        cells: How many a photo has.
+        model: Head that is to be trained.
+        photos: How many there are.
+    """
+    features = 2 * len(model.shift)
+    taken = min(cells, max(16, int(MOST_BYTES / (features * max(1, photos)))))
+    # once by photo and once in one piece
+    return 2.0 * photos * taken * (features + 3 * model.num_classes)
+
+
 def _choose_cells(known: Tensor, touched: Tensor, most: int, seed: list[int]) -> Tensor:
     """Return the indices of cells that are labelled well enough.
 

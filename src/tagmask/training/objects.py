@@ -21,6 +21,7 @@ from tagmask.models.finder import ObjectFinder
 from tagmask.progress import track
 from tagmask.training.start import logistic_regression
 
+_COPIES = 4  # of the cells, while the direction is learned
 MOST_CELLS = 120_000  # that the direction to objects is learned from: 400 MB
 
 
@@ -138,6 +139,21 @@ def _learn_where(finder: ObjectFinder, store: TokenStore, catalog: Catalog, meth
     del everything
     standardised = [finder.standardise(tokens) for tokens in cells]
     return fit_where(standardised, grids, method)
+
+
+def memory_of_fit(cells: Tensor, photos: int) -> float:
+    """Return about how many bytes the fits hold besides the network.
+
+    Args:
+        cells: Tokens (n, F) of one photo.
+        photos: How many there are.
+    """
+    held = min(photos * len(cells), MOST_CELLS + len(cells))
+    size = 4 * cells.shape[1]
+    # the cells, the same standardised, and all of them in one piece with its parts
+    of_cells = _COPIES * held * size
+    # of each photo its class token and its pooled cells, and both in one piece
+    return float(of_cells + 4 * photos * size)
 
 
 def _spread(count: int) -> list[int]:
