@@ -35,7 +35,7 @@ from tagmask.models.device import on_device
 from tagmask.models.mct import MctClassifier
 from tagmask.reproduction import computation
 from tagmask.reproduction.command import _part
-from tagmask.runs.plan import _rates
+from tagmask.runs.plan import _measure
 from tagmask.runs.timing import probe
 from tagmask.stages.affinity import processes_of
 from tagmask.stages.seeds import seed_photo
@@ -109,7 +109,8 @@ def test_the_plan_measures_every_stage(settings_of: Any, tmp_path: Path) -> None
     with pretend_gpu():
         example = probe(settings, open_catalog(settings))
         assert example is not None
-        assert _rates(settings, STAGES, example).keys() == set(STAGES)
+        rates, memory = _measure(settings, STAGES, example)
+        assert rates.keys() == memory.keys() == set(STAGES)
         assert next(example.task.module.parameters()).device == GPU
 
 

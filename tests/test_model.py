@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,15 +54,18 @@ def test_a_large_photo_is_the_mask_of_the_stage_and_keeps_no_probabilities(
         monkeypatch.setattr(photo_mask, name, 0)
     monkeypatch.setattr(photo_mask, "_tile", lambda *_: 64)
     dense = []
-    monkeypatch.setattr(
-        LabelProbabilities, "dense", lambda *_: dense.append(1) or whole.probabilities
-    )
+
+    def count(found: LabelProbabilities, classes: int) -> Any:
+        dense.append(classes)
+        return whole.probabilities
+
+    monkeypatch.setattr(LabelProbabilities, "dense", count)
     result = model.predict(photo)
     assert np.array_equal(result.mask, predict(model, photo))
     assert (result.mask == whole.mask).mean() > 0.98
     assert not dense
     assert result.probabilities is result.probabilities
-    assert len(dense) == 1
+    assert dense == [11]
 
 
 def test_batches_are_iterators_of_single_results(headed: Path) -> None:

@@ -11,7 +11,7 @@ from tagmask.config import MaskSettings
 from tagmask.data.scenes.catalog import draw_scene
 from tagmask.inference import photo_mask as module
 from tagmask.inference.photo_mask import memory_at_once, photo_mask, photo_probabilities
-from tagmask.masks.tiles import windows
+from tagmask.masks.tiles import AT_ONCE, windows
 from tagmask.models.head import HeadSegmenter
 from tests.inference.test_probabilities import many_classes
 from tests.stages.test_predict import near_sighted
@@ -76,9 +76,9 @@ def test_tiles_of_a_network_are_the_whole() -> None:
 def test_large_photos_need_tiles_and_small_ones_do_not() -> None:
     head: HeadSegmenter = many_classes(60)
     phone = replace(PLAIN, crf=True, crf_size=256)
-    assert memory_at_once(head, (3000, 4000), 3, phone) < module.AT_ONCE
-    assert memory_at_once(head, (4000, 6000), 3, phone) > module.AT_ONCE
-    assert memory_at_once(head, (3000, 4000), 3, replace(PLAIN, crf=True)) > module.AT_ONCE
+    assert memory_at_once(head, (3000, 4000), 3, phone) < AT_ONCE
+    assert memory_at_once(head, (4000, 6000), 3, phone) > AT_ONCE
+    assert memory_at_once(head, (3000, 4000), 3, replace(PLAIN, crf=True)) > AT_ONCE
 
 
 def test_many_likely_classes_of_a_small_photo_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from fsspec.registry import _registry
 
 from tagmask.errors import TagmaskError
 from tagmask.shards import storage
@@ -125,6 +126,8 @@ def test_what_lasts_is_told_at_once(
 @pytest.mark.parametrize(("kind", "package"), [("s3", "s3fs"), ("gs", "gcsfs")])
 def test_a_missing_extra_is_named(kind: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
+    # a kind that was used before is not imported again
+    monkeypatch.delitem(_registry, kind, raising=False)
     extra = {"s3": "s3", "gs": "gcs"}[kind]
     with pytest.raises(TagmaskError, match=rf"{kind}://room.*pip install 'tagmask\[{extra}\]'"):
         Folder(f"{kind}://room/{kind}").list()
