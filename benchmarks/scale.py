@@ -176,7 +176,6 @@ def memory(work: Path, rows: int) -> None:
     alone = (*flags, "--processes", 1)
     manifest = work / "tiny/manifest.csv"
     steps = {
-        f"shard: {rows:,} rows": ("shard", manifest, "--to", work / "shards"),
         "predict: one shard of the manifest": (
             *("predict", "--shards", manifest, "--to", work / "masks-of-rows", *alone),
             *("--shard", f"0/{-(-rows // 10_000)}"),
@@ -189,6 +188,7 @@ def memory(work: Path, rows: int) -> None:
             *("predict", "--shards", work / "100", "--to", work / "masks", *alone),
         ),
         "export: 100 shards": ("export", work / "masks", "--to", work / "coco", "--processes", 1),
+        f"shard: {rows:,} rows": ("shard", manifest, "--to", work / "shards"),
     }
     print("| command | seconds of the processor | by the clock | MB |\n|---|---:|---:|---:|")
     for title, words in steps.items():

@@ -31,12 +31,12 @@ class Slow(nn.Module):
 @pytest.mark.parametrize(
     ("once", "each", "seconds", "seen"),
     [
-        (0.0, 1.0, 10.0, [2]),  # 2 s are enough: five times as much for ten images
-        (0.2, 0.3, 4.0, [2, 2]),  # 0.8 s are measured twice; 4 s for the batch are slow
-        (0.1, 0.01, 0.2, [2, 2, 10, 10]),  # quick, so the batch itself is measured, when it is warm
+        (0.0, 1.0, 30.0, [1]),  # three times as much as the forward pass of ten images
+        (0.1, 0.2, 2.5, [1, 2, 2]),  # 0.5 s are measured twice; 2.5 s for the batch are slow
+        (0.1, 0.01, 0.2, [1, 2, 2, 10, 10]),  # quick, so the batch itself is measured, when warm
     ],
 )
-def test_a_slow_step_is_projected_from_two_images(
+def test_a_slow_step_is_projected_from_few_images(
     once: float, each: float, seconds: float, seen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = Slow(once, each)
@@ -63,10 +63,9 @@ def test_what_a_pass_keeps_is_counted_by_hand() -> None:
     kept = timing.Kept(module, [batch])
     assert kept.trained == 4
     for images in (5, 2):
-        with kept:
-            loss = module(batch[:images])["loss"]
+        with kept.counted():
+            module(batch[:images])
         assert kept.bytes == images * 3 * 4  # the products; the images themselves are there anyway
-        loss.backward()
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="they have a memory of their own")
@@ -76,3 +75,12 @@ def test_a_batch_that_is_projected_takes_memory_too(monkeypatch: pytest.MonkeyPa
     timing.time_step(Squares(), {"images": torch.rand(10, 3)}, unseen)
     of_an_image = 3 * 4
     assert unseen == [2 * 4, 8 * of_an_image]
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="they have a memory of their own")
+def test_a_batch_of_a_long_step_takes_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_LONG", 0.0)
+    unseen: list[float] = []
+    timing.time_step(Squares(), {"images": torch.rand(10, 3)}, unseen)
+    gradient = 4
+    assert unseen == [2 * 4, gradient + 10 * 3 * 4]

@@ -170,12 +170,14 @@ def _measure(
         estimate = row.part("estimate")
         if estimate is not None:
             example.unseen.clear()
+            measured = None
             with suppress(torch.OutOfMemoryError), Watch() as watch:
                 measured = estimate(example)
+            if measured is not None:
+                own = row.part("memory")
+                one = watch.highest + sum(example.unseen)
+                memory[row.name] = one if own is None else own(example, one)
                 rate = measured if rate is None else rate
-            own = row.part("memory")
-            one = watch.highest + sum(example.unseen)
-            memory[row.name] = one if own is None else own(example, one)
         if rate is not None:
             rates[row.name] = rate
     torch.random.set_rng_state(generator)

@@ -7,7 +7,8 @@ work, not after.
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,8 @@ from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import to_device
 
 _FEW = 2  # images of a batch
+_LONG = 10.0  # seconds of a step beyond which only a forward pass is measured
+_HELD = 1e8  # bytes
 # seconds on a CPU after which a first measurement is good enough; it takes little to warm up
 _SLOW = 1.0
 
@@ -106,7 +109,8 @@ def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
 def time_step(module: nn.Module, batch: Mapping[str, Any], unseen: list[float]) -> float:
     """Return the seconds of one forward and backward pass.
 
-    A slow one on a CPU is projected from a few images of the batch.
+    A slow one on a CPU is projected from a few images of the batch, a very slow one from the
+    forward pass of one image, which takes little memory.
 
     Args:
         module: Returns a dictionary with the ``loss`` of a batch; it is moved to the device.
@@ -120,30 +124,42 @@ def time_step(module: nn.Module, batch: Mapping[str, Any], unseen: list[float]) 
     device = next(module.parameters()).device
     images = len(next(iter(batch.values())))
 
-    kept = Kept(module, [values for values in batch.values() if isinstance(values, Tensor)])
+    def look(count: int) -> Tensor:
+        part = {name: to_device(values[:count], device) for name, values in batch.items()}
+        loss: Tensor = module(**part)["loss"]
+        return loss
 
     def step(count: int) -> None:
-        part = {name: to_device(values[:count], device) for name, values in batch.items()}
-        with kept:
-            loss = module(**part)["loss"]
+        loss = look(count)
         loss.backward()
         # reading the number waits for the GPU
         float(loss.detach())
         module.zero_grad()
 
     few = min(_FEW, images)
-    projected = timed(lambda: step(few)) * images / few
-    if device.type == "cpu":
-        # the optimiser keeps two numbers for each that is trained
-        unseen.append(2.0 * kept.trained)
-    if _is_enough(projected):
-        unseen.append(kept.bytes * (images - few) / few)
-        return projected
+    if device.type != "cpu":
+        projected = timed(lambda: step(few)) * images / few
+        return projected if _is_enough(projected) else timed(lambda: step(images))
+    kept = Kept(module, [values for values in batch.values() if isinstance(values, Tensor)])
+    began = time.perf_counter()
+    with kept.counted():
+        look(1)
+    # a backward pass takes about twice as long as a forward pass
+    seconds = 3 * (time.perf_counter() - began) * images
+    # the optimiser keeps two numbers for each that is trained
+    unseen.append(2.0 * kept.trained)
+    if seconds > _LONG:
+        unseen.append(float(kept.trained + kept.bytes * images))
+        return seconds
+    seconds = timed(lambda: step(few)) * images / few
+    if _is_enough(seconds):
+        unseen.append(float(kept.bytes * (images - few)))
+        return seconds
     return timed(lambda: step(images))
 
 
 class Kept:
-    """Count the bytes that a forward pass keeps for the backward pass.
+    """Count the bytes that a forward pass on a CPU keeps for the backward pass.
 
     Args:
         module: Its own parameters do not count.
@@ -158,29 +174,33 @@ class Kept:
         own = list(module.parameters())
         self.trained = sum(p.nbytes for p in own if p.requires_grad)
         self._own = {tensor.untyped_storage().data_ptr() for tensor in [*own, *batch]}
-        self._sizes: dict[int, int] = {}  # by address: views share theirs
-        self._hooks: Any = None
+        self._held: dict[int, Tensor] = {}  # by address: views share theirs
+        self.bytes = 0
 
-    @property
-    def bytes(self) -> int:
-        """Return the bytes of the last pass."""
-        return sum(self._sizes.values())
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count anew what a forward pass within keeps; it is let go, so that memory stays free."""
+        self.bytes = 0
+        forgotten = torch.empty(0)
 
-    def _pack(self, tensor: Tensor) -> Tensor:
+        def pack(tensor: Tensor) -> Tensor:
+            self._add(tensor)
+            return forgotten
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+        self._held.clear()
+
+    def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._own:
-            self._sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    def __enter__(self) -> None:
-        """Begin to count anew."""
-        self._sizes.clear()
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda kept: kept)
-        self._hooks.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        """Count no more."""
-        self._hooks.__exit__(*error)
+        address = storage.data_ptr()
+        if address in self._own or address in self._held:
+            return
+        self.bytes += storage.nbytes()
+        # as long as it is held, no other tensor has this address; who saves it again does so soon
+        self._held[address] = tensor
+        while sum(held.nbytes for held in self._held.values()) > _HELD:
+            del self._held[next(iter(self._held))]
 
 
 def timed(work: Callable[[], Any]) -> float:

@@ -31,9 +31,10 @@ from tagmask.data.report import odd_note
 from tagmask.errors import TagmaskError, enough_memory, first_of
 from tagmask.features.cache import TokenStore
 from tagmask.files import read_arrays, write_arrays
-from tagmask.inference.photo_mask import photo_mask, photo_probabilities
+from tagmask.inference.photo_mask import memory_at_once, photo_mask, photo_probabilities
 from tagmask.labels import Mask, Picture
 from tagmask.layout import label_file, seed_file
+from tagmask.masks.tiles import AT_ONCE
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import chosen_device, on_device
 from tagmask.models.head import HeadSegmenter
@@ -57,6 +58,8 @@ from tagmask.runs.timing import Probe, timed
 from tagmask.runs.tokens import open_together
 from tagmask.stages.seeds import pixels
 
+_THINNED = 4  # every so many pixels are looked at first, to see how long a mask takes
+_LONG = 4.0  # seconds of a mask beyond which they are only projected
 _SMALLER = "add --crf-size 1024, or make the photo smaller."
 
 
@@ -222,6 +225,13 @@ def estimate(probe: Probe) -> float:
         )
     assert isinstance(segment, DeepLabSettings)
     model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
+    small = np.ascontiguousarray(probe.image[::_THINNED, ::_THINNED])
+    seconds = _THINNED**2 * timed(lambda: photo_mask(model, small, probe.classes, settings))
+    if seconds > _LONG and model.mean.device.type == "cpu":
+        labels = len(probe.classes)
+        whole = memory_at_once(model, probe.image.shape[:2], labels, settings)
+        probe.unseen.append(min(whole, AT_ONCE))
+        return seconds
     return timed(lambda: photo_mask(model, probe.image, probe.classes, settings))
 
 

@@ -4,6 +4,7 @@ A file holds ``classes`` (k,) int64, ``plain`` and ``refined`` (k, H, W) as uint
 float16, and ``size`` (H, W); no pickle. At the end: the maps of one photo.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -51,7 +52,7 @@ from tagmask.notes import Parts
 from tagmask.progress import Bar
 from tagmask.runs import record
 from tagmask.runs.images import Made, match_classes, share_of, split_tags, tell_own_network
-from tagmask.runs.memory import of_pool
+from tagmask.runs.memory import Watch, of_pool, resident
 from tagmask.runs.processes import count_processes, each, few_threads, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
@@ -59,6 +60,7 @@ from tagmask.runs.tokens import open_together
 
 Loaded = TypeVar("Loaded")
 _SMALLER = "use a smaller --size or --batch, or make the photo smaller."
+_LONG = 4.0  # seconds of the maps of a photo beyond which they are only projected
 SECONDS_OF_OBJECT_MAPS = 0.02  # of one photo, from kept tokens
 _BYTES_OF_MAPS = 24  # of each pixel and tag: two maps, while they are enlarged and stored
 _AT_ONCE = {"cpu": 16, "other": 64}  # images held in memory while they are sorted by shape
@@ -305,6 +307,14 @@ def estimate(probe: Probe) -> float:
         size, first = model.fixed_views
         kept = photo_tokens(model, first, size, probe.image)  # by the training
         return timed(lambda: token_maps(model, kept, probe.classes, settings))
+    half = tuple(scale / 2 for scale in settings.scales)
+    small = dataclasses.replace(settings, scales=half)
+    before = resident()
+    with Watch() as watch:
+        seconds = 4 * timed(lambda: make_maps(model, [probe.image], [probe.classes], small))
+    if seconds > _LONG and model.mean.device.type == "cpu":
+        probe.unseen.append(3.0 * (watch.highest - before))
+        return seconds
     return timed(lambda: make_maps(model, [probe.image], [probe.classes], settings))
 
 
