@@ -68,8 +68,9 @@ def main() -> None:
         generate(Path(folder), asked.rows)
         command = [sys.executable, __file__, "--root", folder]
         rows = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-    for name, value in rows.items():
-        print(f"{name:20} {value:10.1f}")
+        # to remove a million files takes minutes
+        for name, value in rows.items():
+            print(f"{name:20} {value:10.1f}", flush=True)
     if asked.json:
         asked.json.write_text(json.dumps(rows, indent=2) + "\n")
 

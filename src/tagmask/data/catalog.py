@@ -5,9 +5,11 @@ then share their memory (nothing is reference-counted), and spawned ones receive
 """
 
 import copy
+import gc
 import hashlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from posixpath import dirname, splitext
@@ -26,6 +28,21 @@ from tagmask.labels import MAX_CLASSES, Mask
 _NOTES = (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)
 _OUTPUTS = (".png", ".npz", ".safetensors")
 Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Leave Python's search for unused cycles out while millions of small objects are made.
+
+    It would look at all of them again and again, and tables have no cycles.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(frozen=True)

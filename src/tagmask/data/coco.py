@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
-from tagmask.data.catalog import Catalog
+from tagmask.data.catalog import Catalog, no_collector
 from tagmask.data.images import list_files, opened, strip_suffix
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
@@ -199,6 +199,7 @@ class _Raw:
         self.boxed.append(not outline)
 
 
+@no_collector()
 def read_coco(images: Path, annotations: Path) -> Catalog:
     """Read an instances file.
 

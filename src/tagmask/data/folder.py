@@ -16,7 +16,7 @@ from posixpath import basename
 
 from tagmask.config.base import within
 from tagmask.data.camtrap import camtrap_entries, is_camtrap
-from tagmask.data.catalog import Catalog
+from tagmask.data.catalog import Catalog, no_collector
 from tagmask.data.images import UNREAD, list_files, strip_suffix, walk
 from tagmask.data.keywords import EMBEDDED, EMBEDDED_PATHS, embedded_table
 from tagmask.data.report import Mistakes, left_out_notes
@@ -31,6 +31,7 @@ _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per t
 _KNOWN_FILES = (("annotations.xml",), ("samples.json",), ("metadata.jsonl", "metadata.csv"))
 
 
+@no_collector()
 def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -> Catalog:
     """Read a folder of images, at any depth; the classes are its tags in alphabetical order.
 
