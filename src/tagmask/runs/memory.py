@@ -5,6 +5,7 @@ memory of this process is watched. What grows beyond one image is added by the s
 batch, photos that are held for a fit, processes of a pool.
 """
 
+import sys
 import threading
 from types import TracebackType
 
@@ -16,6 +17,16 @@ _EVERY = 0.005  # seconds
 def resident() -> int:
     """Return the bytes of memory that this process has now."""
     return int(psutil.Process().memory_info().rss)
+
+
+def _highest_ever() -> int:
+    """Return the most bytes of memory that this process has ever had; 0 if it is not told."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def available() -> int:
@@ -32,6 +43,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.highest = resident()
+        self._before = _highest_ever()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -54,6 +66,10 @@ class Watch:
         self._ended.set()
         self._thread.join()
         self.highest = max(self.highest, resident())
+        # a peak between two looks is known where it is the highest of the process
+        ever = _highest_ever()
+        if ever > self._before:
+            self.highest = max(self.highest, ever)
 
 
 def of_pool(one: float, processes: int) -> float:

@@ -20,6 +20,8 @@ from tagmask.runs.table import Stage, stage
 from tagmask.runs.timing import Probe, probe
 from tagmask.training.checkpoint import read_state
 
+_MARGIN = 1.1  # memory that a process holds of the stages before
+
 
 def plan(settings: RunSettings, catalog: Catalog, statuses: Mapping[str, Status]) -> str:
     """Return one line per stage: its state, how much is left, how long it will take.
@@ -175,7 +177,7 @@ def _measure(
                 measured = estimate(example)
             if measured is not None:
                 own = row.part("memory")
-                one = watch.highest + sum(example.unseen)
+                one = _MARGIN * (watch.highest + sum(example.unseen))
                 memory[row.name] = one if own is None else own(example, one)
                 rate = measured if rate is None else rate
         if rate is not None:
