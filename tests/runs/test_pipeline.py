@@ -180,6 +180,20 @@ def test_killed_five_times_it_ends_with_the_same_files(
     assert [name for name in expected if found[name] != expected[name]] == []
 
 
+def test_a_changed_note_can_be_deleted(finished: tuple[Path, RunSummary], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    note = out / "4_pseudo/made_by.json"
+    note.write_text(note.read_text().replace('"alpha_low": 4.0', '"alpha_low": 5.0'))
+    with pytest.raises(TagmaskError, match=r"alpha_low was 5\.0 and is now 4\.0"):
+        run(tiny_run(out))
+    note.unlink()
+    assert "pseudo" in run(tiny_run(out)).made
+    assert run(tiny_run(out)).made == ()
+    expected, found = products(finished[0]), products(out)
+    assert found == expected
+
+
 def test_a_kill_after_the_last_note_leaves_nothing_behind(
     finished: tuple[Path, RunSummary], tmp_path: Path
 ) -> None:

@@ -328,8 +328,11 @@ class Record:
         refuse_clashes([catalog.name(i) for i in range(len(catalog))], self.folder)
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
-        if not file.exists() and not self._is_of(parts):
-            self._refuse_foreign(files)
+        if not file.exists():
+            files = list(files)
+            if not self._is_of(parts):
+                self._refuse_foreign(files)
+            self._remove_older(files)
         if restart:
             for path in files:
                 path.unlink(missing_ok=True)
@@ -338,11 +341,24 @@ class Record:
             return  # the note stays as it is: later stages are made from its content
         write_json(file, note)
 
+    def _remove_older(self, files: Iterable[Path]) -> None:
+        """Remove files of before the stage began, whose inputs nobody knows without the note.
+
+        Other processes of the launch may have made newer ones.
+        """
+        if not self.begun.is_file():
+            return
+        began = self.begun.stat().st_mtime_ns
+        for path in files:
+            if path.is_file() and path.stat().st_mtime_ns < began:
+                path.unlink()
+
     def _is_of(self, parts: Parts) -> bool:
         """Return True if a run has begun the stage with these settings."""
         begun = read_object(self.begun) if self.begun.is_file() else {}
-        shared = begun.keys() & parts.keys()
-        return bool(begun) and all(begun[name] == parts[name] for name in shared)
+        # a run and its stages hash inputs in different ways
+        settings = [name for name in parts if name in begun and not name.startswith(INPUT)]
+        return bool(begun) and all(begun[name] == parts[name] for name in settings)
 
     def _refuse_foreign(self, files: Iterable[Path]) -> None:
         """Refuse to go on in a folder of files that nobody noted to have made."""
