@@ -30,6 +30,7 @@ from tagmask.files import (
     read_text,
     remove_temporaries,
     write_json,
+    write_text,
 )
 from tagmask.notes import CONTENTS, INPUT, Parts, differences, refuse_changes
 from tagmask.runs.contents import content_digests
@@ -277,11 +278,14 @@ class Record:
         except TagmaskError:
             return False
 
-    def begin(self, parts: Parts) -> None:
+    def begin(self, parts: Parts) -> str | None:
         """Note what the stage is made from, before it makes anything.
 
         Args:
             parts: What it is made from, with the places of images and weights.
+
+        Returns:
+            The note that the stage was done before, for ``take_back``; None if there is none.
 
         Raises:
             TagmaskError: The folder holds files that nobody noted to have made.
@@ -290,8 +294,23 @@ class Record:
         if not any(os.path.lexists(note) for note in notes):
             is_per_image = self.products.startswith("**")
             self._refuse_foreign(self.folder.glob(self.products) if is_per_image else ())
+        before = read_text(self.done) if self.done.is_file() else None
         self.done.unlink(missing_ok=True)
         write_json(self.begun, parts)
+        return before
+
+    def take_back(self, before: str | None) -> None:
+        """Put back what a stage that failed found: what it was to replace, and its note.
+
+        The note has hashes of the files, so what the stage has changed meanwhile is noticed.
+
+        Args:
+            before: What ``begin`` returned.
+        """
+        self.restore()
+        if before is not None and self.folder.is_dir():
+            write_text(self.done, before)
+            self.begun.unlink(missing_ok=True)
 
     def finish(self, parts: Parts) -> None:
         """Note that the stage is done, with hashes of what it has made.
@@ -328,11 +347,8 @@ class Record:
         refuse_clashes([catalog.name(i) for i in range(len(catalog))], self.folder)
         note = {**parts, "classes": list(catalog.classes), **catalog.identity}
         file = self.folder / layout.MADE_BY
-        if not file.exists():
-            files = list(files)
-            if not self._is_of(parts):
-                self._refuse_foreign(files)
-            self._remove_older(files)
+        if not file.exists() and not self._is_of(parts):
+            self._refuse_foreign(files)
         if restart:
             for path in files:
                 path.unlink(missing_ok=True)
@@ -341,24 +357,11 @@ class Record:
             return  # the note stays as it is: later stages are made from its content
         write_json(file, note)
 
-    def _remove_older(self, files: Iterable[Path]) -> None:
-        """Remove files of before the stage began, whose inputs nobody knows without the note.
-
-        Other processes of the launch may have made newer ones.
-        """
-        if not self.begun.is_file():
-            return
-        began = self.begun.stat().st_mtime_ns
-        for path in files:
-            if path.is_file() and path.stat().st_mtime_ns < began:
-                path.unlink()
-
     def _is_of(self, parts: Parts) -> bool:
         """Return True if a run has begun the stage with these settings."""
         begun = read_object(self.begun) if self.begun.is_file() else {}
-        # a run and its stages hash inputs in different ways
-        settings = [name for name in parts if name in begun and not name.startswith(INPUT)]
-        return bool(begun) and all(begun[name] == parts[name] for name in settings)
+        shared = begun.keys() & parts.keys()
+        return bool(begun) and all(begun[name] == parts[name] for name in shared)
 
     def _refuse_foreign(self, files: Iterable[Path]) -> None:
         """Refuse to go on in a folder of files that nobody noted to have made."""

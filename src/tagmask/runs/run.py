@@ -596,13 +596,13 @@ def _noted(record: Record, status: Status, parts: Parts, where: Parts) -> Iterat
     record.sweep()
     if status.state == "redo":
         record.discard()
-    record.begin({**parts, **where})
+    before = record.begin({**parts, **where})
     try:
         yield
     except OSError:
         raise
     except Exception:
-        record.restore()
+        record.take_back(before)
         raise
     record.finish(parts)
     record.clean()
