@@ -477,4 +477,13 @@ def test_a_class_that_would_be_lost_keeps_its_labels() -> None:
     other = np.array([[0, 1, 0, 0], [1, 0, 0, 1]], np.uint8)
     # of class 1 a third is sure, of class 2 nothing
     expected = [[0, 1, 255, 2], [255, 255, 2, 2]]
-    assert sure_labels(labels, other).tolist() == expected
+    maps = np.full((2, 2, 4), 0.2, np.float32)
+    assert sure_labels(labels, other, maps).tolist() == expected
+
+
+def test_background_that_no_map_claims_stays_background() -> None:
+    """The other maps call every pixel the tag's, as evidence does that lies on the ground."""
+    labels = np.array([[0, 0, 1, 0]], np.uint8)
+    other = np.ones((1, 4), np.uint8)
+    maps = np.array([[[0.0, 0.019, 0.9, 0.021]]], np.float32)
+    assert sure_labels(labels, other, maps).tolist() == [[0, 0, 1, 255]]

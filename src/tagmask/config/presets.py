@@ -99,7 +99,7 @@ _OWN_PHOTOS: Preset = {
     },
     # for maps without objects: better than ACR's on photos, docs/tutorials/own-photos.md
     "seeds": {"method": "weighted", "affinity_steps": 2, "affinity_blocks": (6, 11)},
-    "pseudo": {"method": "crf", "rule": "otsu", "crf": False},
+    "pseudo": {"method": "crf", "rule": "otsu", "crf": False, "unsure": True},
     "segment": {
         "net": "head",
         "size": 392,

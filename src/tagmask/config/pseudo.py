@@ -79,7 +79,8 @@ class PseudoSettings(ShardSettings):
     crf_size: Side | None = None
     """Long side in pixels at which the CRF works; smaller is faster. Default: the image's own."""
     unsure: bool = False
-    """Leave pixels open (255) where maps without affinity would give another label."""
+    """Leave pixels open (255) where maps without affinity (of objects: the evidence of the tags
+    alone) would give another label; background that no map claims stays."""
     alpha_low: Positive = 4.0
     """walk: the stronger background; pixels where a class still wins surely belong to it."""
     alpha_high: Positive = 32.0

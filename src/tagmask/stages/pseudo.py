@@ -60,6 +60,7 @@ from tagmask.stages.affinity import check_has_seeds, processes_of, read_item
 from tagmask.stages.seeds import as_float
 
 LEAST_SURE = 0.1  # share of the pixels of a class that must be sure; otherwise all count
+SURELY_NONE = 0.02  # background stays background where no map is above this
 _SAMPLE = 200  # images on which the background's score is chosen
 
 
@@ -164,7 +165,7 @@ def label_image(
     if settings.unsure:
         plain = _with_background(as_float(seeds["plain"]), settings)
         other = _label(image, classes, plain, background, crf, settings.crf_size)
-        labels = sure_labels(labels, other)
+        labels = sure_labels(labels, other, refined)
     name = catalog.name(i)
     correction = catalog.correction_digest(i)
     labels = fix(labels, catalog.load_correction(i), name)
@@ -172,16 +173,21 @@ def label_image(
     write_mask(file, labels, correction=correction)
 
 
-def sure_labels(labels: Mask, other: Mask) -> Mask:
+def sure_labels(labels: Mask, other: Mask, maps: MapArray) -> Mask:
     """Return the labels on which two kinds of maps agree, 255 elsewhere.
 
+    Background that no map claims stays background: where the surroundings give a tag away, the
+    evidence of the tag lies on them, and without this nothing would teach what background is.
     A class that would lose nearly all of its pixels keeps them: nothing could be learned of it.
 
     Args:
         labels: Labels (H, W).
         other: Labels (H, W) by the other maps.
+        maps: The maps (k, H, W) in [0, 1] that the labels come from.
     """
     sure = agreement(labels, other)
+    is_unclaimed = maps.max(axis=0, initial=0) < SURELY_NONE  # (H, W)
+    sure[(labels == 0) & is_unclaimed] = 0
     for label in np.unique(labels):
         is_here = labels == label
         share = float((sure[is_here] == label).mean())
