@@ -5,6 +5,8 @@ is what a run does with the callback that it was given.
 """
 
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,8 @@ from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
 logger = logging.getLogger("tagmask")
+BETWEEN_LINES = 10.0  # seconds between two bars in the log of a batch job
+INTERVAL = "TQDM_MININTERVAL"  # the variable by which tqdm is told seconds between two bars
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,17 @@ def terminal_bars() -> Any:
 
     tqdm.set_lock(threading.RLock())
     return tqdm
+
+
+def _how_often() -> dict[str, float]:
+    """Return tqdm's setting of how often a bar is drawn.
+
+    In a file, such as the log of a batch job, every drawing adds a line, so they are rare there,
+    unless ``TQDM_MININTERVAL`` says otherwise, which tqdm reads itself.
+    """
+    if sys.stderr.isatty() or INTERVAL in os.environ:
+        return {}
+    return {"mininterval": BETWEEN_LINES}
 
 
 @contextmanager
@@ -89,7 +104,9 @@ class Bar:
         self._done = initial
         self._shown: Any = None
         if _shows_bars and not quiet:
-            self._shown = terminal_bars()(total=total, initial=initial, desc=title, unit=unit)
+            self._shown = terminal_bars()(
+                total=total, initial=initial, desc=title, unit=unit, **_how_often()
+            )
 
     def update(self, count: int = 1) -> None:
         """Count items that are done."""
@@ -103,7 +120,7 @@ class Bar:
     def set_postfix_str(self, text: str) -> None:
         """Show a text at the end of the bar."""
         if self._shown is not None:
-            self._shown.set_postfix_str(text)
+            self._shown.set_postfix_str(text, refresh=False)
 
     def close(self) -> None:
         """End the bar."""

@@ -14,7 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tagmask.progress import INTERVAL
+
 LOG_LINES = 400
+# of the process whose bars are read
+_SURROUNDINGS = {"PYTHONIOENCODING": "utf-8", "COLUMNS": "100", INTERVAL: "0.2"}
 # "  train    to do      40 images      about 2 min" is a line of the plan
 _PLAN = re.compile(r"^  (\w+) +(?:to do|resume|redo)\b.*?(\d+ \w+)?(?: +about (.+))?$")
 _TOGETHER = re.compile(r"^  together about (.+)$")
@@ -71,7 +75,7 @@ class Job:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"},
+                env={**os.environ, **_SURROUNDINGS},
                 # Ctrl-C in the terminal ends the studio, which then stops it
                 start_new_session=True,
                 preexec_fn=_hear_interrupts,
