@@ -83,16 +83,59 @@ def test_paths_whose_ends_are_not_clear(photos: Path, tmp_path: Path) -> None:
         read_folder(photos, tmp_path / "t.csv")
 
 
-def test_a_comma_in_a_tag_is_noted(photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text('file,tags\na.jpg,"cat, dog"\nc.jpg,dog\n')
+READ_AS = 'the columns "{}" and "{}" were read as file and tags.'
+COMMA = '"cat, dog" was read as several tags; a tag itself has no comma.'
+NOTED = {  # a table, and the note on how it was read
+    'file,tags\na.jpg,cat\nsub/b.jpg,"cat, dog"\nc.jpg,dog\n': [COMMA],
+    "file;tags\na.jpg;cat\nsub/b.jpg;cat, dog\nc.jpg;dog\n": [COMMA],
+    "tags,file\ncat,a.jpg\ncat;dog,sub/b.jpg\ndog,c.jpg\n": [READ_AS.format("file", "tags")],
+    ",file,tags\n0,a.jpg,cat\n1,sub/b.jpg,cat;dog\n2,c.jpg,dog\n": [READ_AS.format("file", "tags")],
+    "Datei;Motiv;Notiz\na.jpg;cat;\nsub/b.jpg;cat, dog;\nc.jpg;dog;\n": [
+        READ_AS.format("Datei", "Motiv"),
+        COMMA,
+    ],
+}
+
+
+@pytest.mark.parametrize("text", NOTED)
+def test_is_read_with_a_note(text: str, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert tags_of(photos, tmp_path / "t.csv") == (TAGS, tuple(NOTED[text]))
+
+
+def test_a_tag_with_a_comma_beside_another_separator(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('file,tags\na.jpg,"cat, old"\nsub/b.jpg,cat;dog\nc.jpg,dog\n')
+    read, notes = tags_of(photos, tmp_path / "t.csv")
+    assert read["a.jpg"] == ("cat, old",)
+    assert notes == ('"cat, old" is one tag; several tags of a photo are separated by ";".',)
+
+
+def test_photos_that_no_row_lists(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("file,tags\na.jpg,cat\nc.jpg,dog\n")
     _, notes = tags_of(photos, tmp_path / "t.csv")
-    assert notes == ('"cat, dog" is one tag; several tags of a photo are separated by ";".',)
+    assert notes == ("1 photo is not in t.csv and left out: sub/b.jpg.",)
+
+
+def test_photos_in_heic_are_left_out_until_they_can_be_read(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run sees other names then, and makes its stages again."""
+    (photos / "d.HEIC").write_bytes(b"none")
+    (tmp_path / "t.csv").write_text(LINES + "d.HEIC,dog\n")
+    monkeypatch.setattr("tagmask.data.images._usable", lambda formats: ("JPEG", "PNG"))
+    read, (note,) = tags_of(photos, tmp_path / "t.csv")
+    assert read == TAGS
+    assert note.startswith("1 photos in HEIC were left out: d.HEIC; to read them, install pi-heif")
+    without = read_folder(photos, tmp_path / "t.csv").fingerprint()
+    monkeypatch.setattr("tagmask.data.images._usable", lambda formats: ("JPEG", "PNG", "HEIF"))
+    assert read_folder(photos, tmp_path / "t.csv").fingerprint() != without
 
 
 ANSWERED = {
     "file,tags\na.jpg,cat,dog\n": 'write several tags of a photo as "dog;cat"',
-    "tags,file\ncat,a.jpg\n": "swap the columns",
-    ",file,tags\n0,a.jpg,cat\n": "remove the first column, which has no name",
+    "tags,file\ncat,\n": "swap the columns",
+    ",file,tags\n0,a.jpg\n": "remove the first column, which has no name",
+    "Datei,Motiv,Ort\na.jpg,cat,Rome\n": 'the header must be "file,tags"',
     "file,tags,author\na.jpg,cat,me\n": 'unknown column "author" beside "tags"; remove it',
     "file,tag1,tag2\na.jpg,cat,dog\n": 'the columns "tag1", "tag2" hold words, not 0 and 1',
     "file,tags\na.jpg,cat\na.jpg,dog\n": 'keep one of the two, with all tags: "cat;dog"',

@@ -17,7 +17,14 @@ from posixpath import basename
 from tagmask.config.base import within
 from tagmask.data.camtrap import camtrap_entries, is_camtrap
 from tagmask.data.catalog import Catalog, no_collector
-from tagmask.data.images import UNREAD, list_files, strip_suffix, walk
+from tagmask.data.images import (
+    HEIC_REMEDY,
+    UNREAD,
+    lacks_reader,
+    list_files,
+    strip_suffix,
+    walk,
+)
 from tagmask.data.keywords import EMBEDDED, EMBEDDED_PATHS, embedded_table
 from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
@@ -62,11 +69,17 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
             missing = []
     tagged = [photo for photo in photos if photo.tags]
     _check_any(images, tags, classes, tagged, missing, files)
+    unlisted_notes = _unlisted_note(tags, files, photos)
+    untagged = len(photos) - len(tagged)
+    tagged, unread_notes = _readable(images, tagged)
     names = [strip_suffix(photo.file) for photo in tagged]
     mask_paths, mask_notes = _find_masks(names, masks)
     notes = [
+        *table.notes,
         *found_notes,
-        *left_out_notes(missing, odd, len(photos) - len(tagged)),
+        *left_out_notes(missing, odd, untagged),
+        *unlisted_notes,
+        *unread_notes,
         *mask_notes,
         *_unused_note(classes, tagged),
         *_deep_note(images, tagged),
@@ -115,6 +128,35 @@ def _check_any(
             f"{_other_suffix(missing[0], files)}"
         )
     raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
+
+
+def _readable(images: Path, photos: list[Row]) -> tuple[list[Row], list[str]]:
+    """Return the photos for which there is a reader, and a note on the others.
+
+    They are left out here, and not photo by photo in every stage, so that a run sees that its
+    photos have changed when the reader is installed.
+    """
+    unread = [photo.file for photo in photos if lacks_reader(photo.file)]
+    if not unread:
+        return photos, []
+    if len(unread) == len(photos):
+        raise TagmaskError(f"{images / unread[0]} is a photo in HEIC, like all; {HEIC_REMEDY}.")
+    remedy = HEIC_REMEDY.replace(" it", " them")
+    readable = [photo for photo in photos if not lacks_reader(photo.file)]
+    shown = first_of(unread)
+    return readable, [f"{len(unread):,} photos in HEIC were left out: {shown}; {remedy}."]
+
+
+def _unlisted_note(tags: Path | None, files: Sequence[str], photos: Sequence[Row]) -> list[str]:
+    """Return a note on photos of the folder that a table does not list, if there are any."""
+    if tags is None or tags in (EMBEDDED, EMBEDDED_PATHS):
+        return []
+    listed = {photo.file for photo in photos}
+    others = [file for file in files if file not in listed and strip_suffix(file) != file]
+    if not others:
+        return []
+    verb = "photo is" if len(others) == 1 else "photos are"
+    return [f"{len(others):,} {verb} not in {tags.name} and left out: {first_of(others)}."]
 
 
 def _where_tags_may_be(images: Path, files: Sequence[str]) -> str:
@@ -415,7 +457,8 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
             shown.append(" and ".join(f'"{name}"' for name in names))
     if not shown:
         return []
-    return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}."]
+    remedy = "if they are meant to be the same, write them alike"
+    return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}; {remedy}."]
 
 
 def _comma_note(classes: Sequence[str]) -> list[str]:

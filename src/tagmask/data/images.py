@@ -35,6 +35,7 @@ from tagmask.labels import Picture as Picture
 # user's file.
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF", "HEIF")
 _HEIC = (".heic", ".heif", ".hif")
+HEIC_REMEDY = "to read it, install pi-heif: pip install 'tagmask[heic]', or save it as JPEG"
 # photos that people have, but that cannot be read here
 UNREAD = (".dng", ".cr2", ".cr3", ".nef", ".arw", ".psd", ".svg")
 # suffixes of pictures, in small letters
@@ -127,6 +128,15 @@ def list_files(root: Path, odd: list[str]) -> list[str]:
     if not root.is_dir():
         raise TagmaskError(f"{root} is not a folder; check the path of the images.")
     return sorted(walk(root, odd))
+
+
+def lacks_reader(file: str) -> bool:
+    """Return True if a photo is in HEIC, and the package that reads it is not installed.
+
+    Args:
+        file: its name.
+    """
+    return file.lower().endswith(_HEIC) and "HEIF" not in _usable(_FORMATS)
 
 
 def read_image(path: Path, content: bytes | None = None) -> Picture:
@@ -374,10 +384,7 @@ def _decode(
         ) from None
     except UnidentifiedImageError:
         if path.suffix.lower() in _HEIC and "HEIF" not in _usable(formats):
-            raise ImageError(
-                f"{path} is a photo in HEIC; to read it, install pi-heif: "
-                "pip install 'tagmask[heic]', or save it as JPEG."
-            ) from None
+            raise ImageError(f"{path} is a photo in HEIC; {HEIC_REMEDY}.") from None
         is_empty = path.stat().st_size == 0 if content is None else not content
         fault = "is empty" if is_empty else "is not a picture that can be read"
         raise ImageError(f"{path} {fault}; save it as {wanted}, or remove it.") from None

@@ -16,10 +16,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tagmask.data.images import SUFFIXES
 from tagmask.data.report import Mistakes
 from tagmask.data.tools import (
     TAG_COLUMNS,
@@ -74,6 +75,7 @@ class Table:
     rows: list[Row]
     columns: tuple[str, ...]  # classes named by the header; empty if the rows list their tags
     loose: bool = False  # made by a tool that may know the images by longer or shorter paths
+    notes: tuple[str, ...] = ()  # how it was read, if it is not as the documentation writes it
 
 
 class _Object(dict[str, Any]):
@@ -155,6 +157,11 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     place, cells = next(lines, ("line 1", []))
     header = [name.strip() for name in cells]
     metadata = _metadata_columns(header)
+    notes: list[str] = []
+    if len(header) > 1 and metadata is None and header[0].lower() not in FILE_HEADERS:
+        numbered = list(lines)
+        header, notes = _by_content(header, numbered)
+        lines = iter(numbered)
     if header and not header[-1]:
         numbered = list(lines)
         _drop_empty_columns(header, numbered)
@@ -174,6 +181,7 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
         lines = iter(numbered)
         marks = _marks(classes, numbered, place, mistakes)
     rows = []
+    is_separated = False  # tags are separated by something else than a comma
     known: dict[str, tuple[str, ...]] = {}  # cells of a million rows say the same few things
     for place, row in lines:
         if len(row) != len(header):
@@ -192,12 +200,72 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
             own = known.get(cell)
             if own is None:
                 words = split_tags_of_cell(cell)
+                is_separated = is_separated or re.search(r"[;|\[]", cell) is not None
                 own = _clean(words, place, mistakes)
                 # a mistake is reported wherever it is
                 if len(own) == len(words) and len(known) < _MOST_KNOWN:
                     known[cell] = own
             rows.append(Row(place, row[file_column], own))
-    return Table(rows, classes, loose=metadata is not None)
+    if not classes and not is_separated:
+        rows, comma_notes = _split_at_commas(rows)
+        notes += comma_notes
+    return Table(rows, classes, loose=metadata is not None, notes=tuple(notes))
+
+
+def _by_content(
+    header: list[str], rows: Sequence[tuple[str, list[str]]]
+) -> tuple[list[str], list[str]]:
+    """Find the columns of files and tags in a table whose header has other names for them.
+
+    Args:
+        header: Names of the columns.
+        rows: Places and cells, which are changed to hold the file and its tags alone.
+
+    Returns:
+        The header as it should be and a note, or the same header if anything is in doubt.
+    """
+    if not rows or any(len(row) != len(header) for _, row in rows):
+        return header, []
+    columns = [[row[number].strip() for _, row in rows] for number in range(len(header))]
+    filled = [number for number, cells in enumerate(columns) if any(cells)]
+    files = [number for number in filled if _are_photos(columns[number])]
+    if len(files) != 1 or Path(header[files[0]]).suffix.lower() in SUFFIXES:
+        # in doubt, or there is no header
+        return header, []
+    others = [number for number in filled if number != files[0]]
+    named = [number for number in others if header[number].lower() in _TAG_HEADERS]
+    if named and all(not header[number] for number in others if number not in named):
+        # a column without a name holds the numbers of the rows
+        others = named
+    if len(others) != 1 or all(cell in _BITS for cell in columns[others[0]]):
+        return header, []
+    chosen = (files[0], others[0])
+    for _, row in rows:
+        row[:] = [row[number] for number in chosen]
+    names = [f'"{header[number]}"' for number in chosen]
+    return ["file", "tags"], [f"the columns {' and '.join(names)} were read as file and tags."]
+
+
+def _are_photos(cells: Sequence[str]) -> bool:
+    """Return True if the cells of a column name photos, but for a few."""
+    photos = [cell for cell in cells if Path(cell).suffix.lower() in SUFFIXES]
+    return 2 * len(photos) > len(cells)
+
+
+def _split_at_commas(rows: list[Row]) -> tuple[list[Row], list[str]]:
+    """Split tags at commas, in a table that has no other separator, and say so."""
+    split = []
+    first = ""
+    for row in rows:
+        if any("," in tag for tag in row.tags):
+            first = first or ";".join(row.tags)
+            words = ",".join(row.tags).split(",")
+            tags = dict.fromkeys(word.strip() for word in words if word.strip())
+            row = replace(row, tags=tuple(tags))
+        split.append(row)
+    if not first:
+        return rows, []
+    return split, [f'"{first}" was read as several tags; a tag itself has no comma.']
 
 
 def _lines(text: str) -> Iterator[str]:
