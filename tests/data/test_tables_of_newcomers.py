@@ -176,7 +176,7 @@ def test_photos_without_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     images = Path("photos")
     images.mkdir()
-    with pytest.raises(TagmaskError, match="There are no photos in it"):
+    with pytest.raises(TagmaskError, match="There are no photos in the folder"):
         read_folder(images, None)
     Image.new("RGB", (8, 8)).save(images / "a.jpg")
     with pytest.raises(TagmaskError, match="`tagmask studio photos` tags photos in the browser"):

@@ -12,6 +12,7 @@ from tagmask.cli.commands import commands, run_command
 from tagmask.cli.examples import USAGE
 from tagmask.cli.help import ASKED
 from tagmask.cli.interrupts import noted_interrupts
+from tagmask.cli.mistakes import as_typed_plainly, other_command
 from tagmask.cli.parse import take
 from tagmask.cli.streams import guarded_streams
 from tagmask.errors import TagmaskError, Told, is_out_of_memory, message_of
@@ -129,6 +130,7 @@ _DISK = {
 def _dispatch(arguments: list[str]) -> None:
     """Refuse empty arguments, then run the command or print the overview or the version."""
     before = "an argument"
+    arguments = as_typed_plainly(arguments)
     for argument in arguments:
         if not argument or (argument.startswith("--") and argument.endswith("=")):
             name = argument[:-1] or before
@@ -143,7 +145,7 @@ def _dispatch(arguments: list[str]) -> None:
     elif arguments[0] in ("--version", "-V", "-v", "version"):
         print(f"tagmask {__version__}")
     elif arguments[0] not in commands():
-        raise TagmaskError(_no_command(arguments[0]))
+        raise TagmaskError(_no_command(arguments[0], arguments[1:]))
     else:
         run_command(arguments[0], arguments[1:])
 
@@ -151,19 +153,34 @@ def _dispatch(arguments: list[str]) -> None:
 _HELP = ("-h", "--help", "help", "-help", "-?")
 
 
-def _no_command(word: str) -> str:
-    """Return what to type instead of something that is no command."""
-    near = difflib.get_close_matches(word, commands(), n=1)
-    if near:
-        return f"there is no command {word!r}; did you mean `tagmask {near[0]}`?"
+def _no_command(word: str, rest: Sequence[str]) -> str:
+    """Return what to type instead of something that is no command.
+
+    Args:
+        word: What was typed.
+        rest: What follows it.
+    """
     path = Path(word)
     if is_run(path):
         return f"{word} is a run; say what to do with it, e.g. `tagmask explore {word}`."
     if path.is_dir():
-        return f"{word} is a folder; for masks of its photos: `tagmask run {word} --out run`."
+        table = f" {rest[0]}" if rest and Path(rest[0]).is_file() else ""
+        return (
+            f"{word} is a folder; for masks of its photos: `tagmask run {word}{table} --out run`."
+        )
+    if not path.is_file():
+        other = other_command(word, rest, list(commands()))
+        if other is not None:
+            return other
+    near = difflib.get_close_matches(word.lower(), commands(), n=1)
+    if near:
+        return f"there is no command {word!r}; did you mean `tagmask {near[0]}`?"
     if path.is_file():
         return f"{word} is a file; for its mask: `tagmask predict RUN {word}`."
     if word.startswith("-"):
+        near = difflib.get_close_matches(word, ("--version", "--help"), n=1)
+        if near:
+            return f"{word} is not known; did you mean `tagmask {near[0]}`?"
         return f"{word} comes without a command; `tagmask --help` lists them."
     return f"there is no command {word!r}; choose from {', '.join(commands())}."
 

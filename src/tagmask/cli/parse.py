@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tagmask.cli import examples
 from tagmask.cli.help import ASKED, show_help
+from tagmask.cli.mistakes import table_of_paper, unknown_words
 from tagmask.config import preset_of, read_use, read_values
 from tagmask.config.base import Settings, flag
 from tagmask.config.paper import PaperSettings, PaperTop
@@ -276,7 +277,10 @@ def _table_of(arguments: list[str]) -> str:
         )
     if table not in NAMES:
         near = difflib.get_close_matches(table, NAMES, n=1)
+        numbered = table_of_paper(table)
         remedy = f"did you mean {near[0]!r}?" if near else f"choose from {names}."
+        if numbered is not None:
+            remedy = f"the paper's is {numbered}; `tagmask paper --list` has all."
         raise TagmaskError(f"there is no table or figure {table!r}; {remedy}")
     return table
 
@@ -317,7 +321,17 @@ def from_flags(
     default = kind(**{**start, **values})
     prog = f"tagmask {command}"
     show_help(kind, default, arguments, prog, description)
-    return tyro.cli(kind, args=arguments, prog=prog, description=description, default=default)
+    parsed, unknown = tyro.cli(
+        kind,
+        args=arguments,
+        prog=prog,
+        description=description,
+        default=default,
+        return_unknown_args=True,
+    )
+    if unknown:
+        raise TagmaskError(unknown_words(command, unknown, parsed))
+    return parsed
 
 
 def take(arguments: list[str], name: str) -> str | None:

@@ -10,26 +10,37 @@ from typing import get_args
 from tagmask.config.exchange import File, Folder
 from tagmask.errors import TagmaskError
 
-_OUT = ("-o", "--output", "--outdir", "--out-dir", "--output-dir")
-_IMAGES = ("--image", "--photos", "--photo", "--folder", "--input")
-_TAGS = ("--tag", "--label", "--labels", "--csv", "--table")
+_OUT = ("-o", "-out", "--output", "--outdir", "--out-dir", "--output-dir", "--output-folder")
+_RESULTS = ("--to", "--save", "--save-dir", "--dest", "--name", "--results", "--result")
+_IMAGES = (
+    *("-i", "-images", "--image", "--photos", "--photo", "--folder", "--input", "--img", "--imgs"),
+    *("--path", "--dir", "--src", "--source", "--dataset", "--pictures", "--image-dir"),
+    *("--images-dir", "--image-folder", "--data-dir"),
+)
+_TAGS = ("-t", "-tags", "--tag", "--label", "--labels", "--csv", "--table", "--keywords")
 # what a flag is called here, by command and other name
 _LEARNING = {
-    **dict.fromkeys(_OUT, "--out"),
+    **dict.fromkeys((*_OUT, *_RESULTS), "--out"),
     **dict.fromkeys(_IMAGES, "--images"),
     **dict.fromkeys(_TAGS, "--tags"),
 }
 _OTHER_NAMES: dict[str, dict[str, str]] = {
     "run": {**_LEARNING, "--weights": "--train.weights", "--backbone": "--train.backbone"},
     "train": _LEARNING,
-    "predict": {"--tag": "--tags"},
+    "predict": {"--tag": "--tags", "--class": "--tags", "--classes": "--tags", "--run": "--model"},
     "seeds": {"--tag": "--tags"},
     "explore": {"--tag": "--tags"},
-    "export": dict.fromkeys(_OUT, "--to"),
+    "export": dict.fromkeys((*_OUT, "--save", "--dest"), "--to"),
+    "paper": _LEARNING,
+    "studio": {"-o": "--out", "--csv": "--tags", "--table": "--tags", "--labels": "--tags"},
 }
 # flags that take one value, after which a path may follow that belongs before all flags
-_ONE_VALUE = ("--images", "--tags", "--root", "--annotations", "--out", "--model", "--preset")
-_OF_PHOTO = ("--image", "--photo", "--input")
+_ONE_VALUE = (
+    *("--images", "--tags", "--root", "--annotations", "--out", "--model", "--preset", "--data"),
+    *("--masks", "--config", "--to", "--format", "--weights", "--backbone", "--train.weights"),
+    "--train.backbone",
+)
+_OF_PHOTO = ("--image", "--photo", "--input", "--source", "--img", "-i")
 # what people call the formats of an export
 _FORMATS = {
     "yolo": "ultralytics",
@@ -46,6 +57,8 @@ _FORMATS = {
     "x-anylabeling": "xanylabeling",
     "hf": "huggingface",
     "hugging-face": "huggingface",
+    "json": "coco",
+    "jpg": "overlays",
     "csv": "table",
     "parquet": "table",
     "excel": "table",
@@ -71,6 +84,17 @@ def respelt(command: str, words: Sequence[str]) -> list[str]:
     return spelt
 
 
+def known_format(word: str) -> str | None:
+    """Return the format of an export that a word means; None if it means none.
+
+    Args:
+        word: The format as it was typed.
+    """
+    plain = re.sub(r"[\s_]+", "-", word.lower())
+    name = _FORMATS.get(plain, plain)
+    return name if name in (*get_args(File), *get_args(Folder)) else None
+
+
 def export_format(word: str) -> str:
     """Return the format of an export that a person means.
 
@@ -80,11 +104,11 @@ def export_format(word: str) -> str:
     Raises:
         TagmaskError: There is no such format.
     """
+    name = known_format(word)
+    if name is not None:
+        return name
     formats = [*get_args(File), *get_args(Folder)]
     plain = re.sub(r"[\s_]+", "-", word.lower())
-    name = _FORMATS.get(plain, plain)
-    if name in formats:
-        return name
     near = difflib.get_close_matches(plain, [*formats, *_FORMATS], n=1)
     remedy = f"choose from {', '.join(formats)}."
     if near:

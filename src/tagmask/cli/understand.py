@@ -16,13 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tagmask.cli.help import ASKED
-from tagmask.cli.spelling import export_format, near_path, paths_first, respelt
+from tagmask.cli.mistakes import about_path, joined_by_blanks
+from tagmask.cli.spelling import export_format, known_format, near_path, paths_first, respelt
 from tagmask.config import PRESETS
 from tagmask.errors import TagmaskError
 from tagmask.layout import CLASSIFIER, CONFIG, FOLDERS, SEGMENTER, is_run
 
 TABLES = {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
-PHOTOS = {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
+PHOTOS = {
+    *(".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"),
+    *(".heic", ".heif", ".avif", ".jfif"),
+}
 # flags of data, and which data they are
 OF_DATA = {
     "--annotations": "coco",
@@ -46,6 +50,7 @@ FORMAT_OF_SUFFIX = {
     ".parquet": ("--format", "table"),
 }
 GPU = ("--gpu", "--cuda", "--device")
+DATA_KINDS = ("scenes", "folder", "voc", "coco")
 NO_DATA = (
     "there are no images: give your photos (--images photos --tags tags.csv), VOC (--root FOLDER) "
     "or COCO (--images FOLDER --annotations FILE); `tagmask demo` shows everything on built-in "
@@ -64,9 +69,15 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
         TagmaskError: Something necessary is missing, or a path is not what the command needs.
     """
     words = list(arguments)
-    if ASKED & set(words) or command == "paper":
+    if ASKED & set(words):
         return words
+    if command == "paper":
+        return _paper(words)
+    if command == "studio":
+        return _studio(words)
     if command == "demo" and words and not words[0].startswith("-"):
+        if not Path(words[0]).exists():
+            raise TagmaskError(f"for the folder of the results write --out {words[0]}.")
         raise TagmaskError(
             "tagmask demo draws its own pictures; with yours: "
             f"`tagmask run {words[0]} tags.csv --out run`."
@@ -86,6 +97,54 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
     else:
         return words
     return rest
+
+
+def _paper(words: list[str]) -> list[str]:
+    """Return the flags of a table of the paper, with the data that its paths and flags mean."""
+    words = paths_first("paper", respelt("paper", words))
+    paths = leading_paths(words)
+    if not paths:
+        return words
+    rest = words[len(paths) :]
+    flags = [*_data_of(paths[1:], f"paper {paths[0]}", rest), *rest]
+    if not _names_data(flags) and any(is_given(flags, name) for name in OF_DATA):
+        flags = [*_inferred(flags), *flags]
+        _need_out(flags, f"paper {paths[0]}")
+    return [paths[0], *flags]
+
+
+def _studio(words: list[str]) -> list[str]:
+    """Return the flags of the studio: a folder of photos or of a run, and a table."""
+    words = paths_first("studio", respelt("studio", words))
+    paths = leading_paths(words)
+    rest = words[len(paths) :]
+    flags: list[str] = []
+    for path in paths:
+        is_table = Path(path).suffix.lower() in TABLES and Path(path).is_file()
+        if is_table and len(paths) > 1:
+            flags += ["--tags", path]
+        elif is_table:
+            raise TagmaskError(
+                f"{path} is a table; the studio begins with photos: `tagmask studio photos {path}`."
+            )
+        elif _is_photo(path) and Path(path).is_file():
+            raise TagmaskError(
+                f"{path} is one photo; the studio takes a folder: "
+                f"`tagmask studio {Path(path).parent}`."
+            )
+        elif not Path(path).exists():
+            blanks = joined_by_blanks(paths)
+            remedy = f' Blanks need quotes: "{blanks}".' if blanks else near_path(path)
+            raise TagmaskError(
+                about_path(path) or f"{path} does not exist; check the path.{remedy}"
+            )
+        elif "--folder" in flags:
+            raise TagmaskError(
+                f"{value_of(flags, '--folder')} and {path} are two folders; the studio takes one."
+            )
+        else:
+            flags += ["--folder", path]
+    return [*flags, *rest]
 
 
 def _stages() -> list[str]:
@@ -119,6 +178,19 @@ def _train(paths: list[str], rest: list[str]) -> list[str]:
 
 def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
     """Return the flags of a command that learns from images; refuse what cannot be meant."""
+    runs = [path for path in paths if _folder_of_run(path)]
+    if runs:
+        others = " ".join(path for path in paths if path not in runs)
+        raise TagmaskError(
+            f"{runs[0]} is a run: `tagmask run {runs[0]}` goes on with its photos and tags. "
+            f"For a new one: `tagmask run {others} --out other`; for masks of new photos: "
+            f"`tagmask predict {runs[0]} FOLDER --to masks`."
+        )
+    data = value_of(rest, "--data")
+    if data is not None and Path(data).is_dir() and data not in DATA_KINDS:
+        # the folder of the images is meant
+        paths = [data, *paths]
+        rest = without(rest, "--data")
     for word in GPU:
         if is_given(rest, word):
             raise TagmaskError(
@@ -127,6 +199,7 @@ def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
             )
     flags = [*_data_of(paths, command, rest), *rest]
     _refuse_words(flags)
+    _refuse_out_of_photos(flags)
     if _names_data(flags) or any(is_given(flags, name) for name in OF_DATA):
         _need_out(flags, command)
     prefix = "--train." if command == "run" else "--"
@@ -165,12 +238,31 @@ def _on_a_run(command: str, paths: list[str], rest: list[str]) -> list[str]:
         if folder is None:
             _check_out(command, rest)
             return rest
+        if command == "export" and is_given(rest, "--out") and not is_given(rest, "--to"):
+            # the run is named already, so this is the place for the masks
+            to = value_of(rest, "--out") or ""
+            return ["--out", folder, *_with_format(["--to", to, *without(rest, "--out")])]
         return ["--out", folder, *rest]
+    if command == "subclasses" and len(paths) == 1 and not is_given(rest, "--tag"):
+        return ["--out", folder or "", "--tag", paths[0], *rest]
+    if command == "score" and len(paths) == 1 and Path(paths[0]).is_dir():
+        return ["--out", folder or "", "--masks", paths[0], *rest]
     if command == "corrections" and len(paths) == 1:
         return ["--out", folder or "", "--source", paths[0], *rest]
     if command == "export" and len(paths) == 1 and not is_given(rest, "--to"):
+        _refuse_format_alone(folder or "", paths[0])
         return ["--out", folder or "", *_with_format(["--to", paths[0], *rest])]
     return _on_photos(command, folder, paths, rest)
+
+
+def _refuse_format_alone(folder: str, word: str) -> None:
+    """Refuse the name of a format where the file or folder to write is needed."""
+    name = known_format(word)
+    if name is not None and not Path(word).exists():
+        raise TagmaskError(
+            f"{word} is a format; say where to, too: "
+            f"`tagmask export {folder} --format {name} --to masks`."
+        )
 
 
 def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[str]) -> list[str]:
@@ -214,6 +306,14 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
         return [path, *model, *rest]
     if command != "predict":
         raise TagmaskError(f"{path} is a folder; tagmask {command} takes one photo of it.")
+    if is_given(rest, "--tags") and not Path(value_of(rest, "--tags") or "").exists():
+        raise TagmaskError(
+            f"--tags is for one photo; masks of a folder with tags are made from a table: "
+            f"`tagmask run {path} tags.csv --out other`. Without tags, leave it out."
+        )
+    for word in ("-o", "--output"):
+        if is_given(rest, word):
+            rest = ["--to", value_of(rest, word) or "", *without(rest, word)]
     to = value_of(rest, "--to")
     if to is None and not is_given(rest, "--out"):
         raise TagmaskError(f"where to? Add a folder for the masks of {path}: --to masks.")
@@ -236,6 +336,11 @@ def _refuse_more(command: str, paths: Sequence[str]) -> None:
         return
     if Path(first).is_dir():
         raise TagmaskError(f"{second} does not exist; for the masks of {first}: --to {second}.")
+    if not Path(second).suffix:
+        raise TagmaskError(
+            f"{second} does not exist; if it is a tag of {first}: --tags {second}, and several "
+            "with commas: --tags dog,sofa."
+        )
     raise TagmaskError(
         f"{second} does not exist; --show {second} writes a picture of the mask of {first}, "
         f"--mask {second} the mask itself."
@@ -277,8 +382,18 @@ def _data_of(paths: list[str], command: str, rest: Sequence[str]) -> list[str]:
             f"{' and '.join(folders)} are two folders; tagmask {command} learns from one: put the "
             "photos together, in folders of their own if you like."
         )
+    blanks = joined_by_blanks(paths)
+    if blanks is not None:
+        raise TagmaskError(f'a path with blanks needs quotes: "{blanks}".')
+    tables = [path for path in paths if Path(path).suffix.lower() in TABLES]
     for path in paths:
         file = Path(path)
+        fault = about_path(path)
+        has_other_table = len(tables) > 1 or not (folders or is_given(rest, "--images"))
+        if fault is None and file.suffix.lower() == ".zip" and has_other_table:
+            fault = f"{path} is an archive; unpack it, and name its folder."
+        if fault is not None:
+            raise TagmaskError(fault)
         if "://" in path or file.suffix.lower() == ".tar":
             raise TagmaskError(
                 f"{path} are shards; tagmask {command} learns from a sample of them: "
@@ -339,6 +454,18 @@ def _need_out(flags: Sequence[str], command: str) -> None:
     if not is_given(flags, "--out") and not is_given(flags, "--config"):
         raise TagmaskError(
             f"where to? Name a new folder for the results: tagmask {command} … --out run."
+        )
+
+
+def _refuse_out_of_photos(flags: Sequence[str]) -> None:
+    """Refuse to write the results among the photos."""
+    out = value_of(flags, "--out")
+    images = value_of(flags, "--images") or value_of(flags, "--root")
+    if out is None or images is None or _folder_of_run(out):
+        return
+    if Path(out).resolve() == Path(images).resolve():
+        raise TagmaskError(
+            f"--out {out} is the folder of the photos; name a new one for the results: --out run."
         )
 
 

@@ -125,7 +125,7 @@ def _check_any(
         raise TagmaskError(
             f"none of the {len(missing):,} images in {tags} exists; the first was looked for at "
             f"{images / missing[0]}. Paths in the table are relative to the images folder."
-            f"{_other_suffix(missing[0], files)}"
+            f"{_other_suffix(missing[0], files)}{_no_photos(files)}"
         )
     raise TagmaskError(f"no image in {images} carries a tag; {_LAYOUTS}.")
 
@@ -161,9 +161,8 @@ def _unlisted_note(tags: Path | None, files: Sequence[str], photos: Sequence[Row
 
 def _where_tags_may_be(images: Path, files: Sequence[str]) -> str:
     """Return a sentence on how to get tags for photos without any."""
-    photos = [file for file in files if strip_suffix(file) != file]
-    if not photos:
-        return " There are no photos in it, either."
+    if _no_photos(files):
+        return _no_photos(files)
     tables = [images / file for file in files if file.lower().endswith((".csv", ".tsv"))]
     for suffix in ("*.csv", "*.tsv"):
         tables += sorted(images.absolute().parent.glob(suffix))
@@ -171,6 +170,16 @@ def _where_tags_may_be(images: Path, files: Sequence[str]) -> str:
         table = os.path.relpath(tables[0])
         return f" Is {table} the table? Then name it: tagmask run {images} {table} --out run."
     return f" `tagmask studio {images}` tags photos in the browser."
+
+
+def _no_photos(files: Sequence[str]) -> str:
+    """Return a sentence if there is no photo among files, with what is there instead."""
+    if any(strip_suffix(file) != file for file in files):
+        return ""
+    archives = [file for file in files if file.lower().endswith((".zip", ".tar", ".gz", ".7z"))]
+    if archives:
+        return f" The folder holds archives and no photos; unpack {first_of(archives, 2)} first."
+    return " There are no photos in the folder."
 
 
 def _other_suffix(missing: str, files: Sequence[str]) -> str:

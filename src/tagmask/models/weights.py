@@ -102,7 +102,7 @@ def fit_weights(
     except Exception as error:  # timm's conversions trust the shapes of a file
         raise TagmaskError(
             f"weights file {path} does not fit this backbone ({_first_line(error)}); "
-            "choose the backbone the file was made for."
+            f"{_other_backbone(read)}."
         ) from None
     for name in list(tensors):
         is_optional = name.startswith(optional) and name in wanted
@@ -135,5 +135,21 @@ def _check_fit(
     raise TagmaskError(
         f"weights file {path} does not fit this backbone: of {len(wanted)} tensors "
         f"{len(missing)} are missing and {len(wrong)} have another shape, and {len(unused)} of "
-        f"the file have no place (first: {shown}); choose the backbone the file was made for."
+        f"the file have no place (first: {shown}); {_other_backbone(tensors)}."
     )
+
+
+_SIZES = {192: "tiny", 384: "small", 768: "base", 1024: "large"}  # widths of ViTs
+
+
+def _other_backbone(tensors: Mapping[str, Tensor]) -> str:
+    """Return a remedy for weights of another backbone; it names the one, if it is a DINOv2."""
+    remedy = "choose the backbone the file was made for with --backbone"
+    patches = tensors.get("patch_embed.proj.weight")  # (D, 3, patch, patch)
+    if patches is None or patches.ndim != 4 or "blocks.0.ls1.gamma" not in tensors:
+        return remedy
+    size = _SIZES.get(patches.shape[0])
+    if size is None or patches.shape[-1] != 14:
+        return remedy
+    registers = "_reg4" if "reg_token" in tensors else ""
+    return f"{remedy} vit_{size}_patch14{registers}_dinov2, by the shapes in it"

@@ -250,16 +250,22 @@ def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
                 f'"{finding.tag}" can hardly be told from these photos (held-out precision '
                 f"{finding.average_precision:.2f}, {finding.by_chance:.2f} by chance); add photos."
             )
-    for kind, advice in (("missing", "look as if it belonged to"), ("wrong", "do not look like")):
+    for kind, one, several in (
+        ("missing", "looks as if it belonged to", "look as if it belonged to"),
+        ("wrong", "does not look like", "do not look like"),
+    ):
         for finding in findings:
             suspects = getattr(finding, kind)
             if suspects:
                 shown = ", ".join(name for name, _ in suspects[:most])
                 more = f" and {len(suspects) - most} more" if len(suspects) > most else ""
                 have = "without" if kind == "missing" else "with"
+                is_one = len(suspects) == 1
+                what = "1 photo" if is_one else f"{len(suspects)} photos"
                 lines.append(
-                    f'{len(suspects)} photos {have} the tag "{finding.tag}" {advice} it: '
-                    f"{shown}{more}; check them (all in {layout.CLASSIFIER}/{layout.TAGS})."
+                    f'{what} {have} the tag "{finding.tag}" {one if is_one else several} it: '
+                    f"{shown}{more}; check {'it' if is_one else 'them'} "
+                    f"(all in {layout.CLASSIFIER}/{layout.TAGS})."
                 )
     return lines
 
