@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,10 +226,10 @@ def _show_examples(out: Path, scenes: Any) -> None:
     """
     from tagmask.data.images import read_mask
     from tagmask.show.overlay import heat_overlay, mask_overlay
-    from tagmask.show.sheet import save_picture, sheet
+    from tagmask.show.sheet import Cell, in_rows, save_picture, sheet
     from tagmask.stages.seeds import as_float, read_seeds
 
-    rows: list[list[tuple[str, Any]]] = []
+    rows: list[Sequence[Cell]] = []
     first = range(min(60, len(scenes)))
     for i in _quartiles(out, scenes.subset(first)):
         scene = scenes.scene(i)
@@ -246,7 +246,8 @@ def _show_examples(out: Path, scenes: Any) -> None:
             labels = read_mask(file, len(scenes.classes))
             cells.append((title, mask_overlay(scene.image, labels)))
         cells.append(("truth", mask_overlay(scene.image, scene.mask)))
-        rows.append(cells)
+        # two lines for each picture, so that captions can be read at the width of a page
+        rows += in_rows(cells, 4)
     save_picture(out / "seeds.png", sheet(rows))
 
 
