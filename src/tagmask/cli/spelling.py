@@ -24,14 +24,16 @@ _LEARNING = {
     **dict.fromkeys(_IMAGES, "--images"),
     **dict.fromkeys(_TAGS, "--tags"),
 }
+_OF_TRAINING = {"--weights": "--train.weights", "--backbone": "--train.backbone"}
 _OTHER_NAMES: dict[str, dict[str, str]] = {
-    "run": {**_LEARNING, "--weights": "--train.weights", "--backbone": "--train.backbone"},
+    "run": {**_LEARNING, **_OF_TRAINING},
     "train": _LEARNING,
     "predict": {"--tag": "--tags", "--class": "--tags", "--classes": "--tags", "--run": "--model"},
     "seeds": {"--tag": "--tags"},
     "explore": {"--tag": "--tags"},
     "export": dict.fromkeys((*_OUT, "--save", "--dest"), "--to"),
-    "paper": _LEARNING,
+    # its --table is one of the paper's
+    "paper": {name: own for name, own in _LEARNING.items() if name != "--table"} | _OF_TRAINING,
     "studio": {"-o": "--out", "--csv": "--tags", "--table": "--tags", "--labels": "--tags"},
 }
 # flags that take one value, after which a path may follow that belongs before all flags

@@ -103,14 +103,21 @@ def _paper(words: list[str]) -> list[str]:
     """Return the flags of a table of the paper, with the data that its paths and flags mean."""
     words = paths_first("paper", respelt("paper", words))
     paths = leading_paths(words)
-    if not paths:
+    if not paths or paths[0] not in _paper_tables():
         return words
     rest = words[len(paths) :]
     flags = [*_data_of(paths[1:], f"paper {paths[0]}", rest), *rest]
+    flags = _without_download(flags, "--train.")
     if not _names_data(flags) and any(is_given(flags, name) for name in OF_DATA):
         flags = [*_inferred(flags), *flags]
         _need_out(flags, f"paper {paths[0]}")
     return [paths[0], *flags]
+
+
+def _paper_tables() -> list[str]:
+    from tagmask.reproduction.names import NAMES
+
+    return list(NAMES)
 
 
 def _studio(words: list[str]) -> list[str]:
@@ -202,12 +209,15 @@ def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
     _refuse_out_of_photos(flags)
     if _names_data(flags) or any(is_given(flags, name) for name in OF_DATA):
         _need_out(flags, command)
-    prefix = "--train." if command == "run" else "--"
+    return _without_download(flags, "--train." if command == "run" else "--")
+
+
+def _without_download(flags: list[str], prefix: str) -> list[str]:
+    """Return flags in which a file of weights stands instead of those that are published."""
     given = [f"{prefix}pretrained", f"{prefix}no-pretrained"]
     is_said = any(is_given(flags, name) for name in given)
     if is_given(flags, f"{prefix}weights") and not is_said:
-        # a file of weights is meant instead of those that are published
-        flags.append(f"{prefix}no-pretrained")
+        return [*flags, f"{prefix}no-pretrained"]
     return flags
 
 
