@@ -64,7 +64,8 @@ def agrees(written: str, value: float) -> bool:
         value: Its value.
     """
     _, _, decimals = written.partition(".")
-    return abs(float(written.replace(",", "")) - value) <= 0.5 * 10 ** -len(decimals) + 1e-6
+    half = 0.5 * float(f"1e-{len(decimals)}")
+    return abs(float(written.replace(",", "")) - value) <= half + 1e-6
 
 
 def tables(path: Path) -> Iterator[Table]:

@@ -1,7 +1,7 @@
 """What a careless person types: each line is understood, or answered with what to type instead."""
 
 import shlex
-from dataclasses import make_dataclass
+from dataclasses import fields, make_dataclass
 from pathlib import Path
 
 import pytest
@@ -9,9 +9,21 @@ from PIL import Image
 
 import tagmask.cli as cli
 from tagmask.cli.mistakes import as_typed_plainly, unknown_words
+from tagmask.cli.parse import with_place
+from tagmask.cli.spelling import _OTHER_NAMES
 from tagmask.cli.understand import understand
-from tagmask.config import PredictPhotoSettings, StudioSettings
+from tagmask.config import (
+    ExploreSettings,
+    PredictPhotoSettings,
+    PredictSettings,
+    SeedSettings,
+    StudioSettings,
+    TrainSettings,
+)
+from tagmask.config.base import flag
 from tagmask.config.exchange import ExportSettings
+from tagmask.config.paper import PaperTop
+from tagmask.config.run import RunTop
 from tagmask.data.folder import read_folder
 from tagmask.errors import TagmaskError
 from tagmask.runs.settings import run_values
@@ -74,6 +86,26 @@ UNDERSTOOD = {
 def test_is_understood(line: str, desk: Path) -> None:
     command, *words = as_typed_plainly(shlex.split(line))
     assert understand(command, words) == shlex.split(UNDERSTOOD[line])
+
+
+def test_other_names_are_no_flags_of_the_command() -> None:
+    """Otherwise a flag would mean something else than its help says."""
+    kinds = {
+        "run": RunTop,
+        "paper": PaperTop,
+        "train": with_place(TrainSettings),
+        "seeds": with_place(SeedSettings),
+        "predict": with_place(PredictSettings),
+        "export": ExportSettings,
+        "studio": StudioSettings,
+        "explore": ExploreSettings,
+    }
+    assert kinds.keys() == _OTHER_NAMES.keys()
+    for command, kind in kinds.items():
+        own = {f"--{flag(field.name)}" for field in fields(kind)}
+        if command == "export":
+            own.discard("--out")  # of a run that is named already, it is the place to write
+        assert not own & (_OTHER_NAMES[command].keys() - {"--photos"}), command
 
 
 ANSWERED = {

@@ -14,7 +14,7 @@ _OUT = ("-o", "-out", "--output", "--outdir", "--out-dir", "--output-dir", "--ou
 _RESULTS = ("--to", "--save", "--save-dir", "--dest", "--name", "--results", "--result")
 _IMAGES = (
     *("-i", "-images", "--image", "--photos", "--photo", "--folder", "--input", "--img", "--imgs"),
-    *("--path", "--dir", "--src", "--source", "--dataset", "--pictures", "--image-dir"),
+    *("--path", "--dir", "--src", "--source", "--dataset", "--image-dir"),
     *("--images-dir", "--image-folder", "--data-dir"),
 )
 _TAGS = ("-t", "-tags", "--tag", "--label", "--labels", "--csv", "--table", "--keywords")
