@@ -582,7 +582,10 @@ def do_stage(run: Run, row: Stage, status: Status, title: str) -> bool:
         team.wait()
     run.forget(row)
     team.wait()
-    lines = [*summary.splitlines(), f"took {time.monotonic() - began:.0f} s"]
+    # the plan has told what was left out of the images
+    told = {line for note in run.catalog.notes for line in note.splitlines()}
+    lines = [line for line in summary.splitlines() if line not in told]
+    lines.append(f"took {time.monotonic() - began:.0f} s")
     logger.info("%s", "\n".join(f"  {line}" for line in lines))
     return True
 
