@@ -2,9 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# TORCH=cpu takes torch without CUDA, which on Linux is several gigabytes smaller: make demo TORCH=cpu
-INDEX := $(if $(filter cpu,$(TORCH)),--extra-index-url https://download.pytorch.org/whl/cpu)
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(INDEX)
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-label-studio test-fast coverage torture every-write lint format bench docs wheel repository clean
 

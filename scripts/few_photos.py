@@ -96,10 +96,10 @@ def option_trials() -> Iterator[Trial]:
 
     The preset's own choice is in the curve.
     """
-    unsure = (*NO_TRAINING, "--pseudo.unsure")
+    every_pixel = (*NO_TRAINING, "--pseudo.no-unsure")
     for draw in range(3):
         for kind, classes in (("exclusive", ("cat", "dog")), ("mixed", SIX)):
-            yield Trial(kind, classes, 120, draw, "objects-unsure", unsure)
+            yield Trial(kind, classes, 120, draw, "every-pixel", every_pixel)
     maps = (*NO_TRAINING, "--seeds.objects", "False")
     walk = ("--seeds.affinity-steps", "1", "--seeds.propagation", "0.8")
     for draw in range(3):
