@@ -243,3 +243,12 @@ def test_photos_that_exif_turns_are_named(
     assert export("--format", format, "--to", "out") == 0, capsys.readouterr().err
     is_told = "1 photos are turned by an EXIF entry" in capsys.readouterr().out
     assert is_told == (format != "ultralytics"), "there they are copied upright"
+
+
+def test_photos_that_few_tools_show_are_named(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_folder / "photos/b c.jpg").unlink()
+    Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save(run_folder / "photos/b c.tif")
+    assert export("--format", "labelme", "--to", "out") == 0, capsys.readouterr().err
+    assert "1 photos are HEIC, or TIFF that is no plain picture: b c;" in capsys.readouterr().out

@@ -280,6 +280,11 @@ def test_other_exports_are_named(capsys: pytest.CaptureFixture[str]) -> None:
         archive.writestr("result.json", "{}")
     assert corrections("coco.zip") == 1
     assert "coco.zip holds result.json" in capsys.readouterr().err
+    with zipfile.ZipFile("yolo.zip", "w") as archive:
+        archive.writestr("notes.json", "{}")
+        archive.writestr("classes.txt", "dog")
+    assert corrections("yolo.zip") == 1
+    assert "yolo.zip is an export to YOLO" in capsys.readouterr().err
 
 
 def test_an_error_at_the_end_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

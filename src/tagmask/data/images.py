@@ -211,6 +211,11 @@ def is_turned(path: Path) -> bool:
         return False
 
 
+def is_heic(path: Path) -> bool:
+    """Return True if a file is called as a photo in HEIC, which few tools read."""
+    return path.suffix.lower() in _HEIC
+
+
 def orientation(image: Image.Image) -> int:
     """Return how EXIF says a picture is turned, 1 … 8; 1 is upright."""
     # a garbled EXIF block says nothing about the orientation
@@ -391,7 +396,7 @@ def _decode(
             f"{path} does not exist; check the path or remove it from the list."
         ) from None
     except UnidentifiedImageError:
-        if path.suffix.lower() in _HEIC and "HEIF" not in _usable(formats):
+        if is_heic(path) and "HEIF" not in _usable(formats):
             raise ImageError(
                 f"{path} is a photo in HEIC; to read it, install pi-heif: "
                 "pip install 'tagmask[heic]', or save it as JPEG."

@@ -275,10 +275,18 @@ def _refuse_other_zip(source: Path) -> None:
             names = archive.namelist()
     except ZIP_FAULTS:  # reading it says what is wrong
         return
-    found = [name for name in names if name.endswith(".json")]
-    if found and "annotations.xml" not in names:
+    if "annotations.xml" in names:
+        return
+    if "classes.txt" in names:
         raise TagmaskError(
-            f"{source} holds {found[0]}, as an export to COCO does; unpack it and give that file."
+            f"{source} is an export to YOLO, which has no background and rounds its outlines; "
+            "export Label Studio's JSON, or COCO."
+        )
+    found = [name for name in names if name.endswith(".json")]
+    if found:
+        raise TagmaskError(
+            f"{source} holds {found[0]}, as an export to COCO does. Label Studio leaves brushes out "
+            "of it: export its JSON instead; of other tools unpack it and give that file."
         )
 
 
