@@ -285,8 +285,8 @@ def _refuse_other_zip(source: Path) -> None:
     found = [name for name in names if name.endswith(".json")]
     if found:
         raise TagmaskError(
-            f"{source} holds {found[0]}, as an export to COCO does. Label Studio leaves brushes out "
-            "of it: export its JSON instead; of other tools unpack it and give that file."
+            f"{source} holds {found[0]}, as an export to COCO does. Label Studio leaves brushes "
+            "out of it: export its JSON instead; of other tools unpack it and give that file."
         )
 
 
