@@ -31,7 +31,14 @@ from tagmask.exchange.fiftyone import write_fiftyone
 from tagmask.exchange.geotiff import write_geotiff
 from tagmask.exchange.huggingface import write_huggingface
 from tagmask.exchange.index import write_indices
-from tagmask.exchange.items import Exported, Labelled, Probabilities, from_folder, unlistable_name
+from tagmask.exchange.items import (
+    Exported,
+    Labelled,
+    Probabilities,
+    from_folder,
+    unlistable_name,
+    unsafe_name,
+)
 from tagmask.exchange.label_studio import is_interface, write_label_studio
 from tagmask.exchange.labelme import write_labelme
 from tagmask.exchange.napari import write_napari
@@ -115,7 +122,7 @@ FORMATS = {  # value of --format: its writer
     "huggingface": Format(write_huggingface),
     "xanylabeling": Format(write_xanylabeling, own_photos=True),
     "labelme": Format(write_labelme, own_photos=True),
-    "datumaro": Format(write_datumaro),
+    "datumaro": Format(write_datumaro, unusable=unsafe_name),
     "qupath": Format(write_qupath, own_photos=True),
     "napari": Format(write_napari, own_photos=True),
     "geotiff": Format(write_geotiff),
