@@ -37,6 +37,7 @@ from tagmask.exchange.items import (
     Probabilities,
     from_folder,
     unlistable_name,
+    unlistable_or_unsafe_name,
     unsafe_name,
 )
 from tagmask.exchange.label_studio import is_interface, write_label_studio
@@ -109,7 +110,8 @@ FORMATS = {  # value of --format: its writer
         own_photos=True,
         others=lambda settings, to, names: [to.with_suffix(".xml")],
     ),
-    "cvat": Format(write_cvat, ("pieces",), unlistable_name, own_photos=True),
+    # CVAT reads it by Datumaro
+    "cvat": Format(write_cvat, ("pieces",), unlistable_or_unsafe_name, own_photos=True),
     "overlays": Format(
         write_overlays,
         beside=True,
@@ -245,7 +247,7 @@ def _tell(
     done: Exported, row: Format, names: list[str], turned: list[str], uncommon: list[str]
 ) -> None:
     """Add what other tools may stumble over to the notes of an export."""
-    lists_names = row.unusable is unlistable_name
+    lists_names = row.unusable in (unlistable_name, unlistable_or_unsafe_name)
     spaced = sum(" " in name for name in names)
     if lists_names and spaced:
         done.notes.append(

@@ -115,6 +115,11 @@ def unsafe_name(name: str) -> str:
     return ""
 
 
+def unlistable_or_unsafe_name(name: str) -> str:
+    """Say why a list of names that Datumaro reads cannot hold a name; empty if it can."""
+    return unlistable_name(name) or unsafe_name(name)
+
+
 def from_folder(
     catalog: Catalog,
     folder: Path,
