@@ -282,6 +282,18 @@ def test_a_camera_trap_package(package: Path) -> None:
     assert tags(package / "media", package / "datapackage.json") == expected
 
 
+def test_a_package_whose_photos_lie_on_a_server(package: Path) -> None:
+    """As in the example of the standard: the path is an address, the name is that of the camera."""
+    address = "https://example.org/assets/1a2b/file"
+    table = MEDIA.replace("filePublic", "fileName").replace(
+        "media/d2/1.jpg,true", f"{address},1.jpg"
+    )
+    table = table.replace("media/d1/2.jpg,true", f"{address},2.jpg")
+    (package / "media.csv").write_text(table)
+    (package / "observations.csv").write_text(HEAD + OF_MEDIA.replace("m1", "m2"))
+    assert tags(package / "media/d1", package) == {"2": {"Vulpes vulpes", "Meles meles", "human"}}
+
+
 def test_a_package_with_events_only(package: Path) -> None:
     (package / "observations.csv").write_text(HEAD + OF_EVENTS)
     assert tags(package / "media", package) == {"d1/1": {"Sus scrofa"}, "d1/2": {"Sus scrofa"}}
