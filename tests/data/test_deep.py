@@ -291,7 +291,7 @@ def test_a_package_whose_photos_lie_on_a_server(package: Path) -> None:
     table = table.replace("media/d1/2.jpg,true", f"{address},2.jpg")
     (package / "media.csv").write_text(table)
     (package / "observations.csv").write_text(HEAD + OF_MEDIA.replace("m1", "m2"))
-    assert tags(package / "media/d1", package) == {"2": {"Vulpes vulpes", "Meles meles", "human"}}
+    assert tags(package / "media", package) == {"d1/2": {"Vulpes vulpes", "Meles meles", "human"}}
 
 
 def test_a_package_with_events_only(package: Path) -> None:

@@ -8,8 +8,8 @@ observations.csv    mediaID or an event (deploymentID, eventStart, eventEnd), ob
 
 An animal is tagged with its scientific name, a human or vehicle with that word; blank, unknown and
 unclassified observations give no tag. Observations of single media count. If a package has none,
-those of events count for all media of the deployment in that time. Videos are left out. A photo whose
-path is the address of a server is looked for by its file name.
+those of events count for all media of the deployment in that time. Videos are left out. A photo
+whose path is the address of a server is looked for by its file name.
 """
 
 import csv
