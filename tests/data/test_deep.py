@@ -285,9 +285,7 @@ def test_a_camera_trap_package(package: Path) -> None:
 def test_a_package_whose_photos_lie_on_a_server(package: Path) -> None:
     """As in the example of the standard: the path is an address, the name is that of the camera."""
     address = "https://example.org/assets/1a2b/file"
-    table = MEDIA.replace("filePublic", "fileName").replace(
-        "media/d2/1.jpg,true", f"{address},1.jpg"
-    )
+    table = MEDIA.replace("filePublic", "fileName")
     table = table.replace("media/d1/2.jpg,true", f"{address},2.jpg")
     (package / "media.csv").write_text(table)
     (package / "observations.csv").write_text(HEAD + OF_MEDIA.replace("m1", "m2"))
