@@ -13,6 +13,8 @@ from tagmask.data.folder import read_folder
 from tagmask.data.images import is_plain, read_image, write_mask
 from tagmask.data.tiff import stretch
 from tagmask.errors import ImageError, TagmaskError
+from tagmask.exchange.geotiff import write_geotiff
+from tagmask.exchange.items import Labelled
 
 
 def write_tiff(path: Path, values: np.ndarray, **more: Any) -> Any:
@@ -84,6 +86,40 @@ def test_sixteen_bits_that_are_twelve(tmp_path: Path) -> None:
         assert abs(int(np.median(shown)) - 128) <= 1
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint16"])
+@pytest.mark.parametrize("compression", ["raw", "tiff_adobe_deflate"])
+def test_a_tiff_that_lies_on_its_side(tmp_path: Path, kind: str, compression: str) -> None:
+    """Pillow 13 garbles one without compression that it opens by its path."""
+    upright = (np.arange(6 * 9).reshape(6, 9) * 1000).astype(kind)
+    lying = Image.fromarray(np.ascontiguousarray(np.rot90(upright)))
+    lying.save(tmp_path / "a.tif", tiffinfo={274: 6}, compression=compression)
+    Image.fromarray(upright).save(tmp_path / "b.tif")
+    assert np.array_equal(read_image(tmp_path / "a.tif"), read_image(tmp_path / "b.tif"))
+
+
+def test_a_deep_tiff_that_lies_on_its_side(tmp_path: Path) -> None:
+    bands = np.arange(3 * 4 * 6).reshape(3, 4, 6).astype(np.uint16)
+    write_tiff(tmp_path / "upright.tif", bands, photometric="RGB")
+    write_tiff(tmp_path / "lying.tif", np.rot90(bands, axes=(1, 2)), photometric="RGB")
+    content = bytearray((tmp_path / "lying.tif").read_bytes())
+    # GDAL writes no orientation: the entry of the planar configuration, which is 1, makes room
+    entry = content.index((284).to_bytes(2, "little") + (3).to_bytes(2, "little"))
+    content[entry : entry + 2] = (274).to_bytes(2, "little")
+    content[entry + 8] = 6
+    (tmp_path / "lying.tif").write_bytes(content)
+    assert np.array_equal(read_image(tmp_path / "lying.tif"), read_image(tmp_path / "upright.tif"))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "uint32", "float32", "float64"])
+def test_grey_of_other_numbers(tmp_path: Path, kind: str) -> None:
+    """Pillow would read -1 of 8 bits as 255, and refuses the others."""
+    values = np.linspace(0 if kind == "uint32" else -100, 100, 200).reshape(1, 10, 20).astype(kind)
+    write_tiff(tmp_path / "a.tif", values)
+    assert np.array_equal(
+        read_image(tmp_path / "a.tif")[..., 0], stretch(values[0], values[0] < 999)
+    )
+
+
 def test_a_deep_photo_is_told_of(tmp_path: Path) -> None:
     write_tiff(tmp_path / "a.tif", np.ones((3, 4, 5), np.uint16))
     (tmp_path / "tags.csv").write_text("file,tags\na.tif,dog\n")
@@ -139,6 +175,37 @@ def test_a_mask_is_at_the_place_of_its_photo(
         assert made.xy(1, 2, offset="ul") == (500001.0, 5599999.75)
         assert made.tags(1)["class_1"] == "grass"
     assert "1 photos have no place on a map" in capsys.readouterr().out
+
+
+def test_other_kinds_of_places(tmp_path: Path) -> None:
+    """Control points and a satellite's polynomials stay; of a turned photo they would be wrong."""
+    rasterio: Any = pytest.importorskip("rasterio", reason="rasterio is not installed")
+    from rasterio.control import GroundControlPoint
+    from rasterio.rpc import RPC
+
+    corners = [(0, 0), (0, 8), (6, 8)]
+    points = [GroundControlPoint(row, column, 10 + column, 50 - row) for row, column in corners]
+    bands = np.ones((3, 6, 8), np.uint8)
+    write_tiff(tmp_path / "points.tif", bands, gcps=points, crs="EPSG:4326")
+    write_tiff(tmp_path / "camera.tif", bands)
+    ones = [1.0] + [0.0] * 19
+    with rasterio.open(tmp_path / "camera.tif", "r+") as file:
+        file.rpcs = RPC(0, 1, 50, 1, ones, ones, 3, 3, 10, 1, ones, ones, 4, 4)
+    scale = {33550: (0.5, 0.5, 0.0), 33922: (0.0, 0.0, 0.0, 500000.0, 4200000.0, 0.0)}
+    Image.fromarray(bands[0]).save(tmp_path / "turned.tif", tiffinfo={274: 3, **scale})
+    mask = np.ones((6, 8), np.uint8)
+    names = ("points", "camera", "turned")
+    items = [Labelled(name, mask, tmp_path / f"{name}.tif") for name in names]
+    done = write_geotiff(items, ("grass",), tmp_path / "maps")
+    assert "1 photos have no place on a map, or are turned" in done.summary()
+    with rasterio.open(tmp_path / "maps/points.tif") as file:
+        assert [(p.row, p.col, p.x, p.y) for p in file.gcps[0]] == [
+            (p.row, p.col, p.x, p.y) for p in points
+        ]
+    with rasterio.open(tmp_path / "maps/camera.tif") as file:
+        assert file.rpcs.lat_off == 50
+    with rasterio.open(tmp_path / "maps/turned.tif") as file:
+        assert file.transform.is_identity
 
 
 def test_heic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +280,16 @@ def test_a_camera_trap_package(package: Path) -> None:
     expected = {"d1/1": {"Vulpes vulpes", "Meles meles"}, "d1/2": {"human"}}
     assert tags(package / "media", package) == expected
     assert tags(package / "media", package / "datapackage.json") == expected
+
+
+def test_a_package_whose_photos_lie_on_a_server(package: Path) -> None:
+    """As in the example of the standard: the path is an address, the name is that of the camera."""
+    address = "https://example.org/assets/1a2b/file"
+    table = MEDIA.replace("filePublic", "fileName")
+    table = table.replace("media/d1/2.jpg,true", f"{address},2.jpg")
+    (package / "media.csv").write_text(table)
+    (package / "observations.csv").write_text(HEAD + OF_MEDIA.replace("m1", "m2"))
+    assert tags(package / "media", package) == {"d1/2": {"Vulpes vulpes", "Meles meles", "human"}}
 
 
 def test_a_package_with_events_only(package: Path) -> None:

@@ -243,3 +243,26 @@ def test_photos_that_exif_turns_are_named(
     assert export("--format", format, "--to", "out") == 0, capsys.readouterr().err
     is_told = "1 photos are turned by an EXIF entry" in capsys.readouterr().out
     assert is_told == (format != "ultralytics"), "there they are copied upright"
+
+
+def test_photos_that_few_tools_show_are_named(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run_folder / "photos/b c.jpg").unlink()
+    Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save(run_folder / "photos/b c.tif")
+    assert export("--format", "labelme", "--to", "out") == 0, capsys.readouterr().err
+    assert "1 photos are HEIC, or TIFF that is no plain picture: b c;" in capsys.readouterr().out
+
+
+def test_a_name_that_datumaro_refuses_does_not_lose_the_others(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("C:x", "fine:x"):
+        Image.new("RGB", (8, 6)).save(run_folder / f"photos/{name}.jpg")
+        write_mask(run_folder / f"run/6_predictions/{name}.png", np.ones((6, 8), np.uint8))
+    rows = [{"file": name, "tags": ["dog"]} for name in ("C:x", "fine:x")]
+    (run_folder / "tags.json").write_text(json.dumps(rows))
+    assert export("--format", "datumaro", "--to", "out") == 0, capsys.readouterr().err
+    assert "C:x: Datumaro takes this name for a path" in capsys.readouterr().out
+    document = json.loads((run_folder / "out/annotations/default.json").read_text())
+    assert {item["id"] for item in document["items"]} == {"fine:x"}

@@ -117,6 +117,32 @@ def test_from_coco(polygons: bool, capsys: pytest.CaptureFixture[str]) -> None:
     check_the_correction()
 
 
+def test_a_coco_file_with_paths_of_another_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    """Label Studio writes images/0a1b2c3d-a.png; what is not found is told, not lost in silence."""
+    names = ("images/0a1b2c3d-a", "elsewhere/c")
+    write_coco([Labelled(name, MASK, Path("a.png")) for name in names], CLASSES, Path("coco.json"))
+    assert corrections("coco.json") == 0, capsys.readouterr().err
+    check_the_correction()
+    assert "1 image was listed but not found and left out: elsewhere/c.png." in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_name_that_ends_like_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of x.png.png is x.png, which must not lose its ending a second time."""
+    Path("photos/x.png.png").write_bytes(Path("photos/b.png").read_bytes())
+    Path("tags.json").write_text('{"x.png.png": ["dog"], "b": ["cat"]}')
+    item = Labelled("x.png", MASK, Path("x.png"))
+    write_coco([item], CLASSES, Path("coco.json"))
+    write_labelme([item], CLASSES, Path("labelme"))
+    for source in ("coco.json", "labelme"):
+        assert corrections(source) == 0, capsys.readouterr().err
+        labels = read_labels(Path("run/corrections"), "x.png", 2)
+        assert labels is not None
+        assert np.array_equal(labels, MASK)
+        Path("run/corrections/x.png.png").unlink()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -254,6 +280,11 @@ def test_other_exports_are_named(capsys: pytest.CaptureFixture[str]) -> None:
         archive.writestr("result.json", "{}")
     assert corrections("coco.zip") == 1
     assert "coco.zip holds result.json" in capsys.readouterr().err
+    with zipfile.ZipFile("yolo.zip", "w") as archive:
+        archive.writestr("notes.json", "{}")
+        archive.writestr("classes.txt", "dog")
+    assert corrections("yolo.zip") == 1
+    assert "yolo.zip is an export to YOLO" in capsys.readouterr().err
 
 
 def test_an_error_at_the_end_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

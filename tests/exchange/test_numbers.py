@@ -12,6 +12,7 @@ from PIL import Image
 from tagmask.cli import main
 from tagmask.data.corrections import write_labels
 from tagmask.data.images import write_mask
+from tagmask.exchange.numbers import harmless
 from tagmask.files import write_arrays
 
 # cat: 3 pixels in two pieces; dog: 8 pixels; one unsure pixel
@@ -53,7 +54,7 @@ def test_every_number_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert cat == {
         "photo": "'=1+1", "class": "cat", "width": "5", "height": "4", "pixels": "3",
         "share": "0.15", "pieces": "2", "left": "0", "top": "0", "right": "1", "bottom": "2",
-        "centre_x": "0.833333", "centre_y": "1.16667", "certainty": "0.625", "corrected": "no",
+        "centre_x": "0.8333333333", "centre_y": "1.166666667", "certainty": "0.625", "corrected": "no",
         "area_mm2": "0.75",
     }  # fmt: skip
     assert (dog["pixels"], dog["share"], dog["pieces"], dog["area_mm2"]) == ("8", "0.4", "1", "2")
@@ -90,6 +91,25 @@ def test_columns_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["site", "north", "dog"]["area_mm2"] == "32"
     assert found["site", "south", "dog"]["area_mm2"] == ""
     assert found["all", "", "dog"]["photos"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dog", "dog"),
+        ("=1+1", "'=1+1"),
+        ("a;=1+1", "a;'=1+1"),  # in a country where cells are separated by semicolons
+        ('x", =1', "x\",' =1"),
+        ("a;b,c-d e=f", "a;b,c-d e=f"),
+        ("\n+x", "'\n'+x"),
+        ("＝1", "'＝1"),
+        ("-3.75", "-3.75"),  # a longitude
+        ("+1e-3", "+1e-3"),
+        ("-3.75-x", "'-3.75-x"),
+    ],
+)
+def test_harmless_texts_by_hand(text: str, expected: str) -> None:
+    assert harmless(text) == expected
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", " =cmd|' /C calc'!A0"])

@@ -162,8 +162,8 @@ class CorrectionSettings(DataSettings):
     out: Path
     """Folder of the run; the corrections go into its corrections folder."""
     source: Path
-    """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip),
-    or COCO's instances (.json)."""
+    """The export (--from): Label Studio's JSON, "CVAT for images 1.1" (.xml or .zip), COCO's
+    instances (.json), LabelMe's file, or a folder of LabelMe's files or of masks (PNG, TIFF)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 The standard: https://camtrap-dp.tdwg.org
 
-media.csv           mediaID, deploymentID, timestamp, filePath, fileMediatype, …
+media.csv           mediaID, deploymentID, timestamp, filePath, fileName, fileMediatype, …
 observations.csv    mediaID or an event (deploymentID, eventStart, eventEnd), observationLevel,
                     observationType, scientificName, …
 
 An animal is tagged with its scientific name, a human or vehicle with that word; blank, unknown and
 unclassified observations give no tag. Observations of single media count. If a package has none,
-those of events count for all media of the deployment in that time. Videos are left out.
+those of events count for all media of the deployment in that time. Videos are left out. A photo
+whose path is the address of a server is looked for by its file name.
 """
 
 import csv
@@ -53,8 +54,15 @@ def camtrap_entries(folder: Path) -> list[Entry]:
     entries: list[Entry] = []
     for number, row in enumerate(media, start=1):
         if not row.get("fileMediatype", "").startswith("video/"):
-            entries.append((f"medium {number}", row["filePath"], list(tags[row["mediaID"]])))
+            entries.append((f"medium {number}", _file(row), list(tags[row["mediaID"]])))
     return entries
+
+
+def _file(row: _Record) -> str:
+    """Return where a photo is; of one that lies on a server, the name that it had before."""
+    path = row["filePath"]
+    is_address = path.startswith(("http://", "https://"))
+    return row.get("fileName") or path if is_address else path
 
 
 def _tag(row: _Record) -> str:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
 from tagmask.data.catalog import Catalog, no_collector
+from tagmask.data.folder import Tails, normal_path
 from tagmask.data.images import list_files, opened, strip_suffix
 from tagmask.data.json_stream import stream_lists
 from tagmask.data.outlines import OutlineBuilder, Outlines
@@ -200,12 +201,13 @@ class _Raw:
 
 
 @no_collector()
-def read_coco(images: Path, annotations: Path) -> Catalog:
+def read_coco(images: Path, annotations: Path, *, loose: bool = False) -> Catalog:
     """Read an instances file.
 
     Args:
         images: the folder of the images.
         annotations: the file, whose ``file_name`` entries are relative to ``images``.
+        loose: find images by how their paths end, too, as other tools' exports need it.
 
     Raises:
         TagmaskError: if there are mistakes in the file, or no image with an object.
@@ -213,6 +215,8 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
     odd: list[str] = []
     present = set(list_files(images, odd))
     raw = _Raw(annotations)
+    if loose:
+        raw.files = _found_by_ends(raw.files, sorted(present), images)
     category_ids = sorted(raw.categories)
     owners = _positions(raw.object_images, raw.image_ids)  # (objects,) image of each, -1 unknown
     labels = _positions(raw.object_categories, category_ids)  # (objects,)
@@ -257,6 +261,16 @@ def read_coco(images: Path, annotations: Path) -> Catalog:
         labels=np.where(unsure, UNSURE, labels + 1).astype(np.uint8),
         outlines=raw.outlines.build(),
     )
+
+
+def _found_by_ends(entries: Sequence[str], present: Sequence[str], images: Path) -> list[str]:
+    """Return the image that each entry means; an entry that means none, or several, stays."""
+    tails = Tails(present)
+    files = []
+    for entry in entries:
+        found = tails.find(normal_path(entry, images))
+        files.append(found[0] if len(found) == 1 else entry)
+    return files
 
 
 def _check_any(

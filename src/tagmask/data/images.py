@@ -4,7 +4,7 @@
 - animations and multi-page files give their first frame;
 - 16-bit grey is divided by 257, so that its full range stays visible; if it fills less than half of
   its range, as that of cameras with 12 bits does, it is stretched as ``tiff`` says;
-- TIFF with several bands of more than 8 bits, or of floating point, is read by ``tiff``;
+- TIFF with many bands, or with numbers that are no plain colours, is read by ``tiff``;
 - HEIC, the photos of phones, is read if pi-heif is installed;
 - transparency is laid over white, as in a browser;
 - CMYK, 1-bit, palette and YCbCr become RGB; colour profiles are not applied.
@@ -150,7 +150,7 @@ def read_image(path: Path, content: bytes | None = None) -> Picture:
         ImageError: if it cannot be read.
     """
     if content is None and has_bands(path):
-        return read_deep(path)
+        return _upright(read_deep(path), path)
     image = _decode(path, _FORMATS, "JPEG or PNG", content)
     # a garbled EXIF block says nothing about the orientation; the pixels are sound
     with suppress(Exception):
@@ -170,6 +170,20 @@ def read_image(path: Path, content: bytes | None = None) -> Picture:
             f"{path} has pixels of kind {image.mode} that cannot be converted ({error}); "
             "save it as an 8-bit RGB JPEG or PNG."
         ) from None
+
+
+def _upright(picture: Picture, path: Path) -> Picture:
+    """Turn what another reader than Pillow has read as the head of its file says.
+
+    Args:
+        picture: (H, W, 3), as it is stored.
+        path: the file; one whose head Pillow cannot read says nothing.
+    """
+    with suppress(ImageError), opened(path) as head:
+        stored = Image.fromarray(picture)
+        stored.getexif()[ExifTags.Base.Orientation] = orientation(head)
+        return np.array(ImageOps.exif_transpose(stored))
+    return picture
 
 
 @contextmanager
@@ -205,6 +219,11 @@ def is_turned(path: Path) -> bool:
             return orientation(image) != 1
     except ImageError:
         return False
+
+
+def is_heic(path: Path) -> bool:
+    """Return True if a file is called as a photo in HEIC, which few tools read."""
+    return path.suffix.lower() in _HEIC
 
 
 def orientation(image: Image.Image) -> int:
@@ -374,8 +393,12 @@ def _decode(
             f"{path} cannot be opened (a folder, pipe or device, no ordinary file); remove it."
         )
     try:
-        source = path if content is None else io.BytesIO(content)
-        with Image.open(source, formats=_usable(formats)) as image:
+        # not by its path: Pillow would map a TIFF without compression into memory, and garble it
+        # if it lies on its side
+        with (
+            path.open("rb") if content is None else io.BytesIO(content) as source,
+            Image.open(source, formats=_usable(formats)) as image,
+        ):
             image.load()
             return image
     except FileNotFoundError:
@@ -383,7 +406,7 @@ def _decode(
             f"{path} does not exist; check the path or remove it from the list."
         ) from None
     except UnidentifiedImageError:
-        if path.suffix.lower() in _HEIC and "HEIF" not in _usable(formats):
+        if is_heic(path) and "HEIF" not in _usable(formats):
             raise ImageError(f"{path} is a photo in HEIC; {HEIC_REMEDY}.") from None
         is_empty = path.stat().st_size == 0 if content is None else not content
         fault = "is empty" if is_empty else "is not a picture that can be read"

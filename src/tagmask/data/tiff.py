@@ -7,6 +7,7 @@ the file marks as missing are left out of this and black.
 """
 
 import importlib
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ TIFF = (".tif", ".tiff")
 _PLAIN = ("LA", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB")  # Pillow's colours
 _BITS = 258  # TIFF's entry of the bits of each band
 _BANDS = 277
+_SAMPLE = 339  # and of the numbers in it
+_UNSIGNED, _UNDEFINED = 1, 4
+# Pillow would print that it cannot decode a file of many bands, which nobody asks of it
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 # of an ordinary and of a large file, in either order of bytes
 _HEADS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
@@ -46,7 +51,7 @@ def has_bands(path: Path) -> bool:
 
 
 def _kind(path: Path) -> str:
-    """Return what a file is: "plain", "grey" with more than 8 bits, or several such "bands"."""
+    """Return what a file is: "plain", "grey" of 9 to 16 bits, or else "bands" for rasterio."""
     if path.suffix.lower() not in TIFF or not is_regular(path):
         return "plain"
     try:
@@ -55,6 +60,9 @@ def _kind(path: Path) -> str:
             bits = max(tags.get(_BITS, (1,)))
             bands = tags.get(_BANDS, 1)
             if bands == 1:
+                is_unsigned = max(tags.get(_SAMPLE, (1,))) in (_UNSIGNED, _UNDEFINED)
+                if bits > 16 or not is_unsigned:
+                    return "bands"
                 return "grey" if bits > 8 else "plain"
             return "bands" if bits > 8 or bands > 4 or image.mode not in _PLAIN else "plain"
     except UnidentifiedImageError:
@@ -136,7 +144,8 @@ def package(path: Path) -> Any:
         importlib.import_module("rasterio.errors")
     except ImportError:
         raise ImageError(
-            f"{path} has several bands, or more than 8 bits; to read it, install rasterio: "
+            f"{path} has several bands, or numbers that are no plain colours; to read it, "
+            "install rasterio: "
             "pip install 'tagmask[geo]', or save it as an 8-bit RGB file."
         ) from None
     return module

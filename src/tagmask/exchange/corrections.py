@@ -11,6 +11,7 @@ corrected; so does one from a folder whose mask is still that of the run. Everyt
 checked before anything is written.
 """
 
+import os
 import zipfile
 import zlib
 from collections import Counter
@@ -71,10 +72,11 @@ class _Read:
     damaged: dict[str, str] = field(default_factory=dict)  # name: why it cannot be used
     left_out: Counter[str] = field(default_factory=Counter)  # kinds of regions
     unchanged: int = 0  # photos whose mask is still that of the run
+    told: list[str] = field(default_factory=list)  # what a reader has to say itself
 
     def notes(self) -> list[str]:
         """Return sentences on what was not taken over."""
-        lines = [*missing_note(self.missing), *list_skipped(self.damaged)]
+        lines = [*missing_note(self.missing), *self.told, *list_skipped(self.damaged)]
         if self.unchanged:
             lines.append(
                 f"{self.unchanged} masks are still those of the run and were left as they are."
@@ -128,7 +130,7 @@ def _read_all(settings: CorrectionSettings, catalog: Catalog) -> _Read:
     names = Tails(item.name for item in catalog)
     numbers = {item.name: item.index for item in catalog}
     found = _Read()
-    for drawn in _read(settings, catalog):
+    for drawn in _read(settings, catalog, found.told):
         found.left_out += drawn.left_out
         if not drawn.regions and not drawn.refused:
             continue
@@ -207,12 +209,18 @@ def _tag_change(labels: Mask, catalog: Catalog, i: int) -> corrections.TagChange
     return corrections.TagChange(tuple(sorted(seen - tags)), tuple(sorted(removed)))
 
 
-def _read(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Drawn]:
-    """Yield the photos of a file that have regions, all of known classes."""
+def _read(settings: CorrectionSettings, catalog: Catalog, told: list[str]) -> Iterator[Drawn]:
+    """Yield the photos of a file that have regions, all of known classes.
+
+    Args:
+        settings: those of the command.
+        catalog: the photos of the run.
+        told: gets sentences for the user.
+    """
     source = settings.source
     mistakes = Mistakes(source)
     number = 0
-    entries = _entries(settings, catalog)
+    entries = _entries(settings, catalog, told)
     try:
         for number, drawn in enumerate(entries, start=1):
             _check_names([name for name, _ in drawn.regions], catalog, f"image {number}", mistakes)
@@ -224,7 +232,7 @@ def _read(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Drawn]:
         ) from None
 
 
-def _entries(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Drawn]:
+def _entries(settings: CorrectionSettings, catalog: Catalog, told: list[str]) -> Iterator[Drawn]:
     """Read a file or folder by the tool that wrote it, which its content shows."""
     source = settings.source
     if source.is_dir():
@@ -244,7 +252,7 @@ def _entries(settings: CorrectionSettings, catalog: Catalog) -> Iterator[Drawn]:
         raise TagmaskError(
             f"{source} is read as COCO, which needs --images; give the folder of the photos."
         )
-    return _coco(settings.images, source, catalog)
+    return _coco(settings.images, source, catalog, told)
 
 
 def _refuse_short_form(source: Path, value: list[object]) -> None:
@@ -267,10 +275,18 @@ def _refuse_other_zip(source: Path) -> None:
             names = archive.namelist()
     except ZIP_FAULTS:  # reading it says what is wrong
         return
-    found = [name for name in names if name.endswith(".json")]
-    if found and "annotations.xml" not in names:
+    if "annotations.xml" in names:
+        return
+    if "classes.txt" in names:
         raise TagmaskError(
-            f"{source} holds {found[0]}, as an export to COCO does; unpack it and give that file."
+            f"{source} is an export to YOLO, which has no background and rounds its outlines; "
+            "export Label Studio's JSON, or COCO."
+        )
+    found = [name for name in names if name.endswith(".json")]
+    if found:
+        raise TagmaskError(
+            f"{source} holds {found[0]}, as an export to COCO does. Label Studio leaves brushes "
+            "out of it: export its JSON instead; of other tools unpack it and give that file."
         )
 
 
@@ -283,17 +299,19 @@ def _check_names(names: Sequence[str], catalog: Catalog, place: str, mistakes: M
     mistakes.raise_if_any()
 
 
-def _coco(images: Path, source: Path, catalog: Catalog) -> Iterator[Drawn]:
-    """Yield the photos of COCO's instances."""
-    annotated = read_coco(images, source)
+def _coco(images: Path, source: Path, catalog: Catalog, told: list[str]) -> Iterator[Drawn]:
+    """Yield the photos of COCO's instances; what is left out of them is told."""
+    annotated = read_coco(images, source, loose=True)
+    told += annotated.notes
     if not annotated.has_masks:
         raise TagmaskError(f"{source} has boxes only; export outlines or masks.")
     used = [annotated.classes[c] for c in np.flatnonzero(annotated.class_counts()).tolist()]
     _check_names(used, catalog, "categories", Mistakes(source))
     names = {corrections.NOT_CORRECTED: NOT_TOUCHED}
     names |= dict(enumerate(annotated.classes, start=1))
-    for i in range(len(annotated)):
-        mask = annotated.load_mask(i)
+    for item in annotated:
+        mask = annotated.load_mask(item.index)
         assert mask is not None
         labels = [label for label in np.unique(mask).tolist() if label]
-        yield Drawn(annotated.name(i), [(names[label], mask == label) for label in labels])
+        file = os.path.abspath(item.image or item.name)
+        yield Drawn(file, [(names[label], mask == label) for label in labels])

@@ -19,10 +19,11 @@ from tagmask.config.base import within
 from tagmask.config.exchange import FILES, SPLIT
 from tagmask.data.about import read_about
 from tagmask.data.catalog import Catalog
-from tagmask.data.images import is_turned
+from tagmask.data.images import is_heic, is_turned
 from tagmask.data.open import open_catalog
+from tagmask.data.tiff import is_deep
 from tagmask.data.tools import is_list_of_texts
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, first_of
 from tagmask.exchange.coco import write_coco
 from tagmask.exchange.cvat import write_cvat
 from tagmask.exchange.datumaro import write_datumaro
@@ -30,7 +31,15 @@ from tagmask.exchange.fiftyone import write_fiftyone
 from tagmask.exchange.geotiff import write_geotiff
 from tagmask.exchange.huggingface import write_huggingface
 from tagmask.exchange.index import write_indices
-from tagmask.exchange.items import Exported, Labelled, Probabilities, from_folder, unlistable_name
+from tagmask.exchange.items import (
+    Exported,
+    Labelled,
+    Probabilities,
+    from_folder,
+    unlistable_name,
+    unlistable_or_unsafe_name,
+    unsafe_name,
+)
 from tagmask.exchange.label_studio import is_interface, write_label_studio
 from tagmask.exchange.labelme import write_labelme
 from tagmask.exchange.napari import write_napari
@@ -101,7 +110,8 @@ FORMATS = {  # value of --format: its writer
         own_photos=True,
         others=lambda settings, to, names: [to.with_suffix(".xml")],
     ),
-    "cvat": Format(write_cvat, ("pieces",), unlistable_name, own_photos=True),
+    # CVAT reads it by Datumaro
+    "cvat": Format(write_cvat, ("pieces",), unlistable_or_unsafe_name, own_photos=True),
     "overlays": Format(
         write_overlays,
         beside=True,
@@ -114,7 +124,7 @@ FORMATS = {  # value of --format: its writer
     "huggingface": Format(write_huggingface),
     "xanylabeling": Format(write_xanylabeling, own_photos=True),
     "labelme": Format(write_labelme, own_photos=True),
-    "datumaro": Format(write_datumaro),
+    "datumaro": Format(write_datumaro, unusable=unsafe_name),
     "qupath": Format(write_qupath, own_photos=True),
     "napari": Format(write_napari, own_photos=True),
     "geotiff": Format(write_geotiff),
@@ -166,17 +176,18 @@ def export_masks(settings: ExportSettings, to: Path) -> Exported:
     _refuse_foreign(settings, to, list(tags))
     damaged: dict[str, str] = {}
     turned: list[str] = []
+    uncommon: list[str] = []
     items, notes = _prepared(from_folder(catalog, folder, damaged, row.unusable), settings, tags)
     if row.complete is not None:
         items = (row.complete(item, settings, folder) for item in items)
     if row.own_photos:
-        items = _note_turned(items, turned)
+        items = _note_odd(items, turned, uncommon)
     options = _options(settings, catalog)
     _remove_leftovers(settings, to, list(tags))
     with _note_on(settings, to, tags):
         done = row.write(items, catalog.classes, to, **options)
     done.notes[:0] = [*list_skipped(damaged), *notes]
-    _tell(done, row, list(tags), turned)
+    _tell(done, row, list(tags), turned, uncommon)
     missing = len(catalog) - done.images - len(damaged)
     if missing:
         done.notes.insert(
@@ -232,9 +243,11 @@ def _note_on(
     return _noted(to, settings.format, new_photos)
 
 
-def _tell(done: Exported, row: Format, names: list[str], turned: list[str]) -> None:
+def _tell(
+    done: Exported, row: Format, names: list[str], turned: list[str], uncommon: list[str]
+) -> None:
     """Add what other tools may stumble over to the notes of an export."""
-    lists_names = row.unusable is unlistable_name
+    lists_names = row.unusable in (unlistable_name, unlistable_or_unsafe_name)
     spaced = sum(" " in name for name in names)
     if lists_names and spaced:
         done.notes.append(
@@ -245,6 +258,12 @@ def _tell(done: Exported, row: Format, names: list[str], turned: list[str]) -> N
         done.notes.append(
             f"{len(turned)} photos are turned by an EXIF entry, and their masks are upright; "
             "a tool that shows such a photo lying on its side does not heed the entry."
+        )
+    if uncommon:
+        done.notes.append(
+            f"{len(uncommon)} photos are HEIC, or TIFF that is no plain picture: "
+            f"{first_of(uncommon)}; if the tool cannot show them, save them as JPEG or PNG "
+            "under the same names."
         )
 
 
@@ -263,16 +282,22 @@ def _refuse_inside(settings: ExportSettings, to: Path, folder: Path) -> None:
         )
 
 
-def _note_turned(items: Iterable[Labelled], turned: list[str]) -> Iterator[Labelled]:
-    """Yield items, and note the names of photos that EXIF turns.
+def _note_odd(
+    items: Iterable[Labelled], turned: list[str], uncommon: list[str]
+) -> Iterator[Labelled]:
+    """Yield items, and note photos that another tool may show otherwise, or not at all.
 
     Args:
         items: images with their masks.
-        turned: gets the names.
+        turned: gets the names of photos that EXIF turns.
+        uncommon: gets the names of photos that few tools read.
     """
     for item in items:
-        if item.image is not None and is_turned(item.image):
-            turned.append(item.name)
+        if item.image is not None:
+            if is_turned(item.image):
+                turned.append(item.name)
+            if is_heic(item.image) or is_deep(item.image):
+                uncommon.append(item.name)
         yield item
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tagmask.data.images import is_turned
 from tagmask.data.tiff import TIFF, package
 from tagmask.errors import TagmaskError
 from tagmask.exchange.index import class_names
@@ -54,6 +55,7 @@ def write_geotiff(
         height, width = item.mask.shape
         place = place_of(item)
         without_place += not place
+        polynomials = place.pop("rpcs", None)
         with replacing(out / f"{item.name}.tif") as partial, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a mask has no place
             with rasterio.open(
@@ -69,6 +71,8 @@ def write_geotiff(
                 **place,
             ) as file:
                 file.write(item.mask, 1)
+                if polynomials is not None:
+                    file.rpcs = polynomials
                 file.write_colormap(1, colormap)
                 file.update_tags(
                     1, **{f"class_{n}": name for n, name in class_names(classes).items()}
@@ -76,7 +80,8 @@ def write_geotiff(
     write_json(out / "classes.json", class_names(classes))
     if without_place:
         done.notes.append(
-            f"{without_place} photos have no place on a map, and so have their masks."
+            f"{without_place} photos have no place on a map, or are turned by an EXIF entry; "
+            "their masks have none."
         )
     return done
 
@@ -88,9 +93,10 @@ def place_of(item: Labelled) -> dict[str, Any]:
         item: the image with its mask.
 
     Returns:
-        Empty if the photo has none, or if it has another size than its mask.
+        Empty if the photo has none, if it has another size than its mask, or if it is turned, since
+        places are those of the pixels as they are stored.
     """
-    if item.image is None or item.image.suffix.lower() not in TIFF:
+    if item.image is None or item.image.suffix.lower() not in TIFF or is_turned(item.image):
         return {}
     rasterio = package(item.image)
     try:
@@ -99,11 +105,14 @@ def place_of(item: Labelled) -> dict[str, Any]:
             with rasterio.open(item.image, driver="GTiff") as file:
                 if (file.height, file.width) != item.mask.shape:
                     return {}
+                place: dict[str, Any] = {}
                 points, system = file.gcps
                 if points:
-                    return {"gcps": points, "crs": system}
-                if file.crs is None and file.transform.is_identity:
-                    return {}
-                return {"crs": file.crs, "transform": file.transform}
+                    place = {"gcps": points, "crs": system}
+                elif file.crs is not None or not file.transform.is_identity:
+                    place = {"crs": file.crs, "transform": file.transform}
+                if file.rpcs is not None:  # the polynomials of a satellite's camera
+                    place["rpcs"] = file.rpcs
+                return place
     except rasterio.errors.RasterioError:
         return {}

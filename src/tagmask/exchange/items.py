@@ -103,6 +103,23 @@ def unlistable_name(name: str) -> str:
     return ""
 
 
+def unsafe_name(name: str) -> str:
+    """Say why Datumaro, which looks for ways out of a folder, refuses a name; empty if it does not.
+
+    One such name would make it refuse all images.
+    """
+    is_drive = name[1:2] == ":" and name[0].isalpha()
+    parts = name.replace("\\", "/").split("/")
+    if is_drive or any(not part.strip(" .") for part in parts):
+        return "Datumaro takes this name for a path out of the folder; rename the image."
+    return ""
+
+
+def unlistable_or_unsafe_name(name: str) -> str:
+    """Say why a list of names that Datumaro reads cannot hold a name; empty if it can."""
+    return unlistable_name(name) or unsafe_name(name)
+
+
 def from_folder(
     catalog: Catalog,
     folder: Path,

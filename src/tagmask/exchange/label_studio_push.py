@@ -247,8 +247,8 @@ class Server:
 
     def _refused(self) -> str:
         return (
-            f"{self._address} does not accept the token in --token; copy the access token of "
-            "your account page into that file, alone on one line."
+            f"{self._address} does not accept the token in --token; create one on your account "
+            "page and copy all of it from the window that shows it, alone on one line."
         )
 
     def _send(self, method: str, path: str, content: Any, authorization: str) -> Any:

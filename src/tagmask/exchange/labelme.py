@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tagmask.data.coco import MAX_SIDE
-from tagmask.data.images import walk
+from tagmask.data.images import strip_suffix, walk
 from tagmask.data.tools import objects, pick
 from tagmask.errors import TagmaskError
 from tagmask.exchange.contours import centre_outlines
@@ -134,7 +134,9 @@ def drawn_in_labelme(folder: Path, files: Sequence[Path]) -> Iterator[Drawn]:
         if image.is_file():
             name = os.path.abspath(image)
         else:
-            name = os.path.relpath(file.with_suffix(""), folder)
+            is_picture = strip_suffix(image.name) != image.name
+            suffix = image.suffix if is_picture else ""
+            name = os.path.relpath(file.with_suffix(suffix), folder)
         try:
             yield _drawn(name, value)
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:

@@ -12,13 +12,14 @@ certainty     mean probability of the class over its pixels, if the run has kept
 corrected     yes if a person has corrected the photo
 area_mm2      pixels times the area of one, if a scale is given
 
-The ending of the file decides: .csv, .tsv or .parquet. In CSV, a text that a spreadsheet would take
-for a formula begins with an apostrophe.
+The ending of the file decides: .csv, .tsv or .parquet. In CSV, what a spreadsheet would take for a
+formula begins with an apostrophe.
 """
 
 import csv
 import importlib
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -35,7 +36,10 @@ from tagmask.files import is_regular, replacing, write_text
 from tagmask.labels import Mask
 
 Cell = str | int | float | None
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a formula may begin with
+# Where a formula may begin: at the start of a text, or after what a spreadsheet may take for the
+# end of a cell, since some separate cells by semicolons. Some also heed the wide characters.
+_FORMULA = re.compile(r"""^(?=[\t\r\n])|(?:^|(?<=[,;\t\r\n]))(?=["\s]*[-=+@＝＋－＠])""")
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?(?:[eE][-+]?[0-9]+)?")
 COLUMNS = (
     *("photo", "class", "width", "height", "pixels", "share", "pieces"),
     *("left", "top", "right", "bottom", "centre_x", "centre_y", "certainty", "corrected"),
@@ -320,18 +324,17 @@ def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[Cell]]) ->
 
 
 def _text(cell: Cell) -> str | int:
-    """Return a cell as CSV has it; numbers with six digits, which is finer than a pixel."""
+    """Return a cell as CSV has it; numbers with ten digits, finer than a pixel of any photo."""
     if cell is None:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.6g}"
+        return f"{cell:.10g}"
     return harmless(cell) if isinstance(cell, str) else cell
 
 
 def harmless(text: str) -> str:
-    """Put an apostrophe before a text that a spreadsheet would take for a formula."""
-    begins_as_formula = text.lstrip(" ").startswith(_FORMULA) or text.startswith(_FORMULA)
-    return f"'{text}" if begins_as_formula else text
+    """Put an apostrophe before what a spreadsheet would take for a formula; numbers stay."""
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub("'", text)
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
