@@ -1,5 +1,6 @@
 """Tiny data and models for the tests."""
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tagmask.cli import main
@@ -77,3 +79,14 @@ def kill_once(
     process.kill()
     process.join()
     assert process.exitcode == -signal.SIGKILL, "it ended before it was killed"
+
+
+def fiftyone_with_database() -> Any:
+    """Return the package fiftyone; skip the test if its database cannot be started."""
+    package: Any = pytest.importorskip("fiftyone", reason="fiftyone is not installed")
+    config: Any = importlib.import_module("fiftyone.core.config")
+    try:
+        package.list_datasets()
+    except config.FiftyOneConfigError as error:
+        pytest.skip(f"FiftyOne has no database here: {error}")
+    return package

@@ -28,6 +28,7 @@ from tagmask.exchange.voc import write_voc
 from tagmask.exchange.xanylabeling import write_xanylabeling
 from tagmask.exchange.yolo import write_ultralytics, write_yolo_seg
 from tagmask.labels import Mask
+from tests.helpers import fiftyone_with_database
 
 CLASSES = ("dog", 'sofa & "chair": x', "été 🐕\u200d")
 NAMES = (
@@ -141,7 +142,7 @@ def test_fiftyone_loads_a_data_set_with_heat_maps(
     items: Sequence[Labelled], tmp_path: Path
 ) -> None:
     """The code of docs/how-to/exchange.md, on FiftyOne's own database."""
-    pytest.importorskip("fiftyone", reason="fiftyone is not installed")
+    fiftyone_with_database()
     heat = {2: np.arange(12, dtype=np.uint8).reshape(3, 4)}
     write_fiftyone([replace(item, maps=lambda: heat) for item in items[:3]], CLASSES, tmp_path)
     page = (Path(__file__).parents[2] / "docs/how-to/exchange.md").read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from PIL import Image
 from tagmask.data.catalog import Catalog
 from tagmask.data.folder import read_folder
 from tagmask.data.keywords import keywords
+from tests.helpers import fiftyone_with_database
 
 TAGS = {"a": ("dog", "sofa"), "day 1/b #2": ("cat",), "été": ("Straße & Weg", "dog")}
 
@@ -165,7 +166,7 @@ def test_a_task_made_by_label_studio(images: Path, tmp_path: Path) -> None:
 
 
 def test_an_export_of_fiftyone(images: Path, tmp_path: Path) -> None:
-    fo: Any = pytest.importorskip("fiftyone", reason="fiftyone is not installed")
+    fo = fiftyone_with_database()
     samples = []
     for name, tags in TAGS.items():
         labels = fo.Classifications(classifications=[fo.Classification(label=tag) for tag in tags])
