@@ -211,7 +211,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-def stamp_of(path: Path | None) -> list[int] | None:
+def stamp_of(path: Path | str | None) -> list[int] | None:
     """Return what changes when a file is written: size, times, inode.
 
     None without a file, and for one that was written so recently that a further change might leave
@@ -239,12 +239,12 @@ def takes_for_same(folder: Path) -> bool:
     return os.name == "nt"
 
 
-def content_digest(path: Path) -> str:
+def content_digest(path: Path | str) -> str:
     """Return a short hash of the content of a file; empty if it cannot be read."""
     if not is_regular(path):
         return ""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", buffering=0) as file:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
     except OSError:
         return ""

@@ -295,10 +295,16 @@ def test_run_totals_are_those_of_the_reference_encoder(data: st.DataObject) -> N
     assert outlines._run_total(code) == height * width
 
 
-@pytest.mark.parametrize("digits", [2, 12])
-def test_coordinates_come_back_exactly(digits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlines, "_BLOCK", 50)  # several blocks, of either kind
+@pytest.mark.parametrize(
+    ("digits", "last", "kind"),
+    [(2, 640, np.uint16), (2, 6400, np.int32), (2, -640, np.int32), (12, 640, np.float64)],
+)
+def test_coordinates_come_back_exactly(
+    digits: int, last: float, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlines, "_BLOCK", 50)  # several blocks, of two kinds
     numbers = np.random.default_rng(0).random((40, 12)) * 640
+    numbers[-5:] *= last / 640
     polygons = [
         [round(x, digits if row > 20 else 2) for x in line]
         for row, line in enumerate(numbers.tolist())
@@ -308,7 +314,7 @@ def test_coordinates_come_back_exactly(digits: int, monkeypatch: pytest.MonkeyPa
         builder.add([polygon])
     packed = builder.build()
     assert [packed.polygon(number).tolist() for number in range(40)] == polygons
-    assert packed.numbers.dtype == (np.int32 if digits == 2 else np.float64)
+    assert packed.numbers.dtype == kind
     assert len(packed) == 40
 
 

@@ -5,6 +5,7 @@ then share their memory (nothing is reference-counted), and spawned ones receive
 """
 
 import copy
+import ctypes
 import gc
 import hashlib
 import unicodedata
@@ -26,6 +27,7 @@ from tagmask.files import file_size, takes_for_same
 from tagmask.labels import MAX_CLASSES, Mask
 
 _NOTES = (layout.BEGUN, layout.DONE, layout.MADE_BY, layout.BACKGROUND)
+_AT_ONCE = 4096  # items whose tags are looked at together
 _OUTPUTS = (".png", ".npz", ".safetensors")
 Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -34,7 +36,8 @@ Indices = Sequence[int] | npt.NDArray[np.integer[Any]]
 def no_collector() -> Iterator[None]:
     """Leave Python's search for unused cycles out while millions of small objects are made.
 
-    It would look at all of them again and again, and tables have no cycles.
+    It would look at all of them again and again, and tables have no cycles. What the objects took
+    is given back to the system at the end.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -43,6 +46,14 @@ def no_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+        give_back()
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system, where the C library keeps it for later."""
+    trim = getattr(ctypes.pythonapi, "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,16 @@ class Catalog:
         mask = Path(mask_file) if mask_file else None
         return Item(i, self._names[row], self.tags(i), image, mask)
 
+    def files(self, column: Literal["images", "masks"]) -> dict[str, str]:
+        """Return the image or mask file of each item by the item's name, without those of none."""
+        paths = self._images if column == "images" else self._masks
+        found = {}
+        for row in self._rows.tolist():
+            path = paths[row]
+            if path:
+                found[self._names[row]] = path
+        return found
+
     def file_sizes(self, column: Literal["images", "masks"]) -> list[int]:
         """Return the bytes of each item's image or mask file; -1 for those without."""
         paths = self._images if column == "images" else self._masks
@@ -190,6 +211,16 @@ class Catalog:
         tags = np.frombuffer(codes, np.uint8)
         counts = np.bincount(tags, minlength=len(self.classes))  # (C,)
         return counts.astype(np.int64)
+
+    def together(self) -> npt.NDArray[np.int64]:
+        """Return how many items carry both of two classes, shape (C, C)."""
+        count = len(self.classes)
+        result = np.zeros((count, count), dtype=np.int64)
+        for start in range(0, len(self), _AT_ONCE):
+            part = range(start, min(start + _AT_ONCE, len(self)))
+            targets = self.targets(part).astype(np.float64)  # (n, C)
+            result += (targets.T @ targets).astype(np.int64)
+        return result
 
     def load_image(self, i: int) -> Picture:
         """Read item ``i`` as RGB, shape (H, W, 3), upright; ImageError if that cannot be."""

@@ -1,8 +1,8 @@
 """Outlines of many objects (polygons and run lengths, as in COCO files) in a few flat buffers.
 
-As Python lists each number would take about 30 bytes; here it takes 4 if all coordinates are
-multiples of 1/100, as in COCO, and 8 otherwise. Either way, the numbers that come out are exactly
-those that went in.
+As Python lists each number would take about 30 bytes; here it takes 2 if all coordinates are
+multiples of 1/100 up to 655.35, as in COCO, 4 if some are larger, and 8 otherwise. In any case, the
+numbers that come out are exactly those that went in.
 """
 
 import struct
@@ -25,7 +25,7 @@ _SIZE = struct.Struct("<II")  # height and width before each run-length code
 class Outlines:
     """Objects 0 … len-1, each a set of polygons or one run-length code."""
 
-    numbers: npt.NDArray[Any]  # coordinates x, y, x, y, …: float64, or int32 in hundredths
+    numbers: npt.NDArray[Any]  # coordinates x, y, x, y, …: float64, or whole hundredths
     polygon_starts: npt.NDArray[np.int64]  # polygon → its first number
     object_starts: npt.NDArray[np.int64]  # object → its first polygon
     codes: Strings  # object → its run-length code, empty if it has polygons
@@ -56,9 +56,7 @@ class Outlines:
     def polygon(self, number: int) -> npt.NDArray[np.float64]:
         """Return the corners x, y, x, y, … of a polygon."""
         start, end = self.polygon_starts[number : number + 2]
-        corners: npt.NDArray[np.float64] = self.numbers[start:end]
-        if self.numbers.dtype == np.int32:
-            corners = corners / 100
+        corners = _as_pixels(self.numbers[start:end])
         if not (np.abs(corners) <= _FARTHEST).all():  # also false for NaN
             raise ValueError("a corner lies far outside the image")
         return corners
@@ -93,13 +91,8 @@ class OutlineBuilder:
     def build(self) -> Outlines:
         """Return the outlines in their compact form; the builder cannot be used after it."""
         self._pack()
-        kinds = {block.dtype for block in self._blocks}
-        if len(kinds) > 1:
-            self._blocks = [
-                block / 100 if block.dtype == np.int32 else block for block in self._blocks
-            ]
         return Outlines(
-            np.concatenate(self._blocks),
+            self._joined(),
             np.array(self._polygon_starts, np.int64),
             np.array(self._object_starts, np.int64),
             Strings(self._codes),
@@ -117,18 +110,41 @@ class OutlineBuilder:
         if len(self._unpacked) >= _BLOCK:
             self._pack()
 
+    def _joined(self) -> npt.NDArray[Any]:
+        """Return the numbers of all blocks, each of which is let go once it is copied."""
+        kind = np.result_type(*[block.dtype for block in self._blocks])
+        numbers = np.empty(self._packed, kind)
+        end = self._packed
+        while self._blocks:
+            block = self._blocks.pop()
+            values = _as_pixels(block) if kind == np.float64 else block
+            numbers[end - len(block) : end] = values
+            end -= len(block)
+        return numbers
+
     def _pack(self) -> None:
         """Move the numbers collected so far to a block, as hundredths if that is exact."""
         numbers = np.array(self._unpacked)
         with np.errstate(over="ignore"):
             hundredths = np.rint(numbers * 100)
         is_exact = np.array_equal(hundredths / 100, numbers)
-        if is_exact and np.abs(hundredths).max(initial=0) < 2**31:
+        lowest = hundredths.min(initial=0)
+        highest = hundredths.max(initial=0)
+        if is_exact and lowest >= 0 and highest < 2**16:
+            self._blocks.append(hundredths.astype(np.uint16))
+        elif is_exact and max(-lowest, highest) < 2**31:
             self._blocks.append(hundredths.astype(np.int32))
         else:
             self._blocks.append(numbers)
         self._packed += len(numbers)
         self._unpacked = array("d")
+
+
+def _as_pixels(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return numbers of a block in pixels."""
+    if numbers.dtype == np.float64:
+        return numbers
+    return numbers.astype(np.float64) / 100
 
 
 def _compress(segmentation: dict[str, Any]) -> bytes:

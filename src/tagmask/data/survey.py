@@ -4,6 +4,7 @@ How many photos each tag has, and what cannot be learned from them.
 """
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tagmask.data.catalog import Catalog
 from tagmask.files import file_size
@@ -21,6 +23,7 @@ SHOWN = 3  # examples in a sentence
 # bytes at the end that nearly always tell two photos apart; the first ones are often the same
 _TAIL = 4096
 _T = TypeVar("_T")
+_File = TypeVar("_File", str, Path)
 
 
 def tag_table(catalog: Catalog) -> list[str]:
@@ -50,13 +53,14 @@ def tag_notes(catalog: Catalog) -> list[str]:
             f'every photo is tagged "{names[c]}": there is nothing to tell it from. '
             "Add photos without it, tagged with what is on them."
         )
-    for group in _always_together(catalog):
+    together = catalog.together()  # (C, C)
+    for group in _always_together(together):
         tags = " and ".join(f'"{names[c]}"' for c in group)
         notes.append(
             f"{tags} always come together, so they cannot be told apart. "
             "Add photos with only one of them, or use one tag for both."
         )
-    for inner, outer in _always_with_another(catalog):
+    for inner, outer in _always_with_another(together, len(catalog)):
         notes.append(
             f'every photo tagged "{names[inner]}" is also tagged "{names[outer]}", so their masks '
             f'may be mixed up. Add photos of "{names[inner]}" alone.'
@@ -87,28 +91,33 @@ def tag_notes(catalog: Catalog) -> list[str]:
     return notes
 
 
-def _always_together(catalog: Catalog) -> list[list[int]]:
+def _always_together(together: npt.NDArray[np.int64]) -> list[list[int]]:
     """Return groups of tags that are on exactly the same photos."""
-    photos: dict[int, list[int]] = defaultdict(list)  # tag: its photos
-    for i in range(len(catalog)):
-        for tag in catalog.tags(i):
-            photos[tag].append(i)
-    return _alike(sorted(photos), lambda tag: tuple(photos[tag]))
+    photos = np.diag(together)  # (C,)
+    groups = []
+    grouped: set[int] = set()
+    for tag in np.flatnonzero(photos > 0).tolist():
+        is_same = (together[tag] == photos[tag]) & (photos == photos[tag])  # (C,)
+        group = np.flatnonzero(is_same).tolist()
+        if len(group) > 1 and tag not in grouped:
+            groups.append(group)
+            grouped.update(group)
+    return groups
 
 
-def _always_with_another(catalog: Catalog) -> list[tuple[int, int]]:
-    """Return pairs of tags of which the first never comes without the second, but not reversed."""
-    count = len(catalog.classes)
-    together = np.zeros((count, count), dtype=np.int64)
-    for i in range(len(catalog)):
-        tags = list(catalog.tags(i))
-        together[np.ix_(tags, tags)] += 1
+def _always_with_another(together: npt.NDArray[np.int64], everywhere: int) -> list[tuple[int, int]]:
+    """Return pairs of tags of which the first never comes without the second, but not reversed.
+
+    Args:
+        together: (C, C), how many photos have two tags.
+        everywhere: How many photos there are.
+    """
     photos = np.diag(together)  # (C,)
     pairs = []
     for inner in np.flatnonzero(photos > 1).tolist():
         for outer in np.flatnonzero(together[inner] == photos[inner]).tolist():
             # a tag on every photo has a note of its own
-            is_larger = photos[inner] < photos[outer] < len(catalog)
+            is_larger = photos[inner] < photos[outer] < everywhere
             if outer != inner and is_larger:
                 pairs.append((inner, outer))
     return pairs
@@ -124,14 +133,14 @@ def _exclude_each_other(catalog: Catalog) -> bool:
 
 def _copies(catalog: Catalog) -> list[list[str]]:
     """Return the names of photos whose files are the same, byte by byte."""
-    names = {item.image: item.name for item in catalog if item.image is not None}
+    names = {path: name for name, path in catalog.files("images").items()}
     named = []
     for group in copies_of(names):
         named.append([names[path] for path in group])
     return sorted(named)
 
 
-def copies_of(paths: Iterable[Path]) -> list[list[Path]]:
+def copies_of(paths: Iterable[_File]) -> list[list[_File]]:
     """Return groups of two or more files that are the same, byte by byte.
 
     Args:
@@ -156,16 +165,16 @@ def _alike(items: Iterable[_T], key: Callable[[_T], Any]) -> list[list[_T]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _hash_of_tail(path: Path) -> bytes:
+def _hash_of_tail(path: str | Path) -> bytes:
     """Return a hash of the last bytes of a file."""
-    with path.open("rb", buffering=0) as file:
-        file.seek(max(0, path.stat().st_size - _TAIL))
+    with open(path, "rb", buffering=0) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
         return hashlib.blake2b(file.read(_TAIL)).digest()
 
 
-def _hash(path: Path) -> bytes:
+def _hash(path: str | Path) -> bytes:
     """Return a hash of a file."""
-    with path.open("rb") as file:
+    with open(path, "rb", buffering=0) as file:
         return hashlib.file_digest(file, "blake2b").digest()
 
 

@@ -6,7 +6,7 @@ hashed again.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -17,9 +17,10 @@ from tagmask.errors import TagmaskError
 from tagmask.files import content_digest, read_object, stamp_of, write_json
 
 _THREADS = 8  # hashing leaves the interpreter to others
+_AT_ONCE = 64  # files that a thread is handed together
 
 
-def content_digests(out: Path, files: Mapping[str, Path], kind: str) -> dict[str, str]:
+def content_digests(out: Path, files: Mapping[str, str], kind: str) -> dict[str, str]:
     """Return a hash of the content of each file; empty for one that cannot be read.
 
     Args:
@@ -36,7 +37,8 @@ def content_digests(out: Path, files: Mapping[str, Path], kind: str) -> dict[str
         if stamp is not None and isinstance(known, list) and known[:-1] == stamp:
             digests[name] = str(known[-1])
     unknown = [name for name in files if name not in digests]
-    digests.update(_hash_all((name, files[name]) for name in unknown))
+    hashes = _hash_all([files[name] for name in unknown])
+    digests.update(zip(unknown, hashes, strict=True))
     kept: dict[str, list[Any]] = {}
     for name, stamp in stamps.items():
         if stamp is not None and digests[name]:
@@ -57,11 +59,17 @@ def _read_note(out: Path) -> dict[str, dict[str, Any]]:
     return {kind: part for kind, part in note.items() if isinstance(part, dict)}
 
 
-def _hash_all(files: Iterable[tuple[str, Path]]) -> list[tuple[str, str]]:
-    """Return names and hashes of files."""
-    listed = list(files)
-    if not listed:
-        return []
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        digests = list(pool.map(content_digest, [path for _, path in listed]))
-    return [(name, digest) for (name, _), digest in zip(listed, digests, strict=True)]
+def _hash_all(files: Sequence[str]) -> list[str]:
+    """Return a hash of each file."""
+    parts = [files[start : start + _AT_ONCE] for start in range(0, len(files), _AT_ONCE)]
+    hashes: list[str] = []
+    if parts:
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+            for part in pool.map(_hash_part, parts):
+                hashes += part
+    return hashes
+
+
+def _hash_part(files: Sequence[str]) -> list[str]:
+    """Return a hash of each of a few files, one after the other."""
+    return [content_digest(file) for file in files]

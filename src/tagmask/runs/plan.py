@@ -12,7 +12,7 @@ import torch
 
 from tagmask import layout
 from tagmask.config.run import RunSettings
-from tagmask.data.catalog import Catalog
+from tagmask.data.catalog import Catalog, give_back
 from tagmask.data.survey import tag_table
 from tagmask.runs.memory import Watch, available, resident, size
 from tagmask.runs.record import Status, read_log
@@ -173,6 +173,7 @@ def _measure(
         if estimate is not None:
             example.unseen.clear()
             measured = None
+            give_back()  # what the stage before has left
             with suppress(torch.OutOfMemoryError), Watch() as watch:
                 measured = estimate(example)
             if measured is not None:

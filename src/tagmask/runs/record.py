@@ -102,8 +102,7 @@ def image_parts(catalog: Catalog, out: Path) -> Parts:
     """
     sizes = digest(map(str, catalog.file_sizes("images")))
     parts: Parts = dict(zip(IMAGES, (catalog.fingerprint(), sizes), strict=True))
-    files = {item.name: item.image for item in catalog if item.image is not None}
-    return parts | _content_parts(out, files, "images")
+    return parts | _content_parts(out, catalog.files("images"), "images")
 
 
 def correction_parts(catalog: Catalog) -> Parts:
@@ -130,13 +129,13 @@ def mask_parts(settings: DataSettings, catalog: Catalog, out: Path) -> Parts:
     """
     sizes = [file_size(settings.annotations), *catalog.file_sizes("masks")]
     parts: Parts = {f"{INPUT}masks": digest(map(str, sizes))}
-    files = {item.name: item.mask for item in catalog if item.mask is not None}
+    files = catalog.files("masks")
     if settings.annotations is not None:
-        files[""] = settings.annotations  # no image has this name
+        files[""] = str(settings.annotations)  # no image has this name
     return parts | _content_parts(out, files, "masks")
 
 
-def _content_parts(out: Path, files: Mapping[str, Path], kind: str) -> Parts:
+def _content_parts(out: Path, files: Mapping[str, str], kind: str) -> Parts:
     """Return a hash of the content of the user's files; nothing if there are none."""
     if not files:
         return {}

@@ -16,19 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tagmask.config import HeadSettings, TrainSettings
+from tagmask.config import DeepLabSettings, HeadSettings, TrainSettings
 from tagmask.config.run import RunSettings
-from tagmask.data.catalog import Catalog
+from tagmask.data.catalog import Catalog, give_back
 from tagmask.errors import ImageError
 from tagmask.features.photo import Tokens, photo_features
+from tagmask.models.deeplab import DeepLabV2
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.training.classifier import ClassifierTask
 from tagmask.training.loop import to_device
+from tagmask.training.segmenter import build_segmenter
 
 _FEW = 2  # images of a batch
 _LONG = 10.0  # seconds of a step beyond which only a forward pass is measured
-_HELD = 1e8  # bytes
+_HELD = 4e7  # bytes
+_LARGE = 1e5  # bytes of a weight; the small ones are norms and biases, which differ in kind
 # seconds on a CPU after which a first measurement is good enough; it takes little to warm up
 _SLOW = 1.0
 
@@ -41,8 +44,10 @@ class Probe:
     catalog: Catalog
     image: Any  # (H, W, 3) uint8
     classes: list[int]
-    # bytes that a whole batch takes beyond the images that a step was measured with
+    # bytes that a stage takes beyond what was measured: images of a batch, weights
     unseen: list[float] = field(default_factory=list)
+    # bytes of weights that the classifier and DeepLabV2 have beyond those built here
+    shared: dict[str, float] = field(default_factory=dict)
 
     @cached_property
     def training(self) -> TrainSettings:
@@ -55,7 +60,17 @@ class Probe:
         """Return that training; its classifier serves all stages."""
         # nothing is kept
         place = dataclasses.replace(self.run, out=self.run.out / ".probe", tokens_limit=0.0)
-        return ClassifierTask(self.catalog, self.catalog.subset([]), self.training, place)
+        task = ClassifierTask(self.catalog, self.catalog.subset([]), self.training, place)
+        self.shared["classifier"] = share_weights(task.module)
+        return task
+
+    @cached_property
+    def segmenter(self) -> DeepLabV2:
+        """Return a DeepLabV2 with random weights."""
+        settings = self.run.of(DeepLabSettings)
+        model = build_segmenter(settings, self.catalog.classes, fresh=True)
+        self.shared["segmenter"] = share_weights(model)
+        return on_device(model)
 
     @cached_property
     def head(self) -> HeadSegmenter:
@@ -104,6 +119,32 @@ def probe(run: RunSettings, catalog: Catalog) -> Probe | None:
         except ImageError:
             continue
     return None
+
+
+def share_weights(module: nn.Module) -> float:
+    """Let large weights of the same shape share their memory, to time a network in less of it.
+
+    The blocks of a transformer then take the memory of one. What the network computes has no
+    meaning any more, but takes as long.
+
+    Args:
+        module: A network with random weights, on a CPU.
+
+    Returns:
+        The bytes that are saved; they are given back to the system.
+    """
+    first: dict[torch.Size, Tensor] = {}
+    saved = 0.0
+    for parameter in module.parameters():
+        if parameter.nbytes < _LARGE or parameter.dtype != torch.float32:
+            continue
+        if parameter.shape in first:
+            saved += parameter.nbytes
+            parameter.data = first[parameter.shape]
+        else:
+            first[parameter.shape] = parameter.data
+    give_back()
+    return saved
 
 
 def time_step(module: nn.Module, batch: Mapping[str, Any], unseen: list[float]) -> float:

@@ -214,8 +214,6 @@ def read_probabilities(path: Path) -> np.ndarray[Any, np.dtype[np.float16]]:
 
 def estimate(probe: Probe) -> float:
     """Return the seconds of an image."""
-    from tagmask.training.segmenter import build_segmenter
-
     settings = probe.run.of(PredictSettings)
     segment = probe.run.of(SegmentSettings)
     if isinstance(segment, HeadSettings):
@@ -224,7 +222,8 @@ def estimate(probe: Probe) -> float:
             lambda: photo_mask(probe.head, probe.image, probe.classes, settings, tokens=kept)
         )
     assert isinstance(segment, DeepLabSettings)
-    model = on_device(build_segmenter(segment, probe.catalog.classes, fresh=True)).eval()
+    model = probe.segmenter.eval()
+    probe.unseen.append(probe.shared["segmenter"])
     small = np.ascontiguousarray(probe.image[::_THINNED, ::_THINNED])
     seconds = _THINNED**2 * timed(lambda: photo_mask(model, small, probe.classes, settings))
     if seconds > _LONG and model.mean.device.type == "cpu":

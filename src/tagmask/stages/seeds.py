@@ -301,6 +301,7 @@ def estimate(probe: Probe) -> float:
     """Return the seconds of an image."""
     settings = probe.run.of(SeedSettings)
     model = probe.task.classifier.eval()
+    probe.unseen.append(probe.shared["classifier"])
     if probe.training.objects and settings.objects is not False:
         return SECONDS_OF_OBJECT_MAPS
     if takes_tokens(model, settings) and model.fixed_views is not None:

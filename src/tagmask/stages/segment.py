@@ -24,7 +24,7 @@ from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.runs.tokens import keep_together
 from tagmask.training.head import gather_cells, memory_of_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
-from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
+from tagmask.training.segmenter import PixelLoss, SegmenterTask
 
 
 @dataclass
@@ -185,7 +185,8 @@ def estimate(probe: Probe) -> float:
         "images": torch.rand(part, 3, size, size),
         "labels": torch.zeros(part, size, size, dtype=torch.long),
     }
-    module = PixelLoss(build_segmenter(settings, probe.catalog.classes, fresh=True))
+    module = PixelLoss(probe.segmenter)
+    probe.unseen.append(probe.shared["segmenter"])
     return time_step(module, batch, probe.unseen) * settings.accumulate
 
 

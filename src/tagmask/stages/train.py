@@ -273,9 +273,10 @@ def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
 def estimate(probe: Probe) -> float:
     """Return the seconds of a training step, or of a photo where nothing is trained."""
     settings = probe.training
+    task = probe.task
+    probe.unseen.append(probe.shared["classifier"])
     if is_only_fitted(settings, len(probe.catalog)):
         return _estimate_fit(probe)
-    task = probe.task
     part = settings.batch // settings.accumulate
     photos = len(probe.catalog)
     samples = [task.dataset[(k, k % photos)] for k in range(part)]
