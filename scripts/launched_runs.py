@@ -1,6 +1,7 @@
 """Whole runs by several processes on real photos: the same files as one process, also after kills.
 
     python scripts/launched_runs.py VOC [--weights FILE] [--out FOLDER] [--photos 200] [--kills 12]
+    python scripts/launched_runs.py VOC --train 30 [--weights FILE] [--photos 200] [--kills 6]
 
 VOC is a folder with JPEGImages and SegmentationClassAug; FILE holds weights of
 vit_small_patch14_dinov2, without which a tiny backbone is used. One process makes the files to
@@ -9,6 +10,10 @@ starts, and in parts by --shard with 1, 2 and 4 of them. At last it is killed: a
 random moment, started again with another number of processes, until it has been killed as often as
 asked; after each kill the others have to end by themselves. Every file but logs and those that hold
 times or paths has to be the same byte by byte.
+
+With --train STEPS the classifier is trained, not only fitted. Sums of gradients are rounded
+differently with another number of processes, so 2 processes make the run to compare with, and the
+one that is killed: half of the times within the training.
 """
 
 import argparse
@@ -20,6 +25,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -52,9 +58,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--span", type=float, help="seconds in which a run is killed")
     parser.add_argument("--only", nargs="*", default=["launch", "shards", "kills"])
+    parser.add_argument("--train", type=int, metavar="STEPS", help="train for so many steps")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     flags = [*data_of(asked), *settings_of(asked.weights)]
+    if asked.train:
+        kill_trainings(asked, flags)
+        return
 
     one = asked.out / "one"
     seconds = 0.0
@@ -75,6 +85,21 @@ def main() -> None:
         draw = random.Random(asked.seed)
         kill_often(flags, out, asked.kills, draw, asked.span or seconds or 60.0)
         report(f"{asked.kills} kills", time.monotonic() - began, out, one)
+
+
+def kill_trainings(asked: argparse.Namespace, flags: list[str]) -> None:
+    """Kill runs of two processes with a training in them, and compare the files."""
+    flags = [*flags, "--train.train-from", "0", "--train.steps", str(asked.train)]
+    flags += ["--train.batch", "4", "--train.save-every", "3", "--train.log-every", "1"]
+    whole = asked.out / "trained"
+    seconds = asked.span or 60.0
+    if not (whole / "report.html").is_file():
+        seconds = timed(flags, whole, 2)
+        report("2 processes", seconds, whole, whole)
+    out = fresh(asked.out / "trained-killed")
+    began = time.monotonic()
+    kill_often(flags, out, asked.kills, random.Random(asked.seed), seconds, counts=(2,))
+    report(f"{asked.kills} kills", time.monotonic() - began, out, whole)
 
 
 def data_of(asked: argparse.Namespace) -> list[str]:
@@ -173,18 +198,42 @@ def own_flags(flags: list[str], stage: str) -> list[str]:
     return taken
 
 
-def kill_often(flags: list[str], out: Path, kills: int, draw: random.Random, span: float) -> None:
-    """Kill a run at random moments within a span of seconds, then let it end."""
+def kill_often(
+    flags: list[str],
+    out: Path,
+    kills: int,
+    draw: random.Random,
+    span: float,
+    counts: Sequence[int] = (2, 3, 4),
+) -> None:
+    """Kill a run at random moments within a span of seconds, then let it end.
+
+    Args:
+        flags: those of the run.
+        out: its folder.
+        kills: how often.
+        draw: what is drawn from.
+        span: seconds of the whole run.
+        counts: numbers of processes to draw from. If it is one number, the last run has as many,
+            and every other kill waits for a step of the training.
+    """
     log = out.with_suffix(".log")
     words = ["run", *flags, "--out", str(out)]
     longest = 0.0
     killed = 0
+    steps = out / "1_classifier/log.jsonl"
     while killed < kills:
-        count = draw.choice((2, 3, 4))
+        count = draw.choice(counts)
+        before = steps.stat().st_size if steps.is_file() else 0
+        told = log.stat().st_size if log.is_file() else 0
         launcher = start(words, count, log)
         end = time.monotonic() + draw.uniform(0.1, 0.9) * span
         while launcher.poll() is None and time.monotonic() < end:
             time.sleep(0.2)
+            is_trained = steps.is_file() and steps.stat().st_size > before
+            if len(counts) == 1 and killed % 2 == 0 and is_trained:
+                time.sleep(draw.uniform(0, 0.05) * span)
+                break
         workers = psutil.Process(launcher.pid).children() if launcher.poll() is None else []
         if not workers:
             launcher.wait()
@@ -194,6 +243,7 @@ def kill_often(flags: list[str], out: Path, kills: int, draw: random.Random, spa
         victim = draw.choice(workers)
         victim.kill()
         killed += 1
+        print(f"kill {killed}: {last_line(log, told)}", flush=True)
         began = time.monotonic()
         try:
             launcher.wait(SECONDS_TO_END)
@@ -201,9 +251,15 @@ def kill_often(flags: list[str], out: Path, kills: int, draw: random.Random, spa
             sys.exit(f"{out}: the others did not end after kill {killed}; see {log}.")
         longest = max(longest, time.monotonic() - began)
     print(f"{kills} kills: all others had ended {longest:.1f} s later at most", flush=True)
-    code = start(words, 1, log).wait()
+    code = start(words, counts[0] if len(counts) == 1 else 1, log).wait()
     if code:
         sys.exit(f"{out}: the last run ended with {code}; see {log}.")
+
+
+def last_line(log: Path, told: int) -> str:
+    """Return what a run has told last, of which so many bytes had been told before it began."""
+    lines = log.read_bytes()[told:].decode(errors="replace").replace("\r", "\n").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was told")
 
 
 def report(title: str, seconds: float, out: Path, expected: Path) -> None:

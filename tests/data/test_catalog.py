@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from tagmask.data import catalog as catalog_module
 from tagmask.data.catalog import Catalog, Item, Strings
 from tagmask.data.images import write_mask
 from tagmask.errors import ImageError, TagmaskError
@@ -56,6 +57,21 @@ def test_targets_are_multi_hot_in_the_order_asked() -> None:
     assert targets.dtype == np.float32
     assert targets.tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
     assert small().targets([]).shape == (0, 3)
+
+
+def test_classes_that_come_together_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "_AT_ONCE", 2)  # several parts
+    tags = [[0, 1], [1], [0, 1, 2], [2], []]
+    catalog = Catalog(["a", "b", "c"], list("pqrst"), tags)
+    assert catalog.together().tolist() == [[2, 2, 1], [2, 3, 1], [1, 1, 2]]
+    assert catalog.subset([0, 3]).together().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+def test_files_are_listed_by_name_without_those_of_none() -> None:
+    catalog = Catalog(["a"], ["x", "y", "z"], [[0], [0], [0]], images=["X.jpg", None, "Z.jpg"])
+    assert catalog.files("images") == {"x": "X.jpg", "z": "Z.jpg"}
+    assert catalog.subset([1, 2]).files("images") == {"z": "Z.jpg"}
+    assert catalog.files("masks") == {}
 
 
 def test_subset_is_a_view_in_the_given_order() -> None:

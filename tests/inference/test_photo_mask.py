@@ -73,6 +73,15 @@ def test_tiles_of_a_network_are_the_whole() -> None:
     assert (photo_mask(model, PHOTO, None, settings) == expected).mean() > 0.999
 
 
+@pytest.mark.parametrize("scale", [1.0, 1.5, 2.0])
+def test_what_a_network_sees_of_a_tile_is_bounded_at_its_largest_scale(scale: float) -> None:
+    halo = 256
+    tile = module._tile(16, halo, "network", scale)
+    assert tile % 64 == 0
+    assert tile > 0
+    assert (tile + 2 * halo) * scale <= 1248
+
+
 def test_large_photos_need_tiles_and_small_ones_do_not() -> None:
     head: HeadSegmenter = many_classes(60)
     phone = replace(PLAIN, crf=True, crf_size=256)

@@ -84,3 +84,15 @@ def test_a_batch_of_a_long_step_takes_memory_too(monkeypatch: pytest.MonkeyPatch
     timing.time_step(Squares(), {"images": torch.rand(10, 3)}, unseen)
     gradient = 4
     assert unseen == [2 * 4, gradient + 10 * 3 * 4]
+
+
+def test_large_weights_of_a_shape_share_their_memory() -> None:
+    layers = [nn.Linear(200, 200) for _ in range(4)]
+    module = nn.Sequential(*layers, nn.Linear(200, 3))
+    biases = [layer.bias.clone() for layer in layers]
+    assert timing.share_weights(module) == 3 * 200 * 200 * 4
+    assert len({layer.weight.data_ptr() for layer in layers}) == 1
+    # small ones stay as they are, and each weight has a gradient of its own
+    assert all(torch.equal(layer.bias, bias) for layer, bias in zip(layers, biases, strict=True))
+    module(torch.rand(1, 200)).sum().backward()
+    assert len({layer.weight.grad.data_ptr() for layer in layers}) == 4  # type: ignore[union-attr]

@@ -33,6 +33,7 @@ SMALL = 2_000_000  # pixels; a photo with no more is never done in tiles
 MOST = 16  # labels that compete in a tile, besides the background
 _VALUES = 1 << 24  # probabilities of a tile and what lies around it
 _SIDES = {"head": (768, 2048), "network": (768, 1024)}  # of that, in pixels, at least and at most
+_VIEW = 1248  # pixels of a side that DeepLabV2 sees at its largest scale; it takes a gigabyte
 _HALO = 192  # pixels around a tile that the CRF sees; it reaches three of its deviations
 _COPIES = 4  # of the probabilities, while the views are added up
 _NETWORK = 900  # bytes of a pixel of a view in DeepLabV2, with ResNet-101
@@ -104,7 +105,8 @@ def photo_mask(
         side = _tile(labels, halo, "head")
     else:
         halo = settings.halo
-        side = min(settings.tile or 1 << 30, _tile(labels, halo, "network"))
+        side = _tile(labels, halo, "network", max(settings.scales))
+        side = min(settings.tile or side, side)
     mask = np.zeros(image.shape[:2], np.uint8)
     factor = (settings.crf_size or 1 << 30) / max(image.shape)
     height, width = image.shape[:2]
@@ -169,11 +171,20 @@ def memory_at_once(
     return needed
 
 
-def _tile(labels: int, halo: int, kind: str) -> int:
-    """Return the side of tiles, so that with what lies around them they have ``_VALUES``."""
+def _tile(labels: int, halo: int, kind: str, scale: float = 1.0) -> int:
+    """Return the side of tiles, so that with what lies around them they have ``_VALUES``.
+
+    Args:
+        labels: How many compete, besides the background.
+        halo: Pixels that are seen around a tile.
+        kind: What sees the tiles, "head" or "network".
+        scale: The largest at which a network sees them; with large ones tiles are smaller.
+    """
     least, most = _SIDES[kind]
     side = math.isqrt(_VALUES // (labels + 1))
     side = max(least, 2 * halo + 256, min(side, most))
+    if kind == "network":
+        side = max(2 * halo + 64, min(side, int(_VIEW / scale)))
     return (side - 2 * halo) // 64 * 64
 
 
