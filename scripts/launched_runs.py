@@ -227,11 +227,12 @@ def kill_often(
         before = steps.stat().st_size if steps.is_file() else 0
         told = log.stat().st_size if log.is_file() else 0
         launcher = start(words, count, log)
-        end = time.monotonic() + draw.uniform(0.1, 0.9) * span
+        is_awaited = len(counts) == 1 and killed % 2 == 0
+        end = time.monotonic() + (4 if is_awaited else draw.uniform(0.1, 0.9)) * span
         while launcher.poll() is None and time.monotonic() < end:
             time.sleep(0.2)
             is_trained = steps.is_file() and steps.stat().st_size > before
-            if len(counts) == 1 and killed % 2 == 0 and is_trained:
+            if is_awaited and is_trained:
                 time.sleep(draw.uniform(0, 0.05) * span)
                 break
         workers = psutil.Process(launcher.pid).children() if launcher.poll() is None else []

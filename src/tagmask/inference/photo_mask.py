@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tagmask.config import MaskSettings
+from tagmask.data.catalog import give_back
 from tagmask.features.photo import Tokens
 from tagmask.inference.probabilities import (
     LabelProbabilities,
@@ -111,6 +112,7 @@ def photo_mask(
     factor = (settings.crf_size or 1 << 30) / max(image.shape)
     height, width = image.shape[:2]
     for window in windows(height, width, side, halo):
+        give_back()  # what reading the photo, and the tile before, have left
         seen = np.ascontiguousarray(image[window.seen])
         if isinstance(model, HeadSegmenter):
             found = tiles.probabilities(window)

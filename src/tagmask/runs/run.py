@@ -26,7 +26,7 @@ from tagmask.config.run import (
     write_stage_config,
 )
 from tagmask.data.about import read_about
-from tagmask.data.catalog import Catalog
+from tagmask.data.catalog import Catalog, give_back
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
 from tagmask.errors import TagmaskError
@@ -388,6 +388,7 @@ def _do_all(run: Run) -> RunSummary:
             tell_network(run, row)
         # a training with loading processes takes fewer
         torch.set_num_threads(threads)
+        give_back()
     file = run.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
     return RunSummary(run.out, statuses, scores, run.settings.of(PseudoSettings).rule)
