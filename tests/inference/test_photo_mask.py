@@ -79,7 +79,7 @@ def test_what_a_network_sees_of_a_tile_is_bounded_at_its_largest_scale(scale: fl
     tile = module._tile(16, halo, "network", scale)
     assert tile % 64 == 0
     assert tile > 0
-    assert (tile + 2 * halo) * scale <= 1248
+    assert (tile + 2 * halo) * scale <= 1152
 
 
 def test_large_photos_need_tiles_and_small_ones_do_not() -> None:

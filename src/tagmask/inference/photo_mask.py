@@ -34,7 +34,7 @@ SMALL = 2_000_000  # pixels; a photo with no more is never done in tiles
 MOST = 16  # labels that compete in a tile, besides the background
 _VALUES = 1 << 24  # probabilities of a tile and what lies around it
 _SIDES = {"head": (768, 2048), "network": (768, 1024)}  # of that, in pixels, at least and at most
-_VIEW = 1248  # pixels of a side that DeepLabV2 sees at its largest scale; it takes a gigabyte
+_VIEW = 1152  # pixels of a side that DeepLabV2 sees at its largest scale; it takes a gigabyte
 _HALO = 192  # pixels around a tile that the CRF sees; it reaches three of its deviations
 _COPIES = 4  # of the probabilities, while the views are added up
 _NETWORK = 900  # bytes of a pixel of a view in DeepLabV2, with ResNet-101
@@ -125,6 +125,7 @@ def photo_mask(
                 flip=settings.flip,
                 most=MOST,
             )
+        give_back()
         size = max(1, round(factor * max(seen.shape))) if factor < 1 else None
         found = _sharpened(seen, found, settings, size)
         mask[window.tile] = found.mask()[window.inner]

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tagmask.config import HALO
+from tagmask.data.catalog import give_back
 from tagmask.data.datasets import to_tensor
 from tagmask.data.images import Picture
 from tagmask.errors import TagmaskError
@@ -26,6 +27,7 @@ Probabilities = np.ndarray[Any, np.dtype[np.float32]]  # (K, H, W)
 Labels = np.ndarray[Any, np.dtype[np.int64]]
 # a label that is less likely than this in every cell is not worth full size
 NOTICED = 1e-4
+_LARGE = 6e6  # bytes of what a network sees, half a megapixel; it leaves a gigabyte behind
 POSSIBLE = 0.01  # the CRF leaves out classes that are less likely than this at every pixel
 
 
@@ -239,6 +241,8 @@ def _network_views(
         for window in tiles:
             pixels = model.normalize(view[..., window.rows, window.columns])
             parts.append(model(pixels)[0])
+            if pixels.nbytes > _LARGE:
+                give_back()
         enlarge = partial(_put_together, model, tiles, (height, width))
         yield _View(parts, enlarge, mirrored)
 
