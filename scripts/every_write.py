@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -195,6 +196,7 @@ class Disk:
     count: int = 0
     unsynced: set[str] = field(default_factory=set)
     renamed: list[tuple[str, bytes | None]] = field(default_factory=list)  # path, content before
+    files: "weakref.WeakSet[WatchedFile]" = field(default_factory=lambda: weakref.WeakSet())
     _quiet: bool = False
 
     def about_to(self, kind: str, path: Any) -> None:
@@ -243,6 +245,21 @@ class WatchedFile:
         self._disk = disk
         self._path = path
         self._is_written = False
+        disk.files.add(self)
+
+    def move(self, place: Path) -> None:
+        """Go on in the copy of the file below ``place``, in a process that was copied.
+
+        Otherwise what is written when the file is closed would go into the file of the parent.
+        """
+        if self._file.closed:
+            return
+        number = self._file.fileno()
+        at = os.lseek(number, 0, os.SEEK_CUR)
+        other = os.open(place / os.path.relpath(self._path), os.O_RDWR)
+        os.lseek(other, at, os.SEEK_SET)
+        os.dup2(other, number)
+        os.close(other)
 
     def write(self, data: Any) -> Any:
         """Write, after the operation was announced."""
@@ -575,6 +592,10 @@ class Brancher:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             what = f"{operation.kind} of {operation.path} fails ({errno.errorcode[error]})"
             text = printed.read_text(errors="replace")
+            after = self.store.read(Path.cwd())
+            if after != tree:
+                names = [name for name in {**tree, **after} if tree.get(name) != after.get(name)]
+                raise RuntimeError(f"{what}: the copy has written to {sorted(names)[:5]} outside")
             is_stuck = "Autograd-and-Fork" in text or "inherited across fork" in text
             key = "" if is_stuck else key_of(self.store.read(place))
             if is_stuck or key in self.keys:
@@ -585,6 +606,8 @@ class Brancher:
             self.note(case=case, what=what, code=code, key=key, **again)
             return
         # from here on in the copy
+        for file in self.disk.files:
+            file.move(place)
         os.chdir(place)
         os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
         os.dup2(1, 2)
