@@ -829,9 +829,10 @@ def test_a_launch_that_nobody_started(
     world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A variable that was left in the shell: accelerate would end with a traceback."""
-    monkeypatch.setenv("WORLD_SIZE", world)
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    # accelerate itself changes the environment
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    os.environ |= {"WORLD_SIZE": world, "RANK": "0"}
+    os.environ.pop("MASTER_ADDR", None)
     PartialState._reset_state()
     with pytest.raises(TagmaskError, match="unset RANK WORLD_SIZE"):
         make_accelerator(TrainSettings(), tmp_path)
