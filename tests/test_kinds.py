@@ -781,6 +781,8 @@ def test_python_warnings_are_not_for_users(
 
 def test_long_messages_are_cut(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert len(message_of(ValueError("x" * 200_000))) < MOST_SHOWN + 50
+    label_studio_server._print_fault(f"task {'x' * 200_000!r}: not found")
+    assert len(capsys.readouterr().err) < MOST_SHOWN + 50
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     (tmp_path / "t.csv").write_text("file,tags\na.png,background\n" + f"{'y' * 100_000}.png,cat\n")
     main_error(["run", "--data", "folder", "--images", str(tmp_path), "--tags",
