@@ -41,6 +41,7 @@ from tagmask.errors import (
     printable,
 )
 from tagmask.exchange import label_studio_server
+from tagmask.exchange.drawn import ellipse, rectangle
 from tagmask.exchange.yolo import yaml_text
 from tagmask.features.cache import TokenStore
 from tagmask.files import (
@@ -863,3 +864,12 @@ def test_a_table_with_a_column_for_each_of_100000_classes(tmp_path: Path) -> Non
         read_folder(tmp_path, tmp_path / "t.csv")
     # it took minutes when each name was looked for among those before it
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("size", [(-5.0, 3.0), (3.0, float("nan")), (1e300, 2.0)])
+def test_regions_of_impossible_sizes(size: tuple[float, float]) -> None:
+    """They marked nothing, so that the whole photo became background, or everything."""
+    with pytest.raises(ValueError, match="a rectangle needs sides"):
+        rectangle((1.0, 1.0), size, 0.0, (8, 8))
+    with pytest.raises(ValueError, match="an ellipse needs radii"):
+        ellipse((4.0, 4.0), size, 0.0, (8, 8))
