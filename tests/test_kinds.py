@@ -181,6 +181,16 @@ def test_a_lock_that_is_no_ordinary_file(
     assert kind != "link" or (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", [".tagmask.lock", ".tagmask.123.456.lock"])
+def test_a_lock_that_is_a_hard_link(name: str, tmp_path: Path) -> None:
+    """To take a lock empties its file, under all its names."""
+    (tmp_path / "mine.txt").write_text("mine")
+    os.link(tmp_path / "mine.txt", tmp_path / name)
+    with pytest.raises(TagmaskError, match="no lock of tagmask; move it"), only_one(tmp_path):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
 def test_a_shared_lock_that_is_a_link(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / ".tagmask.123.456.lock").symlink_to(tmp_path / "mine.txt")
