@@ -8,11 +8,15 @@ of the renames. The command itself goes on to the next operation.
 
 Every failing copy must end with a sentence or not fail at all, without a traceback. In every copy
 nothing of the user may have changed, and the same command, started again, must end with the bytes
-of the undisturbed one.
+of the undisturbed one. Copies that hold the same files, byte for byte, count as one: the command is
+started again in the first of them. A failure after which the copied process could not go on for a
+reason of its own (torch and filelock refuse some work in copies of a process) is repeated in a
+process that begins anew.
 """
 
 import argparse
 import builtins
+import contextlib
 import errno
 import hashlib
 import importlib
@@ -26,6 +30,7 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -191,6 +196,7 @@ class Disk:
     count: int = 0
     unsynced: set[str] = field(default_factory=set)
     renamed: list[tuple[str, bytes | None]] = field(default_factory=list)  # path, content before
+    files: "weakref.WeakSet[WatchedFile]" = field(default_factory=lambda: weakref.WeakSet())
     _quiet: bool = False
 
     def about_to(self, kind: str, path: Any) -> None:
@@ -239,6 +245,21 @@ class WatchedFile:
         self._disk = disk
         self._path = path
         self._is_written = False
+        disk.files.add(self)
+
+    def move(self, place: Path) -> None:
+        """Go on in the copy of the file below ``place``, in a process that was copied.
+
+        Otherwise what is written when the file is closed would go into the file of the parent.
+        """
+        if self._file.closed:
+            return
+        number = self._file.fileno()
+        at = os.lseek(number, 0, os.SEEK_CUR)
+        other = os.open(place / os.path.relpath(self._path), os.O_RDWR)
+        os.lseek(other, at, os.SEEK_SET)
+        os.dup2(other, number)
+        os.close(other)
 
     def write(self, data: Any) -> Any:
         """Write, after the operation was announced."""
@@ -408,7 +429,8 @@ class Trial:
     failures: int = 0  # copies in which an operation failed
     cuts: int = 0  # copies in which the power was cut
     tolerated: int = 0  # failures after which the command still ended well
-    untold: int = 0  # torch cannot train on, nor filelock wait, in a process that was copied
+    anew: int = 0  # failures in a process that began anew, since a copied one could not go on
+    states: int = 0  # copies whose files differ, in each of which the command was started again
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -439,6 +461,92 @@ def role_of(path: str) -> str:
     return os.path.join(folder, re.sub(r"^[0-9a-f]{16,}", "*", name))
 
 
+LARGE = 1 << 16  # bytes; larger files of copies are links to one file
+
+
+class Store:
+    """Keeps every content that a file has had once, so that whole folders are copied quickly."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self._known: dict[tuple[int, ...], str] = {}
+
+    def put(self, content: bytes) -> str:
+        """Keep a content, and return its hash."""
+        name = hashlib.sha256(content).hexdigest()
+        if not (self.folder / name).exists():
+            # a worker may keep the same one at the same time
+            partial = self.folder / f"{name}.{os.getpid()}"
+            partial.write_bytes(content)
+            os.rename(partial, self.folder / name)
+        return name
+
+    def get(self, name: str) -> bytes:
+        """Return the content of a hash."""
+        return (self.folder / name).read_bytes()
+
+    def read(self, place: Path) -> dict[str, str]:
+        """Return what a folder holds: for each path below it a hash, or what else it is."""
+        found = {}
+        for root, folders, files in os.walk(place):
+            for name in (*folders, *files):
+                path = os.path.join(root, name)
+                inside = os.path.relpath(path, place)
+                if os.path.islink(path):
+                    found[inside] = f"link {os.readlink(path)}"
+                elif os.path.isdir(path):
+                    found[inside] = "folder"
+                else:
+                    found[inside] = self._hash(path)
+        return found
+
+    def _hash(self, path: str) -> str:
+        """Return the hash of a file; a large one is read once, since it is never changed."""
+        status = os.stat(path)
+        if status.st_size <= LARGE:
+            return self.put(Path(path).read_bytes())
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if seen not in self._known:
+            self._known[seen] = self.put(Path(path).read_bytes())
+        return self._known[seen]
+
+    def write(self, tree: dict[str, str], place: Path) -> None:
+        """Make a folder that holds what ``read`` has returned."""
+        place.mkdir()
+        for name in sorted(tree):
+            what = tree[name]
+            path = place / name
+            if what == "folder":
+                path.mkdir()
+            elif what.startswith("link "):
+                path.symlink_to(what.removeprefix("link "))
+            elif (self.folder / what).stat().st_size > LARGE:
+                os.link(self.folder / what, path)
+            else:
+                path.write_bytes(self.get(what))
+
+    def changed(self) -> list[str]:
+        """Return the contents that were written over in place, through a copy."""
+        found = []
+        for file in self.folder.iterdir():
+            if hashlib.sha256(file.read_bytes()).hexdigest() != file.name:
+                found.append(file.name)
+        return found
+
+
+def key_of(tree: dict[str, str]) -> str:
+    """Return a hash of what a folder holds, in which numbers of processes do not count.
+
+    They are only in the names of temporary files, and none of these processes lives any more.
+    """
+    lines = []
+    for name, what in tree.items():
+        plain = re.sub(r"\.[0-9]+\.[0-9]+\.partial$", ".partial", name)
+        lines.append(f"{plain}\0{what}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
 class Brancher:
     """Copies the state before chosen operations, and lets them fail in the copy."""
 
@@ -446,12 +554,13 @@ class Brancher:
         self, work: Path, log: Path, every: int, first: int, seed: int, alike: int
     ) -> None:
         self.work = work
-        self.log = log
         self.every = every
         self.first = first
         self.seed = seed
         self.alike = alike
         self.met: Counter[str] = Counter()
+        self.keys: set[str] = set()
+        self.store = Store(work / "store")
         self.disk = Disk(self.before)
         self.notes = open(log, "w", buffering=1)  # noqa: SIM115
 
@@ -469,48 +578,64 @@ class Brancher:
         self.met[role] += 1
         if self.met[role] > self.alike:
             return
-        self._cut(number)
+        tree = self.store.read(Path.cwd())
+        self._cut(number, dict(tree))
         error = ERRORS[number // self.every % len(ERRORS)]
-        place = self._copy(f"fail-{number}")
+        case = f"fail-{number}"
+        place = self.work / case
+        self.store.write(tree, place)
+        printed = self.work / f"{case}.txt"
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             what = f"{operation.kind} of {operation.path} fails ({errno.errorcode[error]})"
-            self.note(case=f"fail-{number}", what=what, code=code)
+            text = printed.read_text(errors="replace")
+            after = self.store.read(Path.cwd())
+            if after != tree:
+                names = [name for name in {**tree, **after} if tree.get(name) != after.get(name)]
+                raise RuntimeError(f"{what}: the copy has written to {sorted(names)[:5]} outside")
+            is_stuck = "Autograd-and-Fork" in text or "inherited across fork" in text
+            key = "" if is_stuck else key_of(self.store.read(place))
+            if is_stuck or key in self.keys:
+                shutil.rmtree(place)
+            if not is_stuck:
+                self.keys.add(key)
+            again: dict[str, Any] = {"number": number, "error": error, "role": role}
+            self.note(case=case, what=what, code=code, key=key, **again)
             return
         # from here on in the copy
+        for file in self.disk.files:
+            file.move(place)
         os.chdir(place)
-        printed = os.open(place / "printed.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        os.dup2(printed, 1)
-        os.dup2(printed, 2)
+        os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666), 1)
+        os.dup2(1, 2)
         self.every = 1 << 62
         self.disk.hook = lambda _: None
         raise OSError(error, os.strerror(error), operation.path)
 
-    def _copy(self, name: str) -> Path:
-        place = self.work / name
-        shutil.copytree(".", place, symlinks=True)
-        return place
-
-    def _cut(self, number: int) -> None:
+    def _cut(self, number: int, tree: dict[str, str]) -> None:
         """Copy what a disk holds after a power cut."""
-        place = self._copy(f"cut-{number}")
         for name in self.disk.unsynced:
-            if (place / name).is_file():
-                (place / name).write_bytes(b"")
+            if name in tree:
+                tree[name] = self.store.put(b"")
         # a rename may be lost although a later one is not
         numbers = random.Random(f"{self.seed}/{number}")
         lost = [entry for entry in self.disk.renamed[-6:] if numbers.random() < 0.3]
         for name, content in reversed(lost):
-            if not (place / name).is_file():
+            if tree.get(name, "folder") == "folder":
                 continue
             if content is None:
-                (place / name).unlink()
+                del tree[name]
             else:
-                (place / name).write_bytes(content)
-        self.note(case=f"cut-{number}", what=f"power cut before operation {number}", code=None)
+                tree[name] = self.store.put(content)
+        case = f"cut-{number}"
+        key = key_of(tree)
+        if key not in self.keys:
+            self.keys.add(key)
+            self.store.write(tree, self.work / case)
+        self.note(case=case, what=f"power cut before operation {number}", code=None, key=key)
 
 
 def try_job(
@@ -521,6 +646,7 @@ def try_job(
     seed: int = 0,
     most: int = 1 << 30,
     alike: int = 1 << 30,
+    workers: int = 1,
 ) -> Trial:
     """Disturb a job at every operation, or at a sample of them.
 
@@ -532,6 +658,7 @@ def try_job(
         seed: decides which renames a power cut loses.
         most: copies that are looked at.
         alike: disturb at most so many operations of the same kind on files of the same role.
+        workers: processes that look at copies side by side.
     """
     began = time.monotonic()
     home = os.getcwd()
@@ -546,8 +673,8 @@ def try_job(
                 trial.faults.append(f"{words[0]} fails: {(work / 'before.txt').read_text()[-500:]}")
                 return trial
         mine = snapshot(live / "mine")
-        if job.again:
-            shutil.copytree(live, work / "before")
+        store = Store(work / "store")
+        start = store.read(live)
         log = work / "operations.jsonl"
 
         def prepare() -> None:
@@ -566,80 +693,205 @@ def try_job(
             if command(job.again, work / "then.txt"):
                 trial.faults.append(f"then it fails: {(work / 'then.txt').read_text()[-500:]}")
             expected.append(products(live / job.made))
+            store.write(start, work / "before")
             os.chdir(work / "before")
             command(job.again, work / "then.txt")
             expected.append(products(work / "before" / job.made))
             os.chdir(live)
-        cases = []
+        alike_cases: dict[str, list[dict[str, Any]]] = {}
         for line in log.read_text().splitlines():
             entry = json.loads(line)
-            if "case" in entry:
-                cases.append(entry)
-            else:
+            if "case" not in entry:
                 trial.operations += 1
                 trial.kinds[entry["kind"]] += 1
-        for entry in cases[:most]:
-            _look_at(trial, entry, work / entry["case"], mine, expected)
-            shutil.rmtree(work / entry["case"], ignore_errors=True)
+            elif trial.failures + trial.cuts < most:
+                trial.cuts += entry["code"] is None
+                trial.failures += entry["code"] is not None
+                trial.anew += not entry["key"]
+                alike_cases.setdefault(entry["key"] or entry["case"], []).append(entry)
+        groups = list(alike_cases.values())
+        trial.states = len(groups)
+        look = Look(job, work, store, start, mine, expected)
+        for group, (code, faults) in zip(groups, look.all(groups, workers), strict=True):
+            for entry in group:
+                what = f"{job.name}: {entry['what']}"
+                ended = entry["code"] if entry["key"] else code
+                trial.tolerated += ended == 0
+                own = look.told(entry["case"], ended)
+                trial.faults += [f"{what}: {fault}" for fault in (*own, *faults)]
+        for name in store.changed():
+            trial.faults.append(f"{job.name}: the file with the hash {name} was written in place")
     finally:
         os.chdir(home)
         trial.seconds = time.monotonic() - began
     return trial
 
 
-def _look_at(
-    trial: Trial,
-    entry: dict[str, Any],
-    place: Path,
-    mine: dict[str, bytes],
-    expected: list[dict[str, str]],
-) -> None:
-    """Check one copy, start the command again in it, and compare."""
-    what = f"{trial.job.name}: {entry['what']}"
-    if entry["code"] is None:
-        trial.cuts += 1
-    else:
-        trial.failures += 1
-        printed = (place / "printed.txt").read_text(errors="replace")
-        if "Autograd-and-Fork" in printed or "inherited across fork" in printed:
-            trial.untold += 1
-        elif "Traceback" in printed or entry["code"] not in (0, 1):
-            trial.faults.append(f"{what}: code {entry['code']}, {printed.strip()[-600:]}")
-        elif entry["code"] and "error:" not in printed:
-            trial.faults.append(f"{what}: code {entry['code']} without a sentence")
-        trial.tolerated += entry["code"] == 0
-    if snapshot(place / "mine") != mine:
-        trial.faults.append(f"{what}: files of the user have changed")
-    os.chdir(place)
-    code = command(trial.job.again or trial.job.words, place / "again.txt")
-    if code:
-        printed = (place / "again.txt").read_text(errors="replace")
-        trial.faults.append(f"{what}: then it does not go on: {printed.strip()[-600:]}")
-        return
-    for note in place.glob(f"run/{VERSIONS}/*/version.json"):
-        masks = list((note.parent / layout.PREDICTIONS).glob("*.png"))
-        network = note.parent / layout.SEGMENTER / layout.MODEL
-        if len(masks) != 3 or not network.is_file():
-            trial.faults.append(f"{what}: {note.parent.relative_to(place)} is not whole")
-    made = products(place / trial.job.made)
-    if made not in expected:
-        best = expected[0]
-        differing = [name for name in {**made, **best} if made.get(name) != best.get(name)]
-        trial.faults.append(f"{what}: other files: {sorted(differing)[:5]}")
-    if snapshot(place / "mine") != mine:
-        trial.faults.append(f"{what}: files of the user have changed afterwards")
+@dataclass
+class Look:
+    """What is needed to check a copy of the state."""
+
+    job: Job
+    work: Path
+    store: Store
+    start: dict[str, str]  # what the folder held before the command
+    mine: dict[str, bytes]
+    expected: list[dict[str, str]]
+
+    def all(
+        self, groups: list[list[dict[str, Any]]], workers: int
+    ) -> list[tuple[int | None, list[str]]]:
+        """Check the first copy of each group, in processes side by side.
+
+        Returns:
+            For each group the exit code of the disturbed command, if it had to begin anew, and what
+            was wrong.
+        """
+        logs = [self.work / f"worker-{i}.jsonl" for i in range(workers)]
+        pids = []
+        for i, log in enumerate(logs):
+            pid = os.fork()
+            if not pid:
+                code = 70
+                try:
+                    with log.open("w", buffering=1) as file:
+                        for j in range(i, len(groups), workers):
+                            file.write(json.dumps([j, *self.one(groups[j][0])]) + "\n")
+                    code = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(code)
+            pids.append(pid)
+        for pid in pids:
+            if os.waitpid(pid, 0)[1]:
+                raise RuntimeError("a process that looks at copies has failed")
+        found: dict[int, tuple[int | None, list[str]]] = {}
+        for log in logs:
+            for line in log.read_text().splitlines():
+                j, code, faults = json.loads(line)
+                found[j] = (code, faults)
+        return [found[j] for j in range(len(groups))]
+
+    def one(self, entry: dict[str, Any]) -> tuple[int | None, list[str]]:
+        """Check one copy, start the command again in it, and compare; then remove it."""
+        place = self.work / entry["case"]
+        code = None if entry["key"] else self._begin_anew(entry, place)
+        try:
+            return code, self._faults(entry["case"], place)
+        finally:
+            os.chdir(self.work)
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _begin_anew(self, entry: dict[str, Any], place: Path) -> int:
+        """Let an operation fail in a command that begins anew, and return its exit code."""
+        self.store.write(self.start, place)
+        os.chdir(place)
+
+        def fail(operation: Operation) -> None:
+            if operation.number == entry["number"]:
+                role = f"{operation.kind} {role_of(operation.path)}"
+                assert role == entry["role"], f"{role} instead of {entry['role']}"
+                raise OSError(entry["error"], os.strerror(entry["error"]), operation.path)
+
+        return command(
+            self.job.words, self.work / f"{entry['case']}.txt", lambda: watch(Disk(fail))
+        )
+
+    def told(self, case: str, code: int | None) -> list[str]:
+        """Return what is wrong with the message of a command in which an operation failed.
+
+        Args:
+            case: its name.
+            code: its exit code; None for a power cut.
+        """
+        if code is None:
+            return []
+        printed = (self.work / f"{case}.txt").read_text(errors="replace")
+        if "Traceback" in printed or code not in (0, 1):
+            return [f"code {code}, {printed.strip()[-600:]}"]
+        if code and "error:" not in printed:
+            return [f"code {code} without a sentence"]
+        return []
+
+    def _faults(self, case: str, place: Path) -> list[str]:
+        """Start the command again in a copy, and return what was or is wrong with it."""
+        faults = []
+        if snapshot(place / "mine") != self.mine:
+            faults.append("files of the user have changed")
+        os.chdir(place)
+        log = self.work / f"{case}-again.txt"
+        if command(self.job.again or self.job.words, log):
+            printed = log.read_text(errors="replace")
+            return [*faults, f"then it does not go on: {printed.strip()[-600:]}"]
+        for note in place.glob(f"run/{VERSIONS}/*/version.json"):
+            masks = list((note.parent / layout.PREDICTIONS).glob("*.png"))
+            network = note.parent / layout.SEGMENTER / layout.MODEL
+            if len(masks) != 3 or not network.is_file():
+                faults.append(f"{note.parent.relative_to(place)} is not whole")
+        made = products(place / self.job.made)
+        if made not in self.expected:
+            best = self.expected[0]
+            differing = [name for name in {**made, **best} if made.get(name) != best.get(name)]
+            faults.append(f"other files: {sorted(differing)[:5]}")
+        if snapshot(place / "mine") != self.mine:
+            faults.append("files of the user have changed afterwards")
+        return faults
+
+
+def warm_up(folder: Path) -> None:
+    """Do once what every command does slowly the first time: parse flags, draw, fill templates.
+
+    The commands are forked from this process. It does not train, since torch cannot train in a
+    process that was forked from one that has; and it uses paths that no job uses.
+
+    Args:
+        folder: an empty folder.
+    """
+    home = os.getcwd()
+    make_user(folder / "warm")
+    os.chdir(folder)
+    try:
+        for part in (DEEPLAB, HEAD):
+            words = []
+            for word in (*RUN[1:], *part):
+                words.append(f"warm/{word}" if word == "run" or word.startswith("mine/") else word)
+            if command(("run", *words), folder / "warm.txt"):
+                raise RuntimeError((folder / "warm.txt").read_text())
+            for name in ("score.done.json", "scores.json", "report.done.json", "report.html"):
+                (folder / "warm/run" / name).unlink()
+            shutil.rmtree(folder / "warm/run" / layout.PREDICTIONS)
+            printed = io.StringIO()
+            with (
+                contextlib.redirect_stdout(printed),
+                contextlib.redirect_stderr(printed),
+                contextlib.suppress(SystemExit),
+            ):
+                main(["run", *words])
+    finally:
+        os.chdir(home)
 
 
 def table(trials: list[Trial]) -> str:
     """Return a table of what was tried."""
-    lines = ["| command | operations | failures | power cuts | faults |", "|---|---|---|---|---|"]
+    lines = [
+        "| command | operations | failures | power cuts | different states | faults |",
+        "|---|---|---|---|---|---|",
+    ]
     for trial in trials:
-        counts = (trial.operations, trial.failures, trial.cuts, len(trial.faults))
+        counts = (
+            trial.operations,
+            trial.failures,
+            trial.cuts,
+            trial.states,
+            len(trial.faults),
+        )
         lines.append(f"| {trial.job.name} | {' | '.join(map(str, counts))} |")
     sums = [
         sum(trial.operations for trial in trials),
         sum(trial.failures for trial in trials),
         sum(trial.cuts for trial in trials),
+        sum(trial.states for trial in trials),
         sum(len(trial.faults) for trial in trials),
     ]
     lines.append(f"| together | {' | '.join(map(str, sums))} |")
@@ -661,13 +913,19 @@ def start() -> None:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--job", action="append", help="by name; default: all")
+    parser.add_argument("--workers", type=int, default=1, help="processes side by side")
     parser.add_argument("--summary", type=Path, help="file for the table")
     options = parser.parse_args()
     trials = []
+    # without a real disk, on which every fsync takes its time
+    memory = Path("/dev/shm")
+    where = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="every-write-", dir=where) as folder:
+        warm_up(Path(folder).resolve())
     for job in jobs():
         if options.job and job.name not in options.job:
             continue
-        with tempfile.TemporaryDirectory(prefix="every-write-") as folder:
+        with tempfile.TemporaryDirectory(prefix="every-write-", dir=where) as folder:
             trial = try_job(
                 job,
                 Path(folder).resolve(),
@@ -675,6 +933,7 @@ def start() -> None:
                 options.first,
                 options.seed,
                 alike=options.alike,
+                workers=options.workers,
             )
         trials.append(trial)
         for fault in trial.faults:
@@ -683,7 +942,8 @@ def start() -> None:
         print(
             f"{job.name}: {trial.operations} operations ({kinds}), {trial.failures} failures of "
             f"which {trial.tolerated} were tolerated, {trial.cuts} power cuts, "
-            f"{trial.untold} untold, {len(trial.faults)} faults, {trial.seconds:.0f} s",
+            f"{trial.anew} anew, {trial.states} states, {len(trial.faults)} faults, "
+            f"{trial.seconds:.0f} s",
             flush=True,
         )
         if options.summary:

@@ -109,6 +109,7 @@ def test_slurm_scripts(tmp_path: Path) -> None:
         (["--to", "job.sh", "--array", "4", "run", "--out", "run"], "--array splits seeds"),
         (["--to", "job.sh", "predict", "--shard", "0/4"], "--shard after predict is set"),
         (["--to", "job.sh", "--nodes", "2", "--array", "4", "seeds"], "exclude each other"),
+        (["--to", "job.sh", "--memory", "1G\nrm x", "run"], "has a line break"),
     ],
 )
 def test_slurm_refuses(

@@ -31,7 +31,7 @@ def test_a_training_survives_failing_writes_and_power_cuts(tmp_path: Path) -> No
     )
     assert result.returncode == 0, result.stdout + result.stderr
     row = summary.read_text().splitlines()[2]
-    name, operations, failures, cuts, faults = row.strip("| ").split(" | ")
+    name, operations, failures, cuts, _, faults = row.strip("| ").split(" | ")
     assert name == "train"
     assert int(operations) > 30
     assert int(failures) == int(cuts) >= 2

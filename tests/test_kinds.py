@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate.state import PartialState
 from PIL import Image
 
 from tagmask.cli import main
 from tagmask.cli.streams import guarded_streams
-from tagmask.config import ExportSettings, PhotoSettings, PredictPhotoSettings
+from tagmask.cli.surroundings import check_surroundings
+from tagmask.config import ExportSettings, PhotoSettings, PredictPhotoSettings, TrainSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import digest, read_labels
 from tagmask.data.folder import read_folder
@@ -39,6 +41,7 @@ from tagmask.errors import (
     printable,
 )
 from tagmask.exchange import label_studio_server
+from tagmask.exchange.drawn import ellipse, rectangle
 from tagmask.exchange.yolo import yaml_text
 from tagmask.features.cache import TokenStore
 from tagmask.files import (
@@ -55,6 +58,7 @@ from tagmask.files import (
 from tagmask.models.classifier import Classifier
 from tagmask.runs.images import each_image
 from tagmask.runs.record import Record, image_parts, mask_parts
+from tagmask.training.loop import make_accelerator
 from tests.helpers import process_of, tiny_classifier
 from tests.test_cli import run
 
@@ -175,6 +179,16 @@ def test_a_lock_that_is_no_ordinary_file(
     with pytest.raises(TagmaskError, match="no lock of tagmask; remove it"), only_one(tmp_path):
         pass
     assert kind != "link" or (tmp_path / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [".tagmask.lock", ".tagmask.123.456.lock"])
+def test_a_lock_that_is_a_hard_link(name: str, tmp_path: Path) -> None:
+    """To take a lock empties its file, under all its names."""
+    (tmp_path / "mine.txt").write_text("mine")
+    os.link(tmp_path / "mine.txt", tmp_path / name)
+    with pytest.raises(TagmaskError, match="no lock of tagmask; move it"), only_one(tmp_path):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_a_shared_lock_that_is_a_link(tmp_path: Path) -> None:
@@ -778,6 +792,8 @@ def test_python_warnings_are_not_for_users(
 
 def test_long_messages_are_cut(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert len(message_of(ValueError("x" * 200_000))) < MOST_SHOWN + 50
+    label_studio_server._print_fault(f"task {'x' * 200_000!r}: not found")
+    assert len(capsys.readouterr().err) < MOST_SHOWN + 50
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     (tmp_path / "t.csv").write_text("file,tags\na.png,background\n" + f"{'y' * 100_000}.png,cat\n")
     main_error(["run", "--data", "folder", "--images", str(tmp_path), "--tags",
@@ -801,3 +817,69 @@ def test_a_table_that_cannot_be_used_names_its_lines_briefly(tmp_path: Path) -> 
     with pytest.raises(TagmaskError) as told:
         read_folder(tmp_path, tmp_path / "t.json")
     assert len(message_of(told.value)) < MOST_SHOWN + 50
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("RANK", "abc"), ("WORLD_SIZE", "two"), ("LOCAL_RANK", "x"), ("LOCAL_WORLD_SIZE", ""),
+     ("RANK", "5"), ("WORLD_SIZE", "0x2")],
+)  # fmt: skip
+def test_numbers_of_a_launch_that_are_none(
+    name: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(name, value)
+    main_error(["presets"])
+    told = capsys.readouterr().err
+    assert f"{name}={value}" in told
+    assert "unset" in told
+
+
+@pytest.mark.parametrize("world", ["2", "9" * 30])
+def test_a_launch_that_nobody_started(
+    world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that was left in the shell: accelerate would end with a traceback."""
+    # accelerate itself changes the environment
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    os.environ |= {"WORLD_SIZE": world, "RANK": "0"}
+    os.environ.pop("MASTER_ADDR", None)
+    PartialState._reset_state()
+    with pytest.raises(TagmaskError, match="unset RANK WORLD_SIZE"):
+        make_accelerator(TrainSettings(), tmp_path)
+    PartialState._reset_state()
+
+
+def test_variables_of_libraries_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "nonsense")
+    check_surroundings()
+    assert os.environ["MPLBACKEND"] == "agg"
+    # this one is read when its library is loaded, so another process loads it
+    code = "from tagmask.cli.surroundings import check_surroundings; check_surroundings()"
+    surroundings = {**os.environ, "TQDM_MININTERVAL": "abc"}
+    bars = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=surroundings
+    )
+    assert "TagmaskError: the environment sets TQDM_MININTERVAL" in bars.stderr
+
+
+def test_a_table_with_a_column_for_each_of_100000_classes(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    names = ",".join(f"c{number}" for number in range(100_000))
+    (tmp_path / "t.csv").write_text(f"file,{names}\na.png{',1' * 100_000}\n")
+    began = time.process_time()
+    with pytest.raises(TagmaskError, match="there are 100000 classes"):
+        read_folder(tmp_path, tmp_path / "t.csv")
+    # it took minutes when each name was looked for among those before it
+    assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize("size", [(-5.0, 3.0), (3.0, float("nan")), (1e300, 2.0)])
+def test_regions_of_impossible_sizes(size: tuple[float, float]) -> None:
+    """They marked nothing, so that the whole photo became background, or everything."""
+    with pytest.raises(ValueError, match="a rectangle needs sides"):
+        rectangle((1.0, 1.0), size, 0.0, (8, 8))
+    with pytest.raises(ValueError, match="an ellipse needs radii"):
+        ellipse((4.0, 4.0), size, 0.0, (8, 8))

@@ -65,7 +65,11 @@ def printable(text: str, keep: str = "") -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the sentence of an error, cut where it quotes whole files."""
-    message = str(error)
+    return shortened(str(error))
+
+
+def shortened(message: str) -> str:
+    """Return a message, cut where it quotes whole files."""
     if len(message) <= MOST_SHOWN:
         return message
     return f"{message[:MOST_SHOWN]} … ({len(message) - MOST_SHOWN:,} more characters)"

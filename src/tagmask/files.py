@@ -615,10 +615,20 @@ def _lock(path: Path, timeout: float) -> Iterator[None]:
 
 
 def _refuse_odd_lock(path: Path) -> None:
-    """Refuse a lock file that is a link, device, pipe or socket."""
+    """Refuse a lock file that is a link, device, pipe or socket, or that holds something.
+
+    To take a lock empties its file, and a hard link shares its content with another name.
+    """
     why = unwritable(path)
     if why:
         raise TagmaskError(f"{why.partition(';')[0]}, and no lock of tagmask; remove it.")
+    with suppress(OSError):  # there is none, or Windows lets nobody read a locked file
+        with path.open("rb") as file:
+            content = file.read(30)
+        if not re.fullmatch(rb"[0-9]{0,20}\s{0,2}", content):
+            raise TagmaskError(
+                f"{path} holds something else, and is no lock of tagmask; move it away."
+            )
 
 
 def _owner(path: Path) -> str:

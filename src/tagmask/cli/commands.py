@@ -23,6 +23,7 @@ from tagmask.cli.parse import (
 )
 from tagmask.cli.presets import listing
 from tagmask.cli.shards import means_shards, run_on_shards
+from tagmask.cli.surroundings import check_surroundings
 from tagmask.cli.understand import understand
 from tagmask.layout import SEGMENTER
 from tagmask.progress import logger, show_bars, terminal_bars
@@ -44,6 +45,7 @@ def run_command(name: str, arguments: list[str]) -> None:
         name: One of ``commands``.
         arguments: What follows it on the command line.
     """
+    check_surroundings()
     _quieten_libraries()
     show_messages()
     arguments = list(arguments)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tagmask.config.base import Settings, refuse
 from tagmask.config.limits import Count
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, printable
 from tagmask.files import unwritable, write_text
 
 IN_PARTS = ("seeds", "pseudo", "predict")  # commands that take --shard
@@ -89,6 +89,10 @@ def _check(settings: SlurmSettings, command: Sequence[str]) -> None:
         )
     if settings.array is not None and settings.nodes > 1:
         mistakes.append("--array and --nodes exclude each other: a part needs one node.")
+    for flag in ("memory", "time", "partition", "account"):
+        value = getattr(settings, flag) or ""
+        if not value.isprintable():
+            mistakes.append(f"--{flag} {printable(value)} has a line break; leave it out.")
     for flag in ("--gpus", "--shard"):
         if any(word == flag or word.startswith(f"{flag}=") for word in command):
             mistakes.append(f"{flag} after {name} is set by the script; leave it out.")

@@ -345,11 +345,13 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
             )
         return ()
     else:
+        seen: set[str] = set()
         for number, name in enumerate(header[1:], 2):
             if not name:
                 mistakes.add("header", place, f"column {number} has no name; {wanted}")
-            elif name in header[1 : number - 1]:
+            elif name in seen:
                 mistakes.add("header", place, f'the column "{name}" is given twice; keep one')
+            seen.add(name)
     mistakes.raise_if_any()
     return tuple(header[1:])
 

@@ -78,9 +78,14 @@ def rectangle(
         size: width and height, not negative.
         angle: in degrees, clockwise.
         shape: (H, W) of the photo.
+
+    Raises:
+        ValueError: if a side is negative or far too long: nothing, or everything, would be marked.
     """
     across, along = _turned(corner, angle, shape)
     width, height = size
+    if not (0 <= width <= 10 * MAX_SIDE and 0 <= height <= 10 * MAX_SIDE):
+        raise ValueError("a rectangle needs sides that are not negative, near the image")
     return (across >= 0) & (across < width) & (along >= 0) & (along < height)
 
 
@@ -96,12 +101,12 @@ def ellipse(
         shape: (H, W) of the photo.
 
     Raises:
-        ValueError: if a radius is not above 0.
+        ValueError: if a radius is not above 0, or far too long.
     """
     across, along = _turned(centre, angle, shape)
     width, height = radii
-    if not (width > 0 and height > 0):
-        raise ValueError("an ellipse needs radii above 0")
+    if not (0 < width <= 10 * MAX_SIDE and 0 < height <= 10 * MAX_SIDE):
+        raise ValueError("an ellipse needs radii above 0, near the image")
     inside: Region = (across / width) ** 2 + (along / height) ** 2 <= 1
     return inside
 

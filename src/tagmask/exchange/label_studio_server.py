@@ -32,7 +32,7 @@ from tagmask.config import MaskSettings, ServeSettings, check
 from tagmask.data.folder import Tails, normal_path
 from tagmask.data.images import list_files, read_image
 from tagmask.data.tools import image_of, objects, pick, task_choices
-from tagmask.errors import TagmaskError, is_out_of_memory, message_of
+from tagmask.errors import TagmaskError, is_out_of_memory, message_of, shortened
 from tagmask.exchange.items import regions
 from tagmask.exchange.label_studio import MODEL_VERSION, brush
 from tagmask.files import parse_xml, read_text
@@ -257,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _print_fault(sentence: str) -> None:
     """Tell the person who started the server."""
-    shown = "".join(mark if mark.isprintable() else "?" for mark in sentence)
+    shown = "".join(mark if mark.isprintable() else "?" for mark in shortened(sentence))
     print(shown, file=sys.stderr, flush=True)
 
 

@@ -6,6 +6,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import nn
 
+from tagmask.config.launch import launch_number
 from tagmask.errors import TagmaskError
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -20,11 +21,10 @@ def gpu() -> torch.device | None:
         return None
     device = torch.accelerator.current_accelerator()
     assert device is not None
-    rank = os.environ.get("LOCAL_RANK")
-    if rank is None:
+    if "LOCAL_RANK" not in os.environ:
         return device
     count = max(1, torch.accelerator.device_count())
-    return torch.device(device.type, int(rank) % count)
+    return torch.device(device.type, launch_number("LOCAL_RANK") % count)
 
 
 def on_device(network: AnyModule) -> AnyModule:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from tagmask.config.launch import launch_number, launched_part
 from tagmask.errors import TagmaskError
 from tagmask.training.loading import can_share
 
@@ -34,7 +35,7 @@ def count_processes(asked: int | None, images: int) -> int:
     if images < _WORTH:
         return 1
     # the processes of a launch on this machine share its cores
-    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    beside = max(1, launch_number("LOCAL_WORLD_SIZE"))
     return max(1, (os.cpu_count() or 1) // beside)
 
 
@@ -131,7 +132,7 @@ def block_sigint() -> Iterator[None]:
 
 def launched_shard() -> tuple[int, int]:
     """Return part i of n of this process under `accelerate launch` or torchrun, or 0 of 1."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return launched_part()
 
 
 @contextmanager

@@ -508,10 +508,12 @@ class Studio:
         for i in photos:
             if type(i) is not int or not 0 <= i < len(self.photos):
                 raise Refused(HTTPStatus.BAD_REQUEST, "there is no such photo.")
+        # a photo that is named a million times is written once
+        named = list(dict.fromkeys(photos))
         with self.saving:
-            for i in photos:
+            for i in named:
                 self.review.check(self.item(i), is_good)
-        answer = {"photos": photos, "good": is_good}
+        answer = {"photos": named, "good": is_good}
         self.events.send("checked", {**answer, "page": page})
         return answer
 

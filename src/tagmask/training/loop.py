@@ -25,8 +25,9 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from tagmask import layout
 from tagmask.config import LoopSettings
+from tagmask.config.launch import launched_part
 from tagmask.data.catalog import Catalog
-from tagmask.errors import OutputError, TagmaskError, first_of
+from tagmask.errors import OutputError, TagmaskError, first_of, message_of
 from tagmask.files import read_text, unwritable, write_json, write_text
 from tagmask.models.storage import StoredNetwork, check_finite
 from tagmask.notes import refuse_changes
@@ -347,7 +348,8 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
         folder: Folder of the training.
 
     Raises:
-        TagmaskError: If fp16 is asked for without a GPU, or TensorBoard is not installed.
+        TagmaskError: If fp16 is asked for without a GPU, TensorBoard is not installed, or the
+            processes of a launch cannot be joined.
     """
     if settings.precision == "fp16" and not torch.cuda.is_available():
         raise TagmaskError("--precision fp16 needs a GPU; use bf16 or leave it out.")
@@ -359,7 +361,7 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
         "cpu": not torch.accelerator.is_available(),
     }
     if not settings.tensorboard:
-        return Accelerator(**options)
+        return _joined(**options)
     try:
         import tensorboard  # noqa: F401
     except ImportError:
@@ -367,9 +369,23 @@ def make_accelerator(settings: LoopSettings, folder: Path) -> Accelerator:
             "--tensorboard needs a package; install it with: pip install 'tagmask[tensorboard]'"
         ) from None
     folder.mkdir(parents=True, exist_ok=True)
-    accelerator = Accelerator(**options, log_with="tensorboard", project_dir=str(folder))
+    accelerator = _joined(**options, log_with="tensorboard", project_dir=str(folder))
     accelerator.init_trackers("tensorboard")
     return accelerator
+
+
+def _joined(**options: Any) -> Accelerator:
+    """Return an accelerator, which joins this process with the others of a launch."""
+    try:
+        return Accelerator(**options)
+    except (ValueError, RuntimeError) as error:
+        rank, count = launched_part()
+        if count == 1:
+            raise
+        raise TagmaskError(
+            f"process {rank} of {count} cannot join the others ({message_of(error)}); "
+            "start them with torchrun or accelerate launch. Without them: unset RANK WORLD_SIZE."
+        ) from None
 
 
 def _leave_cores_to_workers(workers: int) -> None:
