@@ -712,10 +712,10 @@ def try_job(
         groups = list(alike_cases.values())
         trial.states = len(groups)
         look = Look(job, work, store, start, mine, expected)
-        for group, (code, faults) in zip(groups, look.all(groups, workers), strict=True):
+        for group, (begun, faults) in zip(groups, look.all(groups, workers), strict=True):
             for entry in group:
                 what = f"{job.name}: {entry['what']}"
-                ended = entry["code"] if entry["key"] else code
+                ended = entry["code"] if entry["key"] else begun
                 trial.tolerated += ended == 0
                 own = look.told(entry["case"], ended)
                 trial.faults += [f"{what}: {fault}" for fault in (*own, *faults)]

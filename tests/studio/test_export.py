@@ -43,7 +43,7 @@ def test_numbers_are_those_of_the_table(
     assert {row["name"] for row in answer["classes"]} == {*rows}
     for row in answer["classes"]:
         expected = rows[row["name"]]
-        assert f"{row['mean_share']:.6g}" == expected["mean_share"]
+        assert f"{row['mean_share']:.10g}" == expected["mean_share"]
         assert str(row["with_it"]) == expected["photos_with_it"]
     about = tmp_path / "about.csv"
     lines = [f"{photo.file},{i % 2}" for i, photo in enumerate(studio.photos)]

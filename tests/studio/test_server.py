@@ -411,7 +411,7 @@ def test_the_studio_takes_a_folder_of_photos(tmp_path: Path, capsys: Any) -> Non
     for i in range(3):
         Image.fromarray(SCENES.load_image(i)).save(photos / f"{i}.png")
     (photos / "copy.png").write_bytes((photos / "0.png").read_bytes())
-    assert understand("studio", [str(photos)]) == [str(photos)]
+    assert understand("studio", [str(photos)]) == ["--folder", str(photos)]
     studio = open_studio(StudioSettings(folder=photos))
     state = studio.state()
     assert state["photos"] == ["0", "1", "2", "copy"]

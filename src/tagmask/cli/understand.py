@@ -11,6 +11,7 @@ It works on words alone: the settings are parsed afterwards, from the flags that
 cannot be understood is refused with a sentence that says what to type.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -473,7 +474,7 @@ def _refuse_out_of_photos(flags: Sequence[str]) -> None:
     images = value_of(flags, "--images") or value_of(flags, "--root")
     if out is None or images is None or _folder_of_run(out):
         return
-    if Path(out).resolve() == Path(images).resolve():
+    if os.path.realpath(out) == os.path.realpath(images):
         raise TagmaskError(
             f"--out {out} is the folder of the photos; name a new one for the results: --out run."
         )
