@@ -424,4 +424,4 @@ def test_the_studio_takes_a_folder_of_photos(tmp_path: Path, capsys: Any) -> Non
     assert again.tags(1) == ["mat", "tabby cat"]
     with pytest.raises(SystemExit):
         main(["studio", str(tmp_path / "nowhere")])
-    assert "is not a folder; check the path" in capsys.readouterr().err
+    assert "does not exist; check the path" in capsys.readouterr().err
