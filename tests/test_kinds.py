@@ -58,6 +58,7 @@ from tagmask.files import (
 from tagmask.models.classifier import Classifier
 from tagmask.runs.images import each_image
 from tagmask.runs.record import Record, image_parts, mask_parts
+from tagmask.stages import score
 from tagmask.training.loop import make_accelerator
 from tests.helpers import process_of, tiny_classifier
 from tests.test_cli import run
@@ -884,3 +885,10 @@ def test_regions_of_impossible_sizes(size: tuple[float, float]) -> None:
         rectangle((1.0, 1.0), size, 0.0, (8, 8))
     with pytest.raises(ValueError, match="an ellipse needs radii"):
         ellipse((4.0, 4.0), size, 0.0, (8, 8))
+
+
+def test_scores_keep_nothing_that_no_stage_wrote(tmp_path: Path) -> None:
+    """What somebody else put into scores.json went on to every later one."""
+    (tmp_path / "scores.json").write_text('{"step": [], "pseudo": {"images": 2}}')
+    score._add_scores(tmp_path, {})
+    assert json.loads((tmp_path / "scores.json").read_text()) == {"pseudo": {"images": 2}}

@@ -43,7 +43,7 @@ def test_tags_that_always_come_together() -> None:
 def test_tags_with_few_photos() -> None:
     (note,) = tag_notes(catalog([(0,), (1,)] * 9 + [(0, 1)] + [(2,)] * 9))
     assert note == (
-        '"sofa" (9) has fewer than 10 photos; their masks will be poor. Add photos, or leave the tags out.'
+        '"sofa" (9) has fewer than 10 photos; their masks may be poor. Add photos, or leave the tags out.'
     )
 
 

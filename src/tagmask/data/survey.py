@@ -77,7 +77,7 @@ def tag_notes(catalog: Catalog) -> list[str]:
     if few:
         verb = "has" if len(few) == 1 else "have"
         notes.append(
-            f"{_first(few)} {verb} fewer than {FEW} photos; their masks will be poor. "
+            f"{_first(few)} {verb} fewer than {FEW} photos; their masks may be poor. "
             "Add photos, or leave the tags out."
         )
     copies = _copies(catalog)

@@ -427,14 +427,14 @@ def _holds(folder: Path, file_of: Callable[[Path, str], Path], catalog: Catalog)
 def _add_scores(out: Path, scores: dict[str, Any]) -> None:
     """Put scores into the run's scores.json, with a hash of the files scored.
 
-    Those of other stages stay; the verdicts of the self-check come last.
+    Those of other stages stay, and nothing else does; the verdicts of the self-check come last.
     """
     file = out / layout.SCORES
     before = read_json(file) if file.exists() else {}
-    merged: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
+    known = before if isinstance(before, dict) else {}
+    merged: dict[str, Any] = {kind: known[kind] for kind in known if kind in MADE}
     for kind, values in scores.items():
         merged[kind] = {**values, "files": record.files_of(out / MADE[kind][1])}
-    merged.pop("check", None)
     verdicts = out / layout.CHECK
     if verdicts.is_file():
         merged["check"] = read_object(verdicts, tags=dict)["tags"]

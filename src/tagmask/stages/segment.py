@@ -167,8 +167,7 @@ def labelled_part(catalog: Catalog, folder: Path) -> tuple[Catalog, tuple[str, .
 def estimate(probe: Probe) -> float:
     """Return seconds per training step.
 
-    A step of a head counts with its rounds, and with its share of the time that the tokens of all
-    photos take.
+    A step of a head counts with its share of the time that the tokens of all photos take.
     """
     settings = probe.run.of(SegmentSettings)
     if isinstance(settings, HeadSettings):
@@ -177,7 +176,8 @@ def estimate(probe: Probe) -> float:
         head = probe.head
         features = torch.rand(settings.cells, len(head.shift), device=head.shift.device)
         step = timed(lambda: head.logits_of(features).logsumexp(-1).sum().backward())
-        return step * (settings.rounds + 1) + tokens / (settings.steps or 1)
+        steps, _ = amount(settings, images)
+        return step + tokens / steps
     assert isinstance(settings, DeepLabSettings)
     part = settings.batch // settings.accumulate
     size = settings.size
@@ -198,7 +198,7 @@ def amount(settings: SegmentSettings, photos: int) -> tuple[int, str]:
         photos: How many there are.
     """
     if isinstance(settings, HeadSettings):
-        return settings.steps or 1, "steps"
+        return (settings.steps or 1) * (settings.rounds + 1), "steps"
     assert isinstance(settings, DeepLabSettings)
     return total_steps(settings, round(photos * (1 - settings.val_fraction))), "steps"
 
