@@ -94,6 +94,10 @@ NOTED = {  # a table, and the note on how it was read
         READ_AS.format("Datei", "Motiv"),
         COMMA,
     ],
+    "Photo;What is on it\na.jpg;cat\nsub/b.jpg;cat, dog\nc.jpg;dog\n": [
+        READ_AS.format("Photo", "What is on it"),
+        COMMA,
+    ],
 }
 
 
@@ -101,6 +105,17 @@ NOTED = {  # a table, and the note on how it was read
 def test_is_read_with_a_note(text: str, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     assert tags_of(photos, tmp_path / "t.csv") == (TAGS, tuple(NOTED[text]))
+
+
+@pytest.mark.parametrize("header", ["file", "pic"])
+def test_marks_are_no_tags(header: str, photos: Path, tmp_path: Path) -> None:
+    """The cells of a column for one class say whether it is there; "x" is no tag."""
+    (tmp_path / "t.csv").write_text(f"{header},cat\na.jpg,x\nsub/b.jpg,x\nc.jpg,\n")
+    if header == "file":
+        assert tags_of(photos, tmp_path / "t.csv")[0]["a.jpg"] == ("cat",)
+        return
+    with pytest.raises(TagmaskError, match="header"):
+        read_folder(photos, tmp_path / "t.csv")
 
 
 def test_a_tag_with_a_comma_beside_another_separator(photos: Path, tmp_path: Path) -> None:

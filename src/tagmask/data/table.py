@@ -14,7 +14,7 @@ import csv
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -158,7 +158,7 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
     header = [name.strip() for name in cells]
     metadata = _metadata_columns(header)
     notes: list[str] = []
-    if len(header) > 1 and metadata is None and header[0].lower() not in FILE_HEADERS:
+    if metadata is None and _needs_a_look(header):
         numbered = list(lines)
         header, notes = _by_content(header, numbered)
         lines = iter(numbered)
@@ -237,13 +237,28 @@ def _by_content(
     if named and all(not header[number] for number in others if number not in named):
         # a column without a name holds the numbers of the rows
         others = named
-    if len(others) != 1 or all(cell in _BITS for cell in columns[others[0]]):
+    if len(others) != 1 or not _hold_words(columns[others[0]]):
         return header, []
     chosen = (files[0], others[0])
     for _, row in rows:
         row[:] = [row[number] for number in chosen]
     names = [f'"{header[number]}"' for number in chosen]
     return ["file", "tags"], [f"the columns {' and '.join(names)} were read as file and tags."]
+
+
+def _needs_a_look(header: Sequence[str]) -> bool:
+    """Return True if the header alone does not say which columns hold files and tags."""
+    if len(header) < 2:
+        return False
+    is_plain = len(header) == 2 and header[1].lower() not in _TAG_HEADERS
+    return header[0].lower() not in FILE_HEADERS or is_plain
+
+
+def _hold_words(cells: Iterable[str]) -> bool:
+    """Return True if cells hold words that are no marks such as 1, x or yes."""
+    filled = {cell.strip().lower() for cell in cells} - {""}
+    marks = _BITS.keys() | _WORDS.keys()
+    return bool(filled) and not filled & marks and not any(map(_is_number, filled))
 
 
 def _are_photos(cells: Sequence[str]) -> bool:
@@ -371,8 +386,7 @@ def _marks(
         cells.update(cell.strip().lower() for cell in row[1:])
     if cells <= _WORDS.keys() and any(_WORDS[cell] for cell in cells):
         return _WORDS
-    filled = cells - {""}
-    if filled and not filled & (_BITS.keys() | _WORDS.keys()) and not any(map(_is_number, filled)):
+    if _hold_words(cells):
         shown = first_of([f'"{name}"' for name in classes], 3)
         fault = (
             f"the columns {shown} hold words, not 0 and 1; write the tags of a photo in one "
