@@ -41,7 +41,7 @@ class _MapGains:
     gains: list[Gain | None]
 
     def row(self) -> TableRow:
-        gains = [_cell(gain) for gain in self.gains]
+        gains = [gain_cell(gain) for gain in self.gains]
         return TableRow(self.title, (*self.baseline, *gains))
 
 
@@ -65,7 +65,7 @@ def gains(bench: Bench) -> Table:
             of_seeds = ", ".join(f"{gain:+.1f}" for gain in cell.ours)
             by_column.append(f"{column.title} {of_seeds or NONE}")
     notes = (
-        _score_note(bench),
+        score_note(bench),
         INTERVAL_NOTE,
         f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks.",
         f"mean of the maps for each seed: {'; '.join(by_column)}.",
@@ -121,7 +121,7 @@ def chain(bench: Bench) -> Table:
     columns = [Column(ABLATION_TITLES[name]) for name in runs]
     columns.append(Column("gain", gain=True))
     notes = (
-        _score_note(bench),
+        score_note(bench),
         f"thresholds of seeds by {blind}, chosen without masks.",
         INTERVAL_NOTE,
     )
@@ -164,24 +164,27 @@ def _chain_row(
         cells.append(Cell(tuple(means)))
         photos.append([counts for _, counts in variant])
     baseline, acr = photos
-    gain = _gain(acr, baseline, _class_numbers(bench))
-    return TableRow(title, (*cells, _cell(gain)))
+    gain = paired_gain(acr, baseline, class_numbers(bench))
+    return TableRow(title, (*cells, gain_cell(gain)))
 
 
-def _gain(ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None) -> Gain | None:
+def paired_gain(
+    ours: Sequence[Any], theirs: Sequence[Any], classes: Sequence[int] | None
+) -> Gain | None:
     """Return the gain from counts of photos; None if a rule chose no threshold for one of them."""
     if None in (*ours, *theirs):
         return None
     return difference(ours, theirs, classes)
 
 
-def _cell(gain: Gain | None) -> Cell:
+def gain_cell(gain: Gain | None) -> Cell:
+    """Return the cell of a gain with its interval; empty if there is none."""
     if gain is None:
         return Cell()
     return Cell(tuple(gain.of_seeds.tolist()), interval=gain.interval)
 
 
-def _class_numbers(bench: Bench) -> list[int] | None:
+def class_numbers(bench: Bench) -> list[int] | None:
     """Return the labels of the background and of ``--only``; None for all classes."""
     only = bench.settings.only
     if not only:
@@ -190,7 +193,8 @@ def _class_numbers(bench: Bench) -> list[int] | None:
     return [names.index(name) for name in ("background", *only)]
 
 
-def _score_note(bench: Bench) -> str:
+def score_note(bench: Bench) -> str:
+    """Say over which classes and images the mean is taken."""
     only = bench.settings.only
     seeds = bench.settings.random_seeds
     over = f"background, {', '.join(only)}" if only else "the classes present"
@@ -208,7 +212,7 @@ def _map_gains(
     """Score maps of a method after so many affinity steps; with one step also those of none."""
     scores = bench.scored(runs, method, {"affinity_steps": steps})
     only = bench.settings.only
-    classes = _class_numbers(bench)
+    classes = class_numbers(bench)
     found = []
     for kind in KINDS if steps == 1 else ("refined",):
         baseline = []
@@ -224,7 +228,7 @@ def _map_gains(
             for rule in bench.rules:
                 ours = _photos(scores[name], kind, rule)
                 theirs = _photos(scores["none"], kind, rule)
-                gains.append(_gain(ours, theirs, classes))
+                gains.append(paired_gain(ours, theirs, classes))
         title = "without affinity"
         if kind == "refined":
             title = f"affinity, {steps} step{'s' if steps > 1 else ''}"

@@ -11,7 +11,7 @@ NO_TRAINING = "no training"
 EVERYTHING = "all"
 # tables and figures that compare trainings with and without the consistency losses
 CONSISTENCY = (
-    *("ablation", "gains", "chain", "backbones", "augmentations", "distances"),
+    *("ablation", "gains", "chain", "open-ends", "backbones", "augmentations", "distances"),
     *("affinity", "source-pixels"),
 )
 
@@ -91,6 +91,13 @@ TABLES: Mapping[str, Entry] = {
         title="does the gain survive to the masks",
         maker="gains:chain",
         needs="2 trainings, segmenters",
+    ),
+    "open-ends": Entry(
+        where="ours",
+        title="over-activation and competition, to the masks",
+        maker="open_ends:open_ends",
+        needs="3 trainings, segmenters",
+        rows=True,
     ),
     "methods": Entry(
         where="Table 5",

@@ -176,19 +176,30 @@ def save_gains(path: Path, table: Table) -> None:
             offset = 0.22 * (number - (len(columns) - 1) / 2)
             heights = [rows - line - offset for line in range(rows)]
             cells = [row.cells[index] for row in table.rows]
-            label = table.columns[index].title.removesuffix(BLIND)
+            column = table.columns[index]
+            label = column.title.removesuffix(BLIND).removeprefix(f"{column.panel}, ")
             _draw_gains(axes, cells, heights, number, label)
         axes.axvline(0, color="0.4", lw=1)
         axes.set_title(title, fontsize=10)
         axes.set_yticks(range(rows, 0, -1), titles)
-        tidy(axes, "x", xlabel="gain over the baseline, points of mIoU")
+        over = "" if table.columns[columns[0]].panel else " over the baseline"
+        tidy(axes, "x", xlabel=f"gain{over}, points of mIoU")
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     save_figure(path, figure)
 
 
 def _gain_panels(table: Table) -> list[tuple[str, list[int]]]:
-    """Return the title of each panel and the indices of its columns, by kind of threshold."""
+    """Return the title of each panel and the indices of its columns.
+
+    Without panels of their own, columns are parted by kind of threshold.
+    """
+    named: dict[str, list[int]] = {}
+    for index, column in enumerate(table.columns):
+        if column.gain and column.panel:
+            named.setdefault(column.panel, []).append(index)
+    if named:
+        return list(named.items())
     oracle = []
     mask_free = []
     for index, column in enumerate(table.columns):

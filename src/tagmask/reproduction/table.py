@@ -67,6 +67,7 @@ class Column:
     theirs: bool = False  # only numbers that the paper prints
     gain: bool = False  # differences with intervals
     signed: bool = False  # differences without
+    panel: str = ""  # part of the figure in which its gains are drawn; begins the title
 
 
 @dataclass(frozen=True)
