@@ -23,6 +23,7 @@ SMALL = (
         "--segment.batch",
         "2",
     ),
+    *("--train.object-blocks", "2", "3", "--train.object-size", "64"),
     *("--segment.size", "33", "--segment.workers", "0", "--predict.no-crf", "--predict.no-flip"),
 )
 

@@ -48,6 +48,7 @@ ROWS = {
     "ablation": 4,
     "chain": 5,
     "gains": 10,  # three methods without affinity and after one and two steps, and their mean
+    "open-ends": 8,  # the way without a training needs tokens that are kept
     "methods": 7,  # those of the paper and two more
     "backbones": 3,
     "augmentations": 8,
@@ -102,7 +103,7 @@ def test_all_files_of_a_table_hold_the_same_numbers(name: str, shared_out: Path)
                 if math.isnan(mean)
                 else float(word) == pytest.approx(mean, abs=0.5001 * _unit(word))
             )
-            lowest = -100 if name in ("gains", "chain") else 0
+            lowest = -100 if name in ("gains", "chain", "open-ends") else 0
             is_ratio = name == "computation" or "/TP" in heads[1 + place]
             assert math.isnan(mean) or lowest <= mean <= (math.inf if is_ratio else 100)
             count += not math.isnan(mean)
