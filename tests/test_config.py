@@ -414,7 +414,7 @@ def test_one_mistake_is_one_sentence_and_several_have_a_heading() -> None:
     assert str(caught.value).splitlines()[0] == "2 settings cannot be used:"
 
 
-@pytest.mark.parametrize("name", ["scenes", "scenes300", "voc", "voc-few"])
+@pytest.mark.parametrize("name", ["scenes", "scenes300", "photos-long", "photos-long-chain"])
 def test_settings_of_published_results_can_be_read(name: str) -> None:
     values = run_values(None, Path(__file__).parents[1] / f"docs/results/{name}.toml")
     assert values["segment"].size > 0
