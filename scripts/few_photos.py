@@ -101,14 +101,10 @@ def option_trials() -> Iterator[Trial]:
         for kind, classes in (("exclusive", ("cat", "dog")), ("mixed", SIX)):
             yield Trial(kind, classes, 120, draw, "every-pixel", every_pixel)
     maps = (*NO_TRAINING, "--seeds.objects", "False")
-    walk = ("--seeds.affinity-steps", "1", "--seeds.propagation", "0.8")
     for draw in range(3):
         options = {
             "objects-pamr": (*NO_TRAINING, "--predict.pamr", "--predict.no-crf"),
             "maps": maps,
-            "maps-compete": (*maps, "--seeds.compete"),
-            "maps-walk": (*maps, *walk),
-            "maps-compete-walk": (*maps, *walk, "--seeds.compete"),
         }
         for title, flags in options.items():
             yield Trial("mixed", SIX, 80, draw, title, flags)

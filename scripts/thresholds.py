@@ -64,9 +64,6 @@ def kinds(maps: dict[str, Any]) -> Iterable[tuple[str, str]]:
         maps: the settings.
     """
     method = maps["method"]
-    # maps that are spread in other ways are another question
-    if maps.get("compete") or maps.get("propagation"):
-        return
     if maps.get("centre"):
         method += ", centred"
     steps = maps["affinity_steps"]

@@ -414,6 +414,12 @@ def test_one_mistake_is_one_sentence_and_several_have_a_heading() -> None:
     assert str(caught.value).splitlines()[0] == "2 settings cannot be used:"
 
 
+def test_a_setting_that_is_gone_is_left_out() -> None:
+    assert read_values(SeedSettings, {"compete": True, "affinity_steps": 2}, "here") == {
+        "affinity_steps": 2
+    }
+
+
 @pytest.mark.parametrize("name", ["scenes", "scenes300", "photos-long", "photos-long-chain"])
 def test_settings_of_published_results_can_be_read(name: str) -> None:
     values = run_values(None, Path(__file__).parents[1] / f"docs/results/{name}.toml")

@@ -9,6 +9,8 @@ from tagmask.errors import TagmaskError
 Parts = dict[str, Any]
 INPUT = "input "  # names of inputs begin with it
 CONTENTS = f"{INPUT}contents of "  # earlier notes have only sizes
+# settings that are gone, and the value of each that does what is done without it
+GONE: Mapping[str, Any] = {"compete": False, "propagation": 0.0}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
@@ -21,6 +23,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str,
     clauses = []
     for name in {**now, **before}:
         if name.startswith(CONTENTS) and name not in before:
+            continue
+        if name in GONE and before.get(name) == GONE[name]:
             continue
         old, new = (parts.get(name) for parts in (before, now))
         if old != new and name.startswith(INPUT):

@@ -175,8 +175,6 @@ def test_a_square_shape_squeezes_the_image(monkeypatch: pytest.MonkeyPatch) -> N
         {"centre": True},
         {"transpose": True},
         {"affinity_steps": 2},
-        {"compete": True},
-        {"propagation": 0.5},
         {"affinity_blocks": (1, 2)},
         {"method": "generic"},
     ],

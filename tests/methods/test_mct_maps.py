@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tagmask.acr.consistency import consistency_losses
-from tagmask.acr.localize import localize, localize_both, propagate, share
+from tagmask.acr.localize import localize, localize_both
 from tagmask.acr.views import HorizontalFlip, Resize, parse_view
 from tagmask.errors import TagmaskError
 from tagmask.methods.mctformer import fuse
@@ -97,17 +97,6 @@ def test_chosen_blocks(layers: int) -> None:
     assert distance(refined[1][0].flatten(), (matrices[1] + matrices[2])[1, 4:, 4:] @ star) < 1e-10
     alone = localize(model, images, CLASSES, mct_maps, layers=layers, affinity=False)
     assert distance(alone[1], plain[1]) < 1e-10
-
-
-def test_competition_and_propagation_are_honoured() -> None:
-    model = mct()
-    images = batch(model)
-    matrices, _ = by_hooks(model, images, 4)
-    plain, refined = localize_both(model, images, CLASSES, mct_maps, compete=True, propagation=0.5)
-    pairs = torch.stack(matrices)[:, 0, 4:, 4:].sum(0)
-    assert (
-        distance(refined[0].flatten(1), propagate(share(plain[0].flatten(1)), pairs, 0.5)) < 1e-10
-    )
 
 
 def test_there_are_no_gradients_to_centre() -> None:

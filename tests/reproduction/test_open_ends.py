@@ -31,7 +31,6 @@ def test_each_way_changes_what_it_says(shared_out: Path) -> None:
     assert plain.of(SeedSettings).objects is False
     expected = {
         "regions": {("pseudo", "regions")},
-        "compete": {("seeds", "compete")},
         "unsure": {("pseudo", "unsure")},
         "objects": {("seeds", "objects")},
         "objects-unsure": {("seeds", "objects"), ("pseudo", "unsure")},

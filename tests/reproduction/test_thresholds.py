@@ -33,9 +33,3 @@ def test_means_over_the_trainings(tmp_path: Path) -> None:
     assert refined["otsu mIoU"] == 65.0
     assert refined["oracle threshold"] == 0.35
     assert THRESHOLDS.table("photos", tmp_path, ["cat"])[0]["cross_entropy mIoU"] == 75.0
-
-
-def test_maps_that_are_spread_otherwise_are_left_out(tmp_path: Path) -> None:
-    maps = {"method": "acr", "affinity_steps": 1, "compete": True}
-    write(tmp_path, "a", maps, {"oracle": 0.6, "otsu": 0.4, "cross_entropy": 0.5})
-    assert THRESHOLDS.table("photos", tmp_path, []) == []

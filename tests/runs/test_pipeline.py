@@ -424,6 +424,14 @@ def test_differences_name_inputs_and_settings() -> None:
     assert differences(before, {"lr": 0.2, "input seeds": "b"}) == expected
 
 
+def test_a_setting_that_is_gone_changes_nothing_if_it_was_off() -> None:
+    """Maps that were made with it are told to differ from those that would be made now."""
+    assert differences({"compete": False, "propagation": 0.0, "lr": 1}, {"lr": 1}) == ()
+    assert differences({"compete": True, "lr": 1}, {"lr": 1}) == (
+        "compete was True and is now the default",
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.2, "1 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")]
 )

@@ -16,12 +16,6 @@ tried):
   it can move between tokens but not grow, so a constant added to all of g changes nothing that the
   network can do, and where relu cuts is arbitrary. With ``centre`` it cuts at the mean: what is
   left speaks for the class more than the average patch does.
-- ``compete`` (``share``): before the affinity spreads the maps, each class keeps, at each patch,
-  its softmax share against the other tagged classes and a constant background. The authors name a
-  limit of their maps: classes do not compete, so connected or co-occurring objects over-activate.
-- ``propagation`` (``propagate``): instead of one product A·g, a walk with restart, x ← (1 − r)·g +
-  r·A x. Evidence reaches patches that are related over several steps, and stays anchored where it
-  came from.
 
 ``localize`` serves every map method, not only ACR's: see ``MapMethod`` and ``tagmask.methods``.
 """
@@ -38,9 +32,6 @@ from torch import Tensor
 from tagmask.acr.gradients import Network, check_blocks, class_rows
 from tagmask.errors import TagmaskError
 
-TEMPERATURE = 0.5  # of the softmax between classes
-BACKGROUND = 0.3  # its score against the classes
-STEPS = 8  # of the walk with restart
 Classes = Sequence[Sequence[int]]  # for each image the numbers of its classes
 PADDING = -1  # fills up the classes of an image that has fewer than others in its batch
 
@@ -151,58 +142,6 @@ def refine(maps: Tensor, affinity: Tensor, transpose: bool = False, steps: int =
     return maps
 
 
-def share(maps: Tensor, temperature: float = TEMPERATURE, background: float = BACKGROUND) -> Tensor:
-    """Weight each class of one image by its softmax share against the others.
-
-    Args:
-        maps: (k, n); each is stretched to [0, 1] first.
-        temperature: Temperature of the softmax; lower is harder.
-        background: Constant score of the background among the rivals.
-
-    Returns:
-        (k, n) in [0, 1].
-    """
-    low, high = maps.amin(-1, keepdim=True), maps.amax(-1, keepdim=True)  # (k, 1)
-    stretched = (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)  # (k, n)
-    rivals = torch.cat([torch.full_like(stretched[:1], background), stretched])  # (k + 1, n)
-    return stretched * (rivals / temperature).softmax(0)[1:]
-
-
-def propagate(
-    maps: Tensor,
-    affinity: Tensor,
-    strength: float = 0.8,
-    steps: int = STEPS,
-    transpose: bool = False,
-) -> Tensor:
-    """Spread maps by a walk with restart on the affinity.
-
-    Args:
-        maps: (…, K, n).
-        affinity: (…, n, n); its rows are divided by their sums.
-        strength: Share r in (0, 1) that comes along the affinity in each step; 1 − r comes from the
-            map itself.
-        steps: Number of steps.
-        transpose: Use Aᵀ instead of A.
-
-    Returns:
-        (…, K, n).
-
-    Raises:
-        TagmaskError: If the strength is outside (0, 1).
-    """
-    if not 0 < strength < 1:
-        raise TagmaskError(
-            f"the strength of the propagation is {strength}; it must lie between 0 and 1, e.g. 0.8."
-        )
-    pairs = affinity.transpose(-2, -1) if transpose else affinity
-    pairs = pairs / pairs.sum(-1, keepdim=True)
-    spread = maps
-    for _ in range(steps):
-        spread = (1 - strength) * maps + strength * (spread @ pairs.transpose(-2, -1))
-    return spread
-
-
 def pad_classes(classes: Classes) -> Tensor:
     """Return lists of classes, one per image, as (B, K) filled up with −1; K is at least 1.
 
@@ -228,8 +167,6 @@ def localize_both(
     affinity_blocks: range | None = None,
     transpose: bool = False,
     affinity_steps: int = 1,
-    compete: bool = False,
-    propagation: float = 0.0,
     **options: Any,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return maps without and with affinity of a batch of images, from one pass.
@@ -242,8 +179,6 @@ def localize_both(
         affinity_blocks: Blocks whose attention makes the affinity; None means all.
         transpose: Propagate by Aᵀ instead of A.
         affinity_steps: How often the affinity is applied; see ``refine``.
-        compete: Weight each class by its softmax share first; see ``share``.
-        propagation: Strength of a walk with restart instead of products; 0 means none.
         **options: Options of the method.
 
     Returns:
@@ -264,13 +199,8 @@ def localize_both(
     for numbers, padded, pair in zip(classes, maps.plain, pairs, strict=True):
         image_maps = padded[: len(numbers)]  # (k, n)
         plain.append(image_maps.unflatten(-1, grid))
-        if compete and len(numbers):
-            image_maps = share(image_maps)
-        if propagation:
-            image_maps = propagate(image_maps, pair, propagation, transpose=transpose)
-        else:
-            image_maps = refine(image_maps, pair, transpose, affinity_steps)
-        refined.append(image_maps.unflatten(-1, grid))
+        spread = refine(image_maps, pair, transpose, affinity_steps)
+        refined.append(spread.unflatten(-1, grid))
     return plain, refined
 
 
@@ -295,8 +225,6 @@ def localize(
             ``affinity_blocks``: blocks whose attention makes the affinity; default: all.
             ``transpose``: propagate by Aᵀ instead of A.
             ``affinity_steps``: how often; see ``refine``.
-            ``compete``: weight each class by its softmax share against the others first.
-            ``propagation``: a walk with restart of this strength, e.g. 0.8, instead of products.
 
     Returns:
         For each image (k, h, w) on the token grid, not normalised, values ≥ 0.

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from tagmask import layout
 from tagmask.config.base import AboutSettings, Settings, ShardSettings, SharedTokenSettings
-from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Rows, Scales, Share, Side
+from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Rows, Scales, Side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,6 @@ class MapSettings(Settings):
     centre: bool = False
     """Take class gradients against their mean over the patches (not the paper's;
     better on all data measured)."""
-    compete: bool = False
-    """Let the classes of an image compete for each patch before the
-    affinity spreads them (not the paper's)."""
-    propagation: Share = 0.0
-    """Spread by a walk with restart of this strength, e.g. 0.8,
-    instead of one product (not the paper's); 0 = off."""
     size: Side | None = None
     """Long side of the image in pixels; default: a quarter more than the training crops,
     as those saw it."""
@@ -70,11 +64,6 @@ class MapSettings(Settings):
             yield f"--layers {about} and weighted; {leave_out}"
         if self.shape == "own" and self.size is not None:
             yield f"--shape own sees photos at their own size; leave out --size {self.size}."
-        if self.affinity_steps > 1 and self.propagation:
-            yield (
-                f"--affinity-steps {self.affinity_steps} and --propagation both spread the maps; "
-                "choose one."
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tagmask.errors import TagmaskError
 from tagmask.files import read_text, write_text
+from tagmask.notes import GONE
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -67,6 +68,9 @@ def read_values(
     mistakes: list[str] = []
     arguments: dict[str, Any] = {}
     for name, value in values.items():
+        if name in GONE and name not in fields:
+            # what was made with another value of it is told to have changed
+            continue
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1)
             remedy = f"; did you mean {near[0]!r}?" if near else "."

@@ -209,8 +209,6 @@ def _options(model: Classifier, settings: MapSettings) -> dict[str, Any]:
         "method": method_for(model, settings.method).maps,
         "transpose": settings.transpose,
         "affinity_steps": settings.affinity_steps,
-        "compete": settings.compete,
-        "propagation": settings.propagation,
     }
     # only some methods have these options, so they are handed on where they were set
     if settings.layers:

@@ -7,7 +7,6 @@ future. Each row here is one way from a training to labels:
     none            trained without consistency, ACR's maps
     both            trained with consistency, ACR's maps: the paper's chain
     regions         both, AffinityNet learns from maps with affinity, as the paper advises against
-    compete         both, classes compete for each patch before the affinity spreads them
     unsure          both, pixels stay open where maps with and without affinity disagree
     objects-none    trained without consistency, maps of objects (where and which)
     objects         trained with consistency, maps of objects
@@ -65,7 +64,6 @@ WAYS: Mapping[str, Way] = {
     "none": Way("none: no consistency", "none"),
     "both": Way("ACR, the paper's chain"),
     "regions": Way("ACR, regions from maps with affinity", pseudo={"regions": "refined"}),
-    "compete": Way("ACR, classes compete", seeds={"compete": True}),
     "unsure": Way("ACR, unsure pixels left open", pseudo={"unsure": True}),
     "objects-none": Way("no consistency, where and which", "none", _OBJECTS),
     "objects": Way("ACR, where and which", "both", _OBJECTS),
