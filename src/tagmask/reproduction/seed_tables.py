@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tagmask.config import SeedSettings, TrainSettings
-from tagmask.config.presets import MCT_INSTEAD, MCT_MAPS, MCT_RECIPE
+from tagmask.config.presets import MCT_ALONE, MCT_INSTEAD, MCT_MAPS, MCT_RECIPE
 from tagmask.errors import TagmaskError
 from tagmask.models.kinds import load_classifier
 from tagmask.reproduction.bench import ORACLE, Bench, Changes
@@ -57,8 +57,8 @@ def backbones(bench: Bench) -> Table:
     recipe = "ACR's recipe and views (--mct-recipe: its own)"
     if bench.settings.mct_recipe:
         recipe = (
-            "its own recipe, without random erasing and its lowest learning rate, and its own "
-            "maps: three blocks, A·g, photos at their own size"
+            "its own recipe (one view alone, with ACR two), without random erasing and its lowest "
+            "learning rate, and its own maps: three blocks, A·g, photos at their own size"
         )
     note = (
         f"ours: {bench.settings.of(TrainSettings).backbone}, MCTformer with {recipe}; "
@@ -78,9 +78,11 @@ def mct_maps(bench: Bench) -> Changes:
 def mct_variants(bench: Bench) -> dict[str, Changes]:
     """Return the training settings of MCTformer, MCTformer with consistency, and ACR."""
     mct: dict[str, Any] = {"kind": "mct"}
+    alone: Changes = OFF
     if bench.settings.mct_recipe:
         mct |= {**MCT_RECIPE, **MCT_INSTEAD}
-    return {"mct": {**mct, **OFF}, "mct+acr": mct, "acr": ACR}
+        alone = MCT_ALONE
+    return {"mct": {**mct, **alone}, "mct+acr": mct, "acr": ACR}
 
 
 def augmentations(bench: Bench) -> Table:
