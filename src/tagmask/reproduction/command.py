@@ -59,6 +59,7 @@ def make(bench: Bench) -> Table | Figure | Overview:
         raise PartDoneError(f"part {part} of {parts}: {table} has no training to share out.")
     if settings.scores is None:
         bench.check_masks(entry.masks)
+    _check_trained(bench)
     if not part:
         write_paper_config(settings.out / f"{table}.toml", settings)
     # each training is one process, also under a launch
@@ -100,6 +101,25 @@ def _check_rows(settings: PaperSettings) -> None:
         raise TagmaskError(
             f"{table} is about COCO's val; give its photos and annotations with --score-images and "
             "--score-annotations, otherwise images that were trained on would be scored."
+        )
+
+
+def _check_trained(bench: Bench) -> None:
+    """Refuse a comparison of trainings that are none.
+
+    Raises:
+        TagmaskError: There are too few photos to train on, so all rows would be alike.
+    """
+    table = bench.settings.table
+    train = bench.settings.of(TrainSettings)
+    if table not in CONSISTENCY or not train.train_from:
+        return
+    count = len(bench.training_images)
+    if count < train.train_from:
+        raise TagmaskError(
+            f"{table} compares trainings, and with {count} photos nothing is trained "
+            f"(--train.train-from {train.train_from}); give --train.train-from 0, and "
+            "--train.no-earn to keep trainings that do not help."
         )
 
 

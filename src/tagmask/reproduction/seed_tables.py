@@ -17,6 +17,7 @@ from tagmask.reproduction.measures import (
     seed_columns,
     seed_notes,
     seed_row,
+    unlike_acr,
 )
 from tagmask.reproduction.numbers import Pair, about, footnotes, pairs
 from tagmask.reproduction.table import Cell, Chart, Column, Table, TableRow
@@ -115,7 +116,7 @@ def methods(bench: Bench) -> Table:
     for method, title in chosen.items():
         numbers = paper.get(method, (None, None))
         rows.append(seed_row(bench, title, scores[method], numbers))
-    notes = seed_notes(bench)
+    notes = (*seed_notes(bench), "weighted by attention and LeGrad are not in the paper.")
     return Table(
         name="methods",
         title="Seeds by method",
@@ -153,7 +154,7 @@ def layers(bench: Bench) -> Table:
         head="first block",
         columns=_layer_columns(only),
         rows=tuple(rows),
-        notes=_layer_notes(depth, bench.scored_on()),
+        notes=_layer_notes(bench, depth),
         charts=_layer_charts(),
     )
 
@@ -178,7 +179,8 @@ def _layer_columns(only: Sequence[str]) -> tuple[Column, ...]:
     return tuple(map(Column, titles))
 
 
-def _layer_notes(depth: int, images: str) -> tuple[str, ...]:
+def _layer_notes(bench: Bench, depth: int) -> tuple[str, ...]:
+    images = bench.scored_on()
     return (
         "blocks are counted from 0; "
         f"the gradients of the first block to the last ({depth - 1}) are fused.",
@@ -188,6 +190,7 @@ def _layer_notes(depth: int, images: str) -> tuple[str, ...]:
         "paper: mIoU rises and FN falls as fewer, later blocks are used; both saturate at the last "
         "two, and FP is above FN throughout. It is a plot: only the mIoU of the last two blocks is "
         "known from the tables.",
+        *unlike_acr(bench),
         about(),
     )
 
