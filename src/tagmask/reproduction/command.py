@@ -8,6 +8,7 @@ from tagmask.config import TrainSettings, check, parse_shard
 from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
 from tagmask.reproduction.bench import Bench, PartDoneError
+from tagmask.reproduction.measures import budget
 from tagmask.reproduction.names import CONSISTENCY, NAMES, NO_TRAINING
 from tagmask.reproduction.overview import Overview
 from tagmask.reproduction.page import Figure, Written, write
@@ -93,8 +94,8 @@ def _check_rows(settings: PaperSettings) -> None:
     if table in CONSISTENCY and not train.alpha and not train.beta:
         raise TagmaskError(
             f"{table} is about the consistency losses, and --train.alpha and --train.beta are 0; "
-            "give --train.alpha 100 --train.beta 100 or, for MCTformer by its own recipe beside "
-            "ACR, --preset voc-deit-s-paper."
+            "give --train.alpha 100 --train.beta 100 --train.view hflip or, for MCTformer by its "
+            "own recipe beside ACR, --preset voc-deit-s-paper."
         )
     is_val_missing = settings.score_images is None or settings.score_annotations is None
     if settings.data == "coco" and table in PREDICTING and not settings.scores and is_val_missing:
@@ -144,12 +145,9 @@ def sentence(bench: Bench) -> str:
     if settings.scores is not None:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
     train = settings.of(TrainSettings)
-    budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
-    if train.steps == 1:
-        budget = "1 step"
     seeds = settings.random_seeds
     return (
-        f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, "
+        f"tagmask {__version__}; {train.backbone}, {budget(train)} each, "
         f"{len(bench.training_images)} images to train on, "
         f"{seeds} random seed{'s' if seeds > 1 else ''}; "
         f"all settings: `{settings.table}.toml`."

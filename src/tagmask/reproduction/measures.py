@@ -117,6 +117,14 @@ def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None
     return TableRow(title, tuple(cells))
 
 
+def budget(train: TrainSettings) -> str:
+    """Say how long a training is, e.g. "15 epochs of 4 images"."""
+    length = f"{train.epochs:g} epochs"
+    if train.steps:
+        length = f"{train.steps} step{'s' if train.steps > 1 else ''}"
+    return f"{length} of {train.batch} images"
+
+
 def unlike_acr(bench: Bench) -> tuple[str, ...]:
     """Return notes that say in what the settings of a table are not ACR's, whatever it is called.
 

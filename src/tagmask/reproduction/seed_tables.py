@@ -1,6 +1,7 @@
 """Tables of seed scores: what is trained or localised differently in each row."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tagmask.config import SeedSettings, TrainSettings
@@ -13,6 +14,7 @@ from tagmask.reproduction.measures import (
     SCORES,
     SEAM_SCORES,
     at,
+    budget,
     only_at,
     seed_columns,
     seed_notes,
@@ -55,11 +57,14 @@ def ablation(bench: Bench) -> Table:
 
 def backbones(bench: Bench) -> Table:
     """Compare MCTformer without and with ACR, and ACR, on the backbone that is trained."""
+    variants = mct_variants(bench)
     recipe = "ACR's recipe and views (--mct-recipe: its own)"
     if bench.settings.mct_recipe:
+        own = bench.settings.run(Path(), changes=variants["mct"]).of(TrainSettings)
         recipe = (
-            "its own recipe (one view alone, with ACR two), without random erasing and its lowest "
-            "learning rate, and its own maps: three blocks, A·g, photos at their own size"
+            f"its own recipe ({budget(own)}, one view alone, with ACR two), without random "
+            "erasing and its lowest learning rate, and its own maps: three blocks, A·g, photos at "
+            "their own size"
         )
     note = (
         f"ours: {bench.settings.of(TrainSettings).backbone}, MCTformer with {recipe}; "
@@ -67,7 +72,7 @@ def backbones(bench: Bench) -> Table:
     )
     maps = {name: mct_maps(bench) for name in ("mct", "mct+acr")}
     return _trained_rows(
-        bench, "Multi-class tokens", "model", mct_variants(bench), BACKBONE_TITLES, note, maps=maps
+        bench, "Multi-class tokens", "model", variants, BACKBONE_TITLES, note, maps=maps
     )
 
 
