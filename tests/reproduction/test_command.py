@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -13,9 +14,12 @@ from tagmask.cli import main
 from tagmask.cli.parse import parse_paper
 from tagmask.config import SeedSettings, TrainSettings
 from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
+from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
+from tagmask.reproduction import label_tables
 from tagmask.reproduction.bench import Bench
 from tagmask.reproduction.command import make
+from tagmask.reproduction.measures import unlike_acr
 from tagmask.reproduction.names import NAMES
 from tests.reproduction.small import SMALL, small
 
@@ -52,6 +56,22 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "tagmask paper --list" in printed
     assert "--random-seeds" in printed
+
+
+def voc_of(folder: Path, counts: dict[str, int]) -> Path:
+    """A set in the layout of VOC; its first list holds those that follow, but for val."""
+    root = folder / "VOC2012"
+    for part in ("JPEGImages", "SegmentationClassAug", "ImageSets/Segmentation"):
+        (root / part).mkdir(parents=True)
+    mask = np.full((20, 20), 8, np.uint8)
+    for name, count in counts.items():
+        prefix = "val" if name == "val" else "train"
+        members = [f"{prefix}_{i}" for i in range(count)]
+        (root / f"ImageSets/Segmentation/{name}.txt").write_text("\n".join(members) + "\n")
+        for member in members:
+            Image.new("RGB", (20, 20), "red").save(root / f"JPEGImages/{member}.jpg")
+            write_mask(root / f"SegmentationClassAug/{member}.png", mask)
+    return root
 
 
 def photos(folder: Path) -> list[str]:
@@ -159,6 +179,81 @@ def test_tables_name_the_images_that_they_score(shared_out: Path) -> None:
     assert bench.scored_on() == "5 built-in scenes of seed 1"
     same = dataclasses.replace(bench.settings, score_scene_seed=0, score_count=8)
     assert Bench(same).scored_on() == "8 built-in scenes of seed 0, all of them trained on"
+
+
+@pytest.mark.parametrize(
+    ("table", "flags", "told"),
+    [
+        (
+            "methods",
+            ("--train.alpha", "0", "--train.beta", "0"),
+            "is called ACR here is the baselin",
+        ),
+        ("segmentation", ("--train.kind", "mct"), "an MCTformer"),
+        ("methods", ("--train.kind", "mct"), ""),  # its rows are ACR's in any case
+        ("pseudo", ("--seeds.method", "weighted"), "--seeds.method weighted, not ACR's"),
+        ("methods", ("--seeds.method", "weighted"), ""),
+        ("pseudo", ("--train.objects",), "maps of objects"),
+        ("ablation", ("--train.objects",), ""),  # its maps are made by the method
+        ("pseudo", ("--train.objects", "--seeds.objects", "False"), ""),
+        ("ablation", (), ""),
+    ],
+)
+def test_tables_say_in_what_they_are_not_acrs(
+    table: str, flags: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
+    notes = unlike_acr(Bench(small(tmp_path, table, *flags)))
+    assert len(notes) == bool(told)
+    assert told in " ".join(notes)
+
+
+def test_our_row_names_images_that_are_not_the_papers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images that were trained on are not called val."""
+    root = voc_of(tmp_path, {"train_aug": 6, "train": 3, "val": 2})
+    flags = ["--preset", "voc-paper", "--root", str(root), "--out", str(tmp_path / "x")]
+    for table, more, expected in (
+        ("compare-voc", (), "tagmask"),
+        (
+            "compare-voc",
+            ("--score-split", "train"),
+            "3 images of VOC train, all of them trained on",
+        ),
+        ("compare-voc", ("--split", "val"), "2 images of VOC val, all of them trained on"),
+        ("compare-seeds", (), "tagmask"),
+        (
+            "compare-seeds",
+            ("--score-split", "train_aug"),
+            "6 images of VOC train_aug, all of them trained on",
+        ),
+    ):
+        monkeypatch.setattr(Bench, "trained", lambda *_: {"ACR": []})
+        *_, ours = label_tables.compare(Bench(parse_paper([table, *flags, *more]))).rows
+        assert ours.title.removeprefix("tagmask, on ") == expected
+
+
+def test_nothing_is_compared_where_nothing_is_trained(tmp_path: Path) -> None:
+    flags = ("--train.fixed-views", "--train.freeze", "1", "--train.head-first")
+    few = small(tmp_path, "ablation", *flags, "--train.train-from", "9")
+    with pytest.raises(
+        TagmaskError, match=r"with 8 photos nothing is trained .* --train\.train-from 0"
+    ):
+        make(Bench(few))
+
+
+def test_methods_make_their_own_maps_where_objects_were_learned(tmp_path: Path) -> None:
+    flags = ("--train.objects", "--train.object-blocks", "1", "3", "--train.object-size", "64")
+    bench = Bench(small(tmp_path, "methods", *flags))
+    runs = bench.trained({"ACR": {}})
+    scores = {name: bench.scored(runs, name)["ACR"][0] for name in ("cam", "generic")}
+    plain = [score["plain"]["curve"] for score in scores.values()]
+    assert plain[0] != plain[1]
+    (of_objects,) = bench.scored(runs, is_chain=True)["ACR"]
+    assert of_objects["refined"]["curve"] not in [s["refined"]["curve"] for s in scores.values()]
+    asked = Bench(small(tmp_path, "ablation", *flags, "--seeds.objects", "True"))
+    (again,) = asked.scored(asked.trained({"ACR": {}}))["ACR"]
+    assert again["refined"]["curve"] == of_objects["refined"]["curve"]
 
 
 def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:

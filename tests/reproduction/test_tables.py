@@ -59,7 +59,7 @@ ROWS = {
     "segmentation": 12,  # background, ten classes, mean
     "per-class": 22 + 6,  # of VOC, and six classes of scenes that VOC has not
     "compare-coco": 16,
-    "compare-seeds": 17,
+    "compare-seeds": 18,  # ours without and with affinity
     "compare-voc": 24,
 }
 

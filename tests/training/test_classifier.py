@@ -15,13 +15,14 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tagmask.acr.views import HorizontalFlip, Resize, parse_view
+from tagmask.acr.views import HorizontalFlip, Identity, Resize, parse_view
 from tagmask.config.presets import MCT_RECIPE
 from tagmask.data.catalog import Catalog
 from tagmask.data.datasets import TagDataset
 from tagmask.data.open import open_catalog
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
+from tagmask.models.classifier import Classifier
 from tagmask.training.classifier import ClassifierTask, TwoViews
 from tagmask.training.loop import Loop
 from tests.alone import train
@@ -143,6 +144,38 @@ def test_no_attention_is_recorded_without_consistency(
         torch.rand(1, 3, 32, 32), torch.ones(1, 3)
     )
     assert losses["affinity"].item() == 0
+
+
+def test_without_view_and_consistency_images_are_seen_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss is that of one pass; the paper's baseline sees both views."""
+    model = tiny_classifier().eval()
+    images, targets = torch.rand(2, 3, 32, 32), torch.tensor([[1.0, 0, 1], [0, 1, 0]])
+    settings = tiny_settings(tmp_path, alpha=0, beta=0, view="none")
+    seen = []
+    plain = type(model).branches
+
+    def branches(self: Classifier, batch: torch.Tensor) -> torch.Tensor:
+        seen.append(len(batch))
+        return plain(self, batch)
+
+    monkeypatch.setattr(type(model), "branches", branches)
+    losses = TwoViews(model, Identity(), settings)(images, targets)
+    assert seen == [2]
+    expected = F.binary_cross_entropy_with_logits(model(model.normalize(images)), targets)
+    assert losses["loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+    assert losses["activation"] == losses["affinity"] == 0
+    losses["loss"].backward()
+    seen.clear()
+    TwoViews(model, HorizontalFlip(), tiny_settings(tmp_path, alpha=0, beta=0))(images, targets)
+    assert seen == [4]
+
+
+def test_no_consistency_without_a_second_view(tmp_path: Path) -> None:
+    assert tiny_settings(tmp_path, alpha=0, beta=0, view="none").mistakes() == []
+    (mistake,) = tiny_settings(tmp_path, alpha=1, beta=0, view="none").mistakes()
+    assert "give --view hflip, or --alpha 0 --beta 0" in mistake
 
 
 def test_training_learns_and_leaves_its_files(tmp_path: Path) -> None:

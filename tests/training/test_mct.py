@@ -240,8 +240,11 @@ def test_strict_tables_train_and_show_mctformer_its_own_way(tmp_path: Path) -> N
     for name, value in PRESETS["voc-mct-paper"]["train"].items():
         assert getattr(train, name) == value, name
     assert train.long_side is own.long_side is None
+    assert (train.view, train.alpha, train.beta) == ("none", 0, 0)  # it sees every image once
     both = bench.settings.run(tmp_path, 0, rows["mct+acr"]).of(TrainSettings)
-    assert (both.alpha, both.beta, both.crop_scale) == (100, 100, 0.08)
+    assert (both.view, both.alpha, both.beta, both.crop_scale) == ("hflip", 100, 100, 0.08)
+    plain = mct_variants(Bench(dataclasses.replace(bench.settings, mct_recipe=False)))
+    assert "view" not in plain["mct"]  # ACR's recipe has two views, also without consistency
     acr = bench.settings.run(tmp_path, 0, rows["acr"]).of(TrainSettings)
     assert (acr.kind, acr.long_side, acr.mct_read) == ("acr", (201, 256), None)
     maps = dataclasses.replace(bench.settings.of(SeedSettings), **mct_maps(bench))

@@ -191,6 +191,8 @@ MCT_RECIPE: Section = {  # MCTformer's own training
     "drop_path": 0.1,
     "augment": "rand",
 }
+# MCTformer alone sees every image once; with ACR it sees the mirror image too
+MCT_ALONE: Section = {"alpha": 0.0, "beta": 0.0, "view": "none"}
 # what a strict preset of ACR sets and MCTformer does not: None and False are the program's own
 MCT_INSTEAD: Section = {"long_side": None, "mct_read": "before_norm"}
 MCT_MAPS: Section = {"layers": 3, "transpose": False, "shape": "own", "size": None}
@@ -232,10 +234,9 @@ PRESETS: Mapping[str, Preset] = {
             "pretrained": True,
             "size": 224,
             "mct_read": "before_norm",
-            "alpha": 0.0,
-            "beta": 0.0,
             "alpha_absolute": True,
             "val_fraction": 0.0,
+            **MCT_ALONE,
             **MCT_RECIPE,
         },
         "seeds": {"layers": 3, "shape": "own", "scales": (1.0,), "flip": True},

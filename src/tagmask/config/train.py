@@ -75,7 +75,8 @@ class TrainSettings(LoopSettings):
     """Use alpha and beta as they are, not scaled to the grid."""
     view: str = "hflip"
     """Second view: none, hflip, vflip, rotate90/180/270, rotate, resize0.5, hide0.25, gray;
-    joined by +; one of several at random: hflip|rotate."""
+    joined by +; one of several at random: hflip|rotate. none with alpha and beta of 0: images are
+    seen once."""
     distance: Literal["l1", "l2", "smooth_l1"] = "l1"
     consistency_blocks: Blocks | None = None
     """First and last block (from 0) whose attention the consistency compares; default: all."""
@@ -94,6 +95,11 @@ class TrainSettings(LoopSettings):
             parse_view(self.view, 16)
         except ValueError as error:
             yield f"--view {self.view}: {error}."
+        if self.view == "none" and (self.alpha or self.beta):
+            yield (
+                "--view none shows the same image twice, and nothing can be inconsistent; "
+                "give --view hflip, or --alpha 0 --beta 0."
+            )
         if self.fixed_views and (
             self.view != "hflip" or not self.freeze or self.kind != "acr" or self.drop_path
         ):

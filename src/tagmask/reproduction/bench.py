@@ -157,10 +157,13 @@ class Bench:
             images = f"{count} built-in scenes of seed {data['scene_seed']}"
         else:
             images = f"{count} images of {data['images']}"
-        same = data == self.settings.data_settings()
+        return f"{images}, all of them trained on" if self.are_trained_on() else images
+
+    def are_trained_on(self) -> bool:
+        """Return True if all images that are scored were trained on."""
         if self.settings.data == "voc":
-            same = set(_names(self.scored_images)) <= set(_names(self.training_images))
-        return f"{images}, all of them trained on" if same else images
+            return set(_names(self.scored_images)) <= set(_names(self.training_images))
+        return self.score_data == self.settings.data_settings()
 
     def labelled_on(self) -> str:
         """Say which images have the pseudo labels that are scored."""
@@ -250,6 +253,8 @@ class Bench:
         runs: Mapping[str, Sequence[Training]],
         method: str | None = None,
         maps: Changes | None = None,
+        *,
+        is_chain: bool = False,
     ) -> dict[str, list[Any]]:
         """Make and score the seeds of every run.
 
@@ -257,6 +262,9 @@ class Bench:
             runs: Of each variant its runs.
             method: Name of a map method; default: the one in the settings.
             maps: Settings of the maps that are changed; default: none.
+            is_chain: Make the seeds from which the run makes its labels, which are maps of objects
+                where it has learned them; otherwise maps are made by the method in any case,
+                unless the settings ask for objects.
 
         Returns:
             Of each variant the scores of each run, as scores.json holds those of seeds.
@@ -267,7 +275,13 @@ class Bench:
         for number, (title, run) in enumerate(jobs, 1):
             seed = run.settings.of(TrainSettings).seed
             message = f"maps {number} of {len(jobs)} ({title}, seed {seed}{by})"
-            scores[title].append(self._score(run, method, maps or {}, message))
+            chosen = dataclasses.replace(run.settings.of(SeedSettings), **(maps or {}))
+            if method:
+                chosen = by_method(chosen, method)
+            learned = run.settings.of(TrainSettings).objects
+            if learned and chosen.objects is None and not is_chain:
+                chosen = dataclasses.replace(chosen, objects=False)
+            scores[title].append(self._score(run, chosen, message))
         return scores
 
     def labelled(self, run: Training) -> Path:
@@ -443,13 +457,10 @@ class Bench:
         # a training with loading processes takes fewer threads
         torch.set_num_threads(threads)
 
-    def _score(self, run: Training, method: str | None, maps: Changes, title: str) -> Any:
+    def _score(self, run: Training, chosen: SeedSettings, title: str) -> Any:
         """Make the seeds of the scored images and return their scores, from the cache if there."""
         from tagmask.stages.score import score_seeds
 
-        chosen = dataclasses.replace(run.settings.of(SeedSettings), **maps)
-        if method:
-            chosen = by_method(chosen, method)
         parts = {"maps": made_from(chosen), **self._scored_parts()}
         folder = run.folder / f"maps-{key(parts)}"
         settings = dataclasses.replace(chosen, model=run.classifier)

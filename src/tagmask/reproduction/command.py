@@ -8,6 +8,7 @@ from tagmask.config import TrainSettings, check, parse_shard
 from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
 from tagmask.errors import TagmaskError
 from tagmask.reproduction.bench import Bench, PartDoneError
+from tagmask.reproduction.measures import budget
 from tagmask.reproduction.names import CONSISTENCY, NAMES, NO_TRAINING
 from tagmask.reproduction.overview import Overview
 from tagmask.reproduction.page import Figure, Written, write
@@ -59,6 +60,7 @@ def make(bench: Bench) -> Table | Figure | Overview:
         raise PartDoneError(f"part {part} of {parts}: {table} has no training to share out.")
     if settings.scores is None:
         bench.check_masks(entry.masks)
+    _check_trained(bench)
     if not part:
         write_paper_config(settings.out / f"{table}.toml", settings)
     # each training is one process, also under a launch
@@ -92,14 +94,33 @@ def _check_rows(settings: PaperSettings) -> None:
     if table in CONSISTENCY and not train.alpha and not train.beta:
         raise TagmaskError(
             f"{table} is about the consistency losses, and --train.alpha and --train.beta are 0; "
-            "give --train.alpha 100 --train.beta 100 or, for MCTformer by its own recipe beside "
-            "ACR, --preset voc-deit-s-paper."
+            "give --train.alpha 100 --train.beta 100 --train.view hflip or, for MCTformer by its "
+            "own recipe beside ACR, --preset voc-deit-s-paper."
         )
     is_val_missing = settings.score_images is None or settings.score_annotations is None
     if settings.data == "coco" and table in PREDICTING and not settings.scores and is_val_missing:
         raise TagmaskError(
             f"{table} is about COCO's val; give its photos and annotations with --score-images and "
             "--score-annotations, otherwise images that were trained on would be scored."
+        )
+
+
+def _check_trained(bench: Bench) -> None:
+    """Refuse a comparison of trainings that are none.
+
+    Raises:
+        TagmaskError: There are too few photos to train on, so all rows would be alike.
+    """
+    table = bench.settings.table
+    train = bench.settings.of(TrainSettings)
+    if table not in CONSISTENCY or not train.train_from:
+        return
+    count = len(bench.training_images)
+    if count < train.train_from:
+        raise TagmaskError(
+            f"{table} compares trainings, and with {count} photos nothing is trained "
+            f"(--train.train-from {train.train_from}); give --train.train-from 0, and "
+            "--train.no-earn to keep trainings that do not help."
         )
 
 
@@ -124,12 +145,9 @@ def sentence(bench: Bench) -> str:
     if settings.scores is not None:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
     train = settings.of(TrainSettings)
-    budget = f"{train.steps} steps" if train.steps else f"{train.epochs:g} epochs"
-    if train.steps == 1:
-        budget = "1 step"
     seeds = settings.random_seeds
     return (
-        f"tagmask {__version__}; {train.backbone}, {budget} of {train.batch} images each, "
+        f"tagmask {__version__}; {train.backbone}, {budget(train)} each, "
         f"{len(bench.training_images)} images to train on, "
         f"{seeds} random seed{'s' if seeds > 1 else ''}; "
         f"all settings: `{settings.table}.toml`."

@@ -1,11 +1,12 @@
-"""What training costs in memory, and how fast maps are made: ours, per class, and MCTformer.
+"""What training costs in memory, and how fast maps are made: ours, per class, MCTformer, and PSA.
 
 Memory: a training step on one image with its optimiser, in a process of its own; on the CPU the
 growth of the largest resident size, on a GPU the largest allocation. Speed: one image at the
 training size. The ways take turns in one process on one thread, and the fastest turn counts; on the
 CPU in processor time, which other programs hardly affect. Weights are random, since they do not
-matter. Of the paper's two backbones both are measured if one of them is trained, each at its own
-size. PSA is not measured, because timm has no ResNet-38: its row holds the paper's numbers only.
+matter. MCTformer's training is its own: one view, no consistency. Of the paper's two backbones both
+are measured if one of them is trained, each at its own size. PSA is AffinityNet as the settings of
+pseudo labels have it, since timm has no ResNet-38: its training step, and its walk on one image.
 """
 
 import dataclasses
@@ -18,16 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from tagmask.acr.attention import attend_per_head, record_attention
 from tagmask.acr.localize import localize_both
-from tagmask.config import TrainSettings
+from tagmask.config import AffinitySettings, PseudoSettings, TrainSettings
+from tagmask.config.presets import MCT_ALONE
 from tagmask.config.run import Place
 from tagmask.data.catalog import Catalog
+from tagmask.masks.walk import BETA, STEPS
 from tagmask.methods.mctformer import mct
+from tagmask.models.affinity_net import STRIDE
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import gpu
 from tagmask.reproduction.bench import Bench
@@ -35,6 +40,8 @@ from tagmask.reproduction.numbers import MACHINE, NUMBERS
 from tagmask.reproduction.table import Cell, Column, Table, TableRow
 from tagmask.runs.processes import pool
 from tagmask.runs.record import key, once
+from tagmask.stages.pseudo import net_walk
+from tagmask.training.affinity import AffinityTask, PairLoss, build_net
 from tagmask.training.classifier import ClassifierTask, build_classifier
 from tagmask.training.optim import build_optimizer
 
@@ -46,6 +53,9 @@ HYBRID = "vit_base_r50_s16_384"
 OURS = "ACR"
 PER_CLASS = "ACR, one backward per class"
 MCT = "MCTformer"
+PSA = "PSA"
+# of what is measured: another number where that has changed, so that earlier ones are not reused
+_VERSION = 2
 
 
 def computation(bench: Bench) -> Table:
@@ -56,28 +66,19 @@ def computation(bench: Bench) -> Table:
     )
     measured = _each_seed(bench, settings)
     backbone = HYBRID if settings.backbone == HYBRID else DEIT
-    second = DEIT if backbone == HYBRID else HYBRID
     # of each way backbone and pixels, then memory and speed
     theirs = NUMBERS["computation"]
     memory, speed = theirs[backbone][2:]
-    mct_memory, mct_speed = theirs["mct"][2:]
+    # the paper has MCTformer on DeiT-S alone
+    of_mct = theirs["mct"][2:]
+    of_this_mct = (None, None) if backbone == HYBRID else of_mct
     rows = [
         TableRow(OURS, _cells(measured, OURS, memory, None)),
         TableRow(PER_CLASS, _cells(measured, PER_CLASS, None, speed)),
-        TableRow(MCT, _cells(measured, MCT, mct_memory, mct_speed)),
+        TableRow(MCT, _cells(measured, MCT, *of_this_mct)),
     ]
-    other_memory, other_speed = theirs[second][2:]
-    if settings.backbone in (DEIT, HYBRID):
-        there = dataclasses.replace(settings, backbone=second, size=None, long_side=None)
-        other = _each_seed(bench, there)
-        rows.append(TableRow(f"ACR on {second}", _cells(other, OURS, other_memory, None)))
-        per_class_row = _cells(other, PER_CLASS, None, other_speed)
-        rows.append(TableRow(f"ACR on {second}, one backward per class", per_class_row))
-    else:
-        cells = (Cell((), other_memory), Cell((), other_speed), Cell())
-        rows.append(TableRow(f"ACR on {second}", cells))
-    psa = [Cell((), number) for number in theirs["psa"][2:]]
-    rows.append(TableRow("PSA on ResNet-38", (*psa, Cell())))
+    rows += _second_rows(bench, settings, backbone, of_mct)
+    rows.append(_psa_row(bench, settings, measured))
     columns = (
         Column("training memory [MB]", 0),
         Column("maps [images/s]", 2),
@@ -89,8 +90,53 @@ def computation(bench: Bench) -> Table:
         head="way",
         columns=columns,
         rows=tuple(rows),
-        notes=_notes(measured[0], settings, backbone),
+        notes=_notes(bench, measured[0], settings, backbone),
     )
+
+
+def _second_rows(
+    bench: Bench, settings: TrainSettings, backbone: str, of_mct: tuple[float, float]
+) -> list[TableRow]:
+    """Return the rows of the paper's other backbone: measured if one of the two is trained."""
+    second = DEIT if backbone == HYBRID else HYBRID
+    memory, speed = NUMBERS["computation"][second][2:]
+    if settings.backbone not in (DEIT, HYBRID):
+        return [TableRow(f"ACR on {second}", (Cell((), memory), Cell((), speed), Cell()))]
+    there = dataclasses.replace(settings, backbone=second, size=None, long_side=None)
+    other = _each_seed(bench, there)
+    rows = [
+        TableRow(f"ACR on {second}", _cells(other, OURS, memory, None)),
+        TableRow(f"ACR on {second}, one backward per class", _cells(other, PER_CLASS, None, speed)),
+    ]
+    if second == DEIT:
+        rows.append(TableRow(f"MCTformer on {second}", _cells(other, MCT, *of_mct)))
+    return rows
+
+
+def _psa_row(bench: Bench, settings: TrainSettings, measured: list[Any]) -> TableRow:
+    """Return the row of PSA: AffinityNet's training step and walk, relative to ACR's maps."""
+    memory, speed = NUMBERS["computation"]["psa"][2:]
+    affinity = bench.settings.of(PseudoSettings).affinity
+    psa = []
+    for number, seed in enumerate(measured):
+        own = _psa(bench, psa_size(settings, seed["size"]), seed["classes"], number)
+        acr = {OURS: seed["images_per_second"][OURS]}
+        psa.append({**own, "images_per_second": {**own["images_per_second"], **acr}})
+    return TableRow(f"PSA on {affinity.backbone}", _cells(psa, PSA, memory, speed))
+
+
+def psa_size(settings: TrainSettings, size: int) -> int:
+    """Return the side in pixels at which PSA is measured, a multiple of its stride.
+
+    Args:
+        settings: Settings of the classifier's training.
+        size: Side of its crops in pixels.
+
+    Returns:
+        The paper's where one of its backbones is trained, otherwise the size of the crops.
+    """
+    side: int = NUMBERS["computation"]["psa"][1] if settings.backbone in (DEIT, HYBRID) else size
+    return max(1, side // STRIDE) * STRIDE
 
 
 def _each_seed(bench: Bench, settings: TrainSettings) -> list[Any]:
@@ -115,17 +161,24 @@ def _cells(
     )
 
 
-def _notes(measured: Mapping[str, Any], settings: TrainSettings, backbone: str) -> tuple[str, ...]:
+def _notes(
+    bench: Bench, measured: Mapping[str, Any], settings: TrainSettings, backbone: str
+) -> tuple[str, ...]:
     device = measured["device"]
     size = measured["size"]
     classes = measured["classes"]
+    affinity = bench.settings.of(PseudoSettings).affinity
     pixels = {name: row[1] for name, row in NUMBERS["computation"].items()}
     return (
         f"ours: {settings.backbone} at {size} pixels, batch 1, {classes} class(es) per image, "
         f"{device}; memory of one training step with its optimiser, "
-        "beyond what the process had before it.",
+        "beyond what the process had before it. MCTformer is trained its own way: one view, no "
+        f"consistency. PSA is AffinityNet on {affinity.backbone} at "
+        f"{psa_size(settings, size)} pixels: its training step, and its features and random walk "
+        "instead of maps.",
         f"paper: {MACHINE}; ACR on {backbone} at {pixels[backbone]} pixels, "
-        f"MCTformer on DeiT-S at {pixels['mct']}, PSA at {pixels['psa']}. "
+        f"MCTformer on DeiT-S at {pixels['mct']}, PSA on ResNet-38 at {pixels['psa']}; which of "
+        "PSA's steps it timed is not stated. "
         "Its code takes one backward pass per class, so its speed is in that row. Its memory was "
         "read on a GPU, and whether it includes the optimiser is not stated; ours does.",
     )
@@ -137,6 +190,7 @@ def _measured(bench: Bench, settings: TrainSettings, number: int) -> Any:
     classes = mean_classes(catalog)
     parts = {name: getattr(settings, name) for name in ("backbone", "size", "freeze", "optimizer")}
     parts |= {"classes": classes, "of": len(catalog.classes), "place": number}
+    parts["version"] = _VERSION
     parts["losses"] = [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention]
     folder = bench.settings.out / "runs" / f"computation-{key(parts)}"
     tagged = (i for i in range(len(catalog)) if catalog.tags(i))
@@ -146,6 +200,81 @@ def _measured(bench: Bench, settings: TrainSettings, number: int) -> Any:
         return measure(settings, catalog.subset([first]), classes)
 
     return once(folder / "measured.json", parts, work)
+
+
+def _psa(bench: Bench, size: int, classes: int, number: int) -> Any:
+    """Measure AffinityNet for the ``number``-th random seed, or return what the cache keeps."""
+    settings = bench.settings.of(PseudoSettings)
+    chosen = settings.affinity
+    # weights do not matter, but which norms are trained does
+    frozen = chosen.freeze_norm
+    if frozen is None:
+        frozen = chosen.pretrained or chosen.weights is not None
+    affinity = dataclasses.replace(
+        chosen, pretrained=False, weights=None, freeze_norm=frozen, batch=1, accumulate=1
+    )
+    walk = PseudoSettings(beta=settings.beta, steps=settings.steps, affinity=affinity)
+    parts = {name: getattr(affinity, name) for name in ("backbone", "radius", "optimizer")}
+    parts |= {"freeze_norm": frozen, "beta": walk.beta, "steps": walk.steps}
+    parts |= {"size": size, "classes": classes, "place": number, "version": _VERSION}
+    folder = bench.settings.out / "runs" / f"computation-{key(parts)}"
+
+    def work() -> Any:
+        with pool(1, partial(affinity_megabytes, size)) as spread:
+            memory = next(iter(spread([affinity])))
+        speed = walk_speed(walk, size, classes)
+        return {"megabytes": {PSA: memory}, "images_per_second": {PSA: speed}}
+
+    return once(folder / "measured.json", parts, work)
+
+
+def affinity_megabytes(size: int, settings: AffinitySettings) -> float:
+    """Return the memory of one training step of AffinityNet in megabytes.
+
+    Args:
+        size: Side of the image in pixels.
+        settings: Settings of its training.
+    """
+    torch.set_num_threads(1)
+    _forget_peak()
+    before = _peak_megabytes()
+    device = _device()
+    module = PairLoss(build_net(settings), settings.radius).to(device).train()
+    optimizer = build_optimizer(module, settings, AffinityTask.new_layers)
+    images = torch.rand(1, 3, size, size, device=device)
+    cells = size // STRIDE
+    labels = torch.randint(0, 2, (1, cells, cells), device=device)
+    module(images, labels)["loss"].backward()
+    optimizer.step()
+    return _peak_megabytes() - before
+
+
+def walk_speed(settings: PseudoSettings, size: int, classes: int) -> float:
+    """Measure how many images per second PSA's features and random walk take, on one thread.
+
+    Args:
+        settings: β, steps and network of the walk.
+        size: Side of the image in pixels.
+        classes: How many classes have a map.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    net = build_net(settings.affinity).eval().to(_device())
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (size, size, 3), dtype=np.uint8)
+    maps = rng.random((classes, size, size), dtype=np.float32)
+    walk = partial(
+        net_walk,
+        image,
+        maps,
+        net=net,
+        radius=settings.affinity.radius,
+        beta=settings.beta or BETA,
+        steps=settings.steps or STEPS,
+    )
+    best = min(_seconds(walk) for _ in range(TURNS // SLOW))
+    torch.set_num_threads(threads)
+    return 1 / best
 
 
 def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
@@ -159,18 +288,27 @@ def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str
     Returns:
         "megabytes" and "images_per_second" by way, "device", "size" in pixels, and "classes".
     """
-    kinds = {OURS: settings, MCT: dataclasses.replace(settings, kind="mct")}
     work = partial(training_megabytes, catalog)
     memory = {}
     # a process of its own for each way, whose memory nothing else has touched
     with ExitStack() as stack:
         answers = {}
-        for way, kind in kinds.items():
+        for way, training in trainings(settings).items():
             spread = stack.enter_context(pool(1, work))
-            answers[way] = spread([kind])
+            answers[way] = spread([training])
         for way, answer in answers.items():
             memory[way] = next(answer)
     return {"megabytes": memory, **map_speeds(settings, catalog, classes), "classes": classes}
+
+
+def trainings(settings: TrainSettings) -> dict[str, TrainSettings]:
+    """Return the settings of the trainings whose memory is measured: ACR's and MCTformer's own.
+
+    Args:
+        settings: Settings of an ACR training.
+    """
+    own = {**MCT_ALONE, "kind": "mct", "fixed_views": False}
+    return {OURS: settings, MCT: dataclasses.replace(settings, **own)}
 
 
 def training_megabytes(catalog: Catalog, settings: TrainSettings) -> float:

@@ -8,6 +8,7 @@ out with the reason. The page is written after every table, so it can be looked 
 import dataclasses
 
 from tagmask.config.paper import PaperSettings
+from tagmask.data.images import read_image
 from tagmask.errors import TagmaskError
 from tagmask.files import write_text
 from tagmask.progress import terminal_bars
@@ -15,15 +16,15 @@ from tagmask.report.page import data_uri
 from tagmask.reproduction.bench import Bench, PartDoneError
 from tagmask.reproduction.command import make, sentence
 from tagmask.reproduction.names import EVERYTHING, FIGURES, NAMES, TABLES
-from tagmask.reproduction.numbers import about
+from tagmask.reproduction.numbers import about_all
 from tagmask.reproduction.overview import MADE, REFUSED, Overview, Part, numbers_of
 from tagmask.reproduction.page import QUALITY, Figure, write
 from tagmask.reproduction.table import Table
 
 # compares only with numbers of one data set
 _ONLY = {"compare-coco": ("coco",), "compare-voc": ("voc", "folder", "scenes")}
-# its numbers are those of another table
-_REPEATS = ("segmentation",)
+# their numbers are those of another table
+_REPEATS = ("segmentation", "compare-seeds")
 # longer side of figures in pixels: each has a page of its own where it is larger
 _LONGEST = 1400
 
@@ -38,7 +39,7 @@ def everything(bench: Bench) -> Overview:
     is_first = bench.shard[0] == 0
     names = wanted(settings.data)
     parts = {name: Part(name) for name in names}
-    notes = (about(settings.data),)
+    notes = (about_all(settings.data),)
     for number, name in enumerate(names, 1):
         terminal_bars().write(f"{number} of {len(names)}: {name} ({NAMES[name].where})")
         part = _part(dataclasses.replace(settings, table=name), bench.shard)
@@ -68,8 +69,13 @@ def _part(settings: PaperSettings, shard: tuple[int, int]) -> Part:
     part = Part(name, MADE, how, note, tuple(files))
     if isinstance(made, Figure):
         return dataclasses.replace(part, uri=data_uri(made.picture, _LONGEST, QUALITY))
-    if isinstance(made, Table) and name not in _REPEATS:
-        return dataclasses.replace(part, numbers=numbers_of(made))
+    if not isinstance(made, Table):
+        return part
+    if made.charts:
+        plot = read_image(settings.out / f"{name}.png")
+        part = dataclasses.replace(part, uri=data_uri(plot, _LONGEST, QUALITY))
+    if name not in _REPEATS:
+        part = dataclasses.replace(part, numbers=numbers_of(made))
     return part
 
 

@@ -22,6 +22,7 @@ from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
 from tagmask.reproduction.bench import Bench, Changes, Training, by_method
+from tagmask.reproduction.measures import unlike_acr
 from tagmask.reproduction.page import Figure
 from tagmask.reproduction.seed_tables import ABLATION, ACR, METHODS, mct_maps, mct_variants
 from tagmask.runs.images import match_classes
@@ -76,7 +77,7 @@ def maps(bench: Bench) -> Figure:
         name="maps",
         title="Maps of each method",
         picture=sheet(rows),
-        notes=(note, _note(bench)),
+        notes=(note, *_notes(bench)),
     )
 
 
@@ -91,7 +92,7 @@ def multi_class(bench: Bench) -> Figure:
     shown = {i for i, _ in chosen}
     failure = _failure(bench, model, run, shown)
     titled = [("image", i, image) for i, image in chosen]
-    notes = [_note(bench)]
+    notes = [*_notes(bench)]
     if failure is not None:
         titled.append(("failure", failure, catalog.load_image(failure)))
         note = (
@@ -140,7 +141,7 @@ def affinity(bench: Bench) -> Figure:
         name="affinity",
         title="Maps and affinity matrices",
         picture=sheet(rows),
-        notes=(note, _note(bench)),
+        notes=(note, *_notes(bench)),
     )
 
 
@@ -171,7 +172,7 @@ def source_pixels(bench: Bench) -> Figure:
         name="source-pixels",
         title="Affinity of source pixels",
         picture=sheet(rows),
-        notes=(note, _note(bench)),
+        notes=(note, *_notes(bench)),
     )
 
 
@@ -199,7 +200,7 @@ def examples(bench: Bench) -> Figure:
         name="examples",
         title="Segmentation examples",
         picture=picture,
-        notes=(_note(bench),),
+        notes=_notes(bench),
     )
 
 
@@ -385,7 +386,8 @@ def _mask(catalog: Catalog, i: int) -> Mask | None:
     return None
 
 
-def _note(bench: Bench) -> str:
+def _notes(bench: Bench) -> tuple[str, ...]:
     count = bench.settings.pictures
     seed = bench.settings.of(TrainSettings).seed
-    return f"the first {count} images that are scored and fit; random seed {seed}."
+    which = f"the first {count} images that are scored and fit; random seed {seed}."
+    return (which, *unlike_acr(bench))

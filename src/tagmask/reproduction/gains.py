@@ -11,7 +11,7 @@ import numpy as np
 
 from tagmask.errors import TagmaskError
 from tagmask.reproduction.bench import ORACLE, Bench, Training
-from tagmask.reproduction.measures import KINDS, at, mean_of, only_at
+from tagmask.reproduction.measures import KINDS, at, mean_of, only_at, unlike_acr
 from tagmask.reproduction.paired import DRAWS, Gain, difference, mean_gain
 from tagmask.reproduction.seed_tables import ABLATION, ABLATION_TITLES, MAP_TITLES
 from tagmask.reproduction.table import BLIND, NONE, Cell, Column, Table, TableRow
@@ -66,6 +66,7 @@ def gains(bench: Bench) -> Table:
             by_column.append(f"{column.title} {of_seeds or NONE}")
     notes = (
         score_note(bench),
+        *unlike_acr(bench),
         INTERVAL_NOTE,
         f"threshold tuned on the masks (oracle); blind: by {bench.rules[1]}, chosen without masks.",
         f"mean of the maps for each seed: {'; '.join(by_column)}.",
@@ -98,7 +99,7 @@ def chain(bench: Bench) -> Table:
     check_masks(bench.training_images)
     runs = bench.trained({name: ABLATION[name] for name in ("none", "both")})
     blind = bench.rules[1]
-    seeds = bench.scored(runs)
+    seeds = bench.scored(runs, is_chain=True)
     labels = {}
     for name, variant in runs.items():
         labels[name] = [bench.label_scores(run, bench.training_images) for run in variant]
@@ -122,6 +123,7 @@ def chain(bench: Bench) -> Table:
     columns.append(Column("gain", gain=True))
     notes = (
         score_note(bench),
+        *unlike_acr(bench),
         f"thresholds of seeds by {blind}, chosen without masks.",
         INTERVAL_NOTE,
     )

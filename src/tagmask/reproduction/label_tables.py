@@ -9,12 +9,22 @@ from tagmask.config import PseudoSettings, SegmentSettings
 from tagmask.errors import TagmaskError
 from tagmask.files import read_json
 from tagmask.reproduction.bench import ORACLE, Bench
-from tagmask.reproduction.measures import KINDS, SCORES, at, mean_of, only_at, percent
+from tagmask.reproduction.measures import (
+    KINDS,
+    SCORES,
+    at,
+    mean_of,
+    only_at,
+    percent,
+    unlike_acr,
+)
 from tagmask.reproduction.numbers import NUMBERS, about, footnotes
 from tagmask.reproduction.table import Cell, Column, Table, TableRow
 
 MEAN = "mean over the classes present"
 OURS = "tagmask"
+# ends the title of our row of maps without affinity, the paper's ACR*
+PLAIN = ", without affinity"
 # table: title, columns
 COMPARED = {
     "compare-coco": ("Segmentation of MS COCO by weakly supervised methods", ("val",)),
@@ -77,7 +87,7 @@ def _pseudo_notes(bench: Bench) -> tuple[str, ...]:
     ]
     if bench.settings.only:
         notes.append(f"only: mean over background, {', '.join(bench.settings.only)}.")
-    return (*notes, about("voc"))
+    return (*notes, *unlike_acr(bench), about("voc"))
 
 
 def segmentation(bench: Bench) -> Table:
@@ -102,6 +112,7 @@ def segmentation(bench: Bench) -> Table:
         "it learned from pseudo labels of the images trained on.",
         f"paper: mean on VOC val {stages['voc_val']}, VOC test {stages['voc_test']}, "
         f"COCO val {stages['coco_val']}.",
+        *unlike_acr(bench),
         about(data),
     )
     return Table(
@@ -143,6 +154,7 @@ def per_class(bench: Bench) -> Table:
         f"IoU in per cent; the column paper is {acr} on {data} val, the last ones are the "
         f"methods it is compared with. Ours: {_scored_on(bench)}.",
         *footnotes("per-class"),
+        *unlike_acr(bench),
         about("coco" if is_coco else "voc"),
     )
     return Table(
@@ -173,13 +185,15 @@ def compare(bench: Bench) -> Table:
         for number in numbers[: len(columns)]:
             known.append(None if math.isnan(number) else number)
         rows.append(TableRow(row_title, tuple(_paper_cells(known))))
-    rows.append(TableRow(OURS, _our_cells(bench, name)))
     ours = _scored_on(bench)
     if name == "compare-seeds" and bench.settings.scores is None:
         ours = bench.labelled_on()
+    rows += _our_rows(bench, name, ours)
     notes = (
-        f"mIoU in per cent; all rows but the last are the paper's numbers. Ours: {ours}.",
+        f"mIoU in per cent; all rows but ours are the paper's numbers. Ours: {ours}.",
+        *_test_note(name),
         *footnotes(name),
+        *unlike_acr(bench),
         about("coco" if name == "compare-coco" else "voc"),
     )
     return Table(
@@ -192,6 +206,16 @@ def compare(bench: Bench) -> Table:
     )
 
 
+def _test_note(name: str) -> tuple[str, ...]:
+    """Say why VOC test has no number of ours."""
+    if name != "compare-voc":
+        return ()
+    return (
+        "test: only the server of the data set has its masks; "
+        "`tagmask export --format voc-test` writes what it takes.",
+    )
+
+
 def _scored_on(bench: Bench) -> str:
     """Say which images our row is about; of a finished run its scores do not tell."""
     if bench.settings.scores is not None:
@@ -199,15 +223,44 @@ def _scored_on(bench: Bench) -> str:
     return bench.scored_on()
 
 
-def _our_cells(bench: Bench, name: str) -> tuple[Cell, ...]:
+def _our_rows(bench: Bench, name: str, images: str) -> list[TableRow]:
+    """Return our rows; their titles name the images if they are not those of the columns.
+
+    Args:
+        bench: Gives the settings.
+        name: Of the table.
+        images: Says which images are scored.
+    """
+    title = OURS if _are_the_papers(bench, name) else f"{OURS}, on {images}"
     if name == "compare-coco":
-        return (_score(_prediction_scores(bench)),)
+        return [TableRow(title, (_score(_prediction_scores(bench)),))]
     if name == "compare-voc":
         # the masks of test are on the server of the data set
-        return _score(_prediction_scores(bench)), Cell()
+        return [TableRow(title, (_score(_prediction_scores(bench)), Cell()))]
     scores = _finished(bench, "seeds", "pseudo") or _label_scores(bench)
-    seeds = at([seed["seeds"] for seed in scores], "refined", ORACLE)
-    return seeds, _score([seed["pseudo"] for seed in scores])
+    seeds = [seed["seeds"] for seed in scores]
+    labels = _score([seed["pseudo"] for seed in scores])
+    return [
+        TableRow(f"{title}{PLAIN}", (at(seeds, "plain", ORACLE), Cell())),
+        TableRow(title, (at(seeds, "refined", ORACLE), labels)),
+    ]
+
+
+def _are_the_papers(bench: Bench, name: str) -> bool:
+    """Return True if our images are those of the paper's table, or a finished run's.
+
+    These are VOC's train or val, or COCO's val; images that were trained on are no val.
+    """
+    settings = bench.settings
+    if settings.scores is not None:
+        return True
+    if name == "compare-seeds":
+        return settings.data == "voc" and bench.score_data["split"] == "train"
+    if bench.are_trained_on():
+        return False
+    if name == "compare-coco":
+        return settings.data == "coco"
+    return settings.data == "voc" and bench.score_data["split"] == "val"
 
 
 def _label_scores(bench: Bench) -> list[Any]:

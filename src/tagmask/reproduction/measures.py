@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tagmask.config import PseudoSettings
+from tagmask.config import PseudoSettings, SeedSettings, TrainSettings
 from tagmask.reproduction.bench import ORACLE, Bench
 from tagmask.reproduction.numbers import Pair, about
 from tagmask.reproduction.table import Cell, Column, TableRow
@@ -15,6 +15,11 @@ KINDS = {"plain": "without affinity", "refined": "with affinity"}
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
 # the paper follows SEAM, whose FP and FN are shares of the pixels found
 SEAM_SCORES = {**SCORES, "fp_per_hit": "FP/TP", "fn_per_hit": "FN/TP"}
+# what each of these shows is made by a method of its own
+BY_METHOD = ("methods", "gains", "layers", "maps")
+# what is made from a run's own seeds and labels
+CHAINED = ("chain", "pseudo", "compare-coco", "compare-seeds", "compare-voc", "per-class")
+CHAINED += ("segmentation", "examples")
 # scores.json of each random seed, or a part of it
 Scores = Sequence[Mapping[str, Any]]
 
@@ -74,7 +79,7 @@ def only_at(scores: Scores, kind: str, rule: str, only: Sequence[str]) -> Cell:
 
 def _chosen(seed: Mapping[str, Any], kind: str, rule: str) -> Mapping[str, Any]:
     """Return the scores of one seed at the threshold of a rule; empty if it chose none."""
-    thresholds: Mapping[str, Mapping[str, Any]] = seed[kind]["thresholds"]
+    thresholds: Mapping[str, Mapping[str, Any]] = seed[kind].get("thresholds", {})
     return thresholds.get(rule, {})
 
 
@@ -112,6 +117,43 @@ def seed_row(bench: Bench, title: str, scores: Scores, paper: Pair = (None, None
     return TableRow(title, tuple(cells))
 
 
+def budget(train: TrainSettings) -> str:
+    """Say how long a training is, e.g. "15 epochs of 4 images"."""
+    length = f"{train.epochs:g} epochs"
+    if train.steps:
+        length = f"{train.steps} step{'s' if train.steps > 1 else ''}"
+    return f"{length} of {train.batch} images"
+
+
+def unlike_acr(bench: Bench) -> tuple[str, ...]:
+    """Return notes that say in what the settings of a table are not ACR's, whatever it is called.
+
+    Args:
+        bench: Gives the settings, with the table's name.
+    """
+    settings = bench.settings
+    table = settings.table
+    train = settings.of(TrainSettings)
+    seeds = settings.of(SeedSettings)
+    if settings.scores is not None:
+        return ()
+    notes = []
+    if not train.alpha and not train.beta:
+        notes.append("ours: α and β are 0, so what is called ACR here is the baseline.")
+    if train.kind == "mct" and table in (*CHAINED, "multi-class"):
+        notes.append("ours: the classifier is an MCTformer (--train.kind mct).")
+    if train.earn:
+        notes.append(
+            "ours: a training that does not help is discarded, and the fitted head stays "
+            "(--train.no-earn keeps all)."
+        )
+    if train.objects and seeds.objects is not False and table in CHAINED:
+        notes.append("ours: seeds are maps of objects (--train.objects), not ACR's.")
+    elif seeds.method != "acr" and table not in (*BY_METHOD, "multi-class"):
+        notes.append(f"ours: seeds are made by --seeds.method {seeds.method}, not ACR's.")
+    return tuple(notes)
+
+
 def seed_notes(bench: Bench) -> tuple[str, ...]:
     """Return notes that say how to read a seed table.
 
@@ -129,4 +171,4 @@ def seed_notes(bench: Bench) -> tuple[str, ...]:
     if settings.only:
         classes = ", ".join(settings.only)
         notes.append(f"only: mean over background, {classes}, at the same threshold.")
-    return (*notes, about())
+    return (*notes, *unlike_acr(bench), about())

@@ -28,6 +28,21 @@ def about(data: str = "voc") -> str:
     )
 
 
+def about_all(data: str) -> str:
+    """Return the note of the page of all numbers: what the paper's were measured on.
+
+    Args:
+        data: Kind of the data; only of COCO are the paper's numbers of two data sets.
+    """
+    if data != "coco":
+        return about(data)
+    return (
+        f"paper: Tables 1 and 11 were measured on {_DATA['coco']}, all others on {_DATA['voc']}, "
+        "with its own weights and budget; on other data or budgets not to be compared number by "
+        "number."
+    )
+
+
 # mIoU of seeds without affinity, with affinity
 Pair = tuple[float | None, float | None]
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tagmask.report.page import render
-from tagmask.reproduction.names import EVERYTHING, FIGURES, NAMES
+from tagmask.reproduction.label_tables import COMPARED, OURS, PLAIN
+from tagmask.reproduction.names import EVERYTHING, NAMES
 from tagmask.reproduction.table import Cell, Column, Table, TableRow
 
 MADE = "made"
@@ -15,7 +16,7 @@ WAITING = "to do"
 
 @dataclass(frozen=True)
 class Number:
-    """A number that the paper prints and that was measured here."""
+    """A number that the paper prints, beside what was measured here."""
 
     part: str  # name of its table
     row: str
@@ -47,7 +48,7 @@ class Part:
     # names of the files beside the page
     files: tuple[str, ...] = ()
     numbers: tuple[Number, ...] = ()
-    # the picture of a figure as a data URI
+    # the picture of a figure, or the plot of a table, as a data URI
     uri: str = ""
 
     @property
@@ -90,8 +91,8 @@ class Overview:
 
     @property
     def figures(self) -> list[Part]:
-        """Return the figures that are made."""
-        return [part for part in self.parts if part.uri and part.name in FIGURES]
+        """Return the figures and plots that are made."""
+        return [part for part in self.parts if part.uri]
 
     def progress(self) -> str:
         """Say how many are made, cannot be made, and are still to do."""
@@ -108,13 +109,16 @@ class Overview:
 
     def table(self) -> Table:
         """Return the numbers as one table; its notes say how each was made."""
-        rows = [TableRow(number.title, (number.cell, number.difference)) for number in self.numbers]
+        rows = []
+        for number in self.numbers:
+            cells = (number.cell, number.difference)
+            rows.append(TableRow(number.title, cells, number.digits))
         how = [part.sentence for part in self.parts]
         return Table(
             name=self.name,
             title=self.title,
             head="where",
-            columns=(Column("ours", digits=2), Column("ours − paper", digits=2, signed=True)),
+            columns=(Column("ours"), Column("ours − paper", signed=True)),
             rows=tuple(rows),
             notes=(self.progress(), *self.notes, *how),
         )
@@ -131,19 +135,41 @@ class Overview:
 def numbers_of(table: Table) -> tuple[Number, ...]:
     """Return each number of a table that the paper prints and that was measured here.
 
+    Of a comparison with other methods these are the paper's numbers of ACR beside our rows, also
+    where we have none.
+
     Args:
         table: A table of the paper.
     """
     numbers: list[Number] = []
+    if table.name in COMPARED:
+        theirs = {row.title: row for row in table.rows}
+        for row in table.rows:
+            if row.title.startswith(OURS):
+                acr = theirs["ACR*" if row.title.endswith(PLAIN) else "ACR"]
+                numbers += _compared(table, row, acr)
+        return tuple(numbers)
     for row in table.rows:
         numbers += _numbers_of(table, row)
     return tuple(numbers)
 
 
+def _compared(table: Table, ours: TableRow, theirs: TableRow) -> Sequence[Number]:
+    """Return the numbers of our row of a comparison beside those of the paper's ACR."""
+    numbers = []
+    for column, cell, other in zip(table.columns, ours.cells, theirs.cells, strict=True):
+        if other.paper is not None:
+            both = Cell(cell.ours, other.paper)
+            numbers.append(Number(table.name, ours.title, column.title, both, column.digits))
+    return numbers
+
+
 def _numbers_of(table: Table, row: TableRow) -> Sequence[Number]:
+    # a number alone does not say what it counts
+    title = f"{table.head} {row.title}" if row.title.isdigit() else row.title
     numbers = []
     for column, cell in zip(table.columns, row.cells, strict=True):
         if cell.paper is None or column.theirs or math.isnan(cell.mean):
             continue
-        numbers.append(Number(table.name, row.title, column.title, cell, column.digits))
+        numbers.append(Number(table.name, title, column.title, cell, column.digits))
     return numbers

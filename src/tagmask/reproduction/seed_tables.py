@@ -1,10 +1,11 @@
 """Tables of seed scores: what is trained or localised differently in each row."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tagmask.config import SeedSettings, TrainSettings
-from tagmask.config.presets import MCT_INSTEAD, MCT_MAPS, MCT_RECIPE
+from tagmask.config.presets import MCT_ALONE, MCT_INSTEAD, MCT_MAPS, MCT_RECIPE
 from tagmask.errors import TagmaskError
 from tagmask.models.kinds import load_classifier
 from tagmask.reproduction.bench import ORACLE, Bench, Changes
@@ -13,10 +14,12 @@ from tagmask.reproduction.measures import (
     SCORES,
     SEAM_SCORES,
     at,
+    budget,
     only_at,
     seed_columns,
     seed_notes,
     seed_row,
+    unlike_acr,
 )
 from tagmask.reproduction.numbers import Pair, about, footnotes, pairs
 from tagmask.reproduction.table import Cell, Chart, Column, Table, TableRow
@@ -54,11 +57,14 @@ def ablation(bench: Bench) -> Table:
 
 def backbones(bench: Bench) -> Table:
     """Compare MCTformer without and with ACR, and ACR, on the backbone that is trained."""
+    variants = mct_variants(bench)
     recipe = "ACR's recipe and views (--mct-recipe: its own)"
     if bench.settings.mct_recipe:
+        own = bench.settings.run(Path(), changes=variants["mct"]).of(TrainSettings)
         recipe = (
-            "its own recipe, without random erasing and its lowest learning rate, and its own "
-            "maps: three blocks, A·g, photos at their own size"
+            f"its own recipe ({budget(own)}, one view alone, with ACR two), without random "
+            "erasing and its lowest learning rate, and its own maps: three blocks, A·g, photos at "
+            "their own size"
         )
     note = (
         f"ours: {bench.settings.of(TrainSettings).backbone}, MCTformer with {recipe}; "
@@ -66,7 +72,7 @@ def backbones(bench: Bench) -> Table:
     )
     maps = {name: mct_maps(bench) for name in ("mct", "mct+acr")}
     return _trained_rows(
-        bench, "Multi-class tokens", "model", mct_variants(bench), BACKBONE_TITLES, note, maps=maps
+        bench, "Multi-class tokens", "model", variants, BACKBONE_TITLES, note, maps=maps
     )
 
 
@@ -78,9 +84,11 @@ def mct_maps(bench: Bench) -> Changes:
 def mct_variants(bench: Bench) -> dict[str, Changes]:
     """Return the training settings of MCTformer, MCTformer with consistency, and ACR."""
     mct: dict[str, Any] = {"kind": "mct"}
+    alone: Changes = OFF
     if bench.settings.mct_recipe:
         mct |= {**MCT_RECIPE, **MCT_INSTEAD}
-    return {"mct": {**mct, **OFF}, "mct+acr": mct, "acr": ACR}
+        alone = MCT_ALONE
+    return {"mct": {**mct, **alone}, "mct+acr": mct, "acr": ACR}
 
 
 def augmentations(bench: Bench) -> Table:
@@ -113,7 +121,7 @@ def methods(bench: Bench) -> Table:
     for method, title in chosen.items():
         numbers = paper.get(method, (None, None))
         rows.append(seed_row(bench, title, scores[method], numbers))
-    notes = seed_notes(bench)
+    notes = (*seed_notes(bench), "weighted by attention and LeGrad are not in the paper.")
     return Table(
         name="methods",
         title="Seeds by method",
@@ -151,7 +159,7 @@ def layers(bench: Bench) -> Table:
         head="first block",
         columns=_layer_columns(only),
         rows=tuple(rows),
-        notes=_layer_notes(depth, bench.scored_on()),
+        notes=_layer_notes(bench, depth),
         charts=_layer_charts(),
     )
 
@@ -176,7 +184,8 @@ def _layer_columns(only: Sequence[str]) -> tuple[Column, ...]:
     return tuple(map(Column, titles))
 
 
-def _layer_notes(depth: int, images: str) -> tuple[str, ...]:
+def _layer_notes(bench: Bench, depth: int) -> tuple[str, ...]:
+    images = bench.scored_on()
     return (
         "blocks are counted from 0; "
         f"the gradients of the first block to the last ({depth - 1}) are fused.",
@@ -186,6 +195,7 @@ def _layer_notes(depth: int, images: str) -> tuple[str, ...]:
         "paper: mIoU rises and FN falls as fewer, later blocks are used; both saturate at the last "
         "two, and FP is above FN throughout. It is a plot: only the mIoU of the last two blocks is "
         "known from the tables.",
+        *unlike_acr(bench),
         about(),
     )
 

@@ -76,6 +76,7 @@ class TableRow:
 
     title: str
     cells: tuple[Cell, ...]
+    digits: int | None = None  # after the point; default: as the columns say
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,11 @@ class Table:
             line = [row.title]
             pairs = zip(self.columns, row.cells, strict=True)
             for index, (column, cell) in enumerate(pairs):
+                digits = column.digits if row.digits is None else row.digits
                 if not column.theirs:
-                    line.append(cell.shown(column.digits, column.signed))
+                    line.append(cell.shown(digits, column.signed))
                 if column.theirs or self.has_paper(index):
-                    line.append(cell.shown_paper(column.digits))
+                    line.append(cell.shown_paper(digits))
             lines.append(line)
         return lines
 

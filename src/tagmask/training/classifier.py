@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from tagmask.acr.consistency import consistency_losses, strength
-from tagmask.acr.views import View, parse_view
+from tagmask.acr.views import Identity, View, parse_view
 from tagmask.config import TrainSettings
 from tagmask.config.run import Place
 from tagmask.data.catalog import Catalog
@@ -46,9 +46,14 @@ class TwoViews(nn.Module):
         self.settings = settings
         self.blocks = _block_range(settings.consistency_blocks, len(classifier.blocks))
         self.count = len(self.blocks)  # the losses are means over blocks
+        # without a second view and without consistency there is nothing to see twice
+        is_off = not settings.alpha and not settings.beta
+        self.is_single = is_off and isinstance(view, Identity)
 
     def forward(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of a batch of images and a randomly drawn view of them.
+
+        With ``view="none"`` and α = β = 0 the images are seen once, as other classifiers see them.
 
         Args:
             images: Images (B, 3, H, W) in [0, 1].
@@ -59,8 +64,16 @@ class TwoViews(nn.Module):
         """
         view = self.view.draw()
         first = self.classifier.normalize(images)
+        if self.is_single:
+            return self._one_view(first, targets)
         second = self.classifier.normalize(view.apply(images))
         return self.losses(self.classifier, view, first, second, targets)
+
+    def _one_view(self, images: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return the class loss of normalised images (B, 3, H, W) alone, with parts of 0."""
+        classes = _class_loss(self.classifier.branches(images), targets)
+        nothing = classes.new_zeros(())
+        return {"loss": classes, "classes": classes, "activation": nothing, "affinity": nothing}
 
     def losses(
         self, classifier: Classifier, view: View, first: Tensor, second: Tensor, targets: Tensor
