@@ -366,6 +366,15 @@ def test_a_finished_run_gives_our_row(
         "83.1",
     ]  # the paper's, CPN, Kweon et al.
     assert rows["per-class"]["horse"][0] == ""
+    page = tmp_path / "out/per-class.md"
+    assert "21 IoUs on VOC" in page.read_text()
+    predictions = scores["predictions"]
+    assert isinstance(predictions, dict)
+    predictions["iou"] = {"background": 0.9, "motorcycle": 0.3}
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    assert run("paper", "per-class", "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 0
+    assert "MS COCO 2014" in page.read_text()
+    assert "VOC" not in page.read_text()  # no note on VOC below numbers of COCO
     (tmp_path / "scores.json").write_text("{}")
     assert (
         run("paper", "compare-voc", "--scores", str(tmp_path), "--out", str(tmp_path / "out")) == 1

@@ -55,7 +55,8 @@ def test_printed_means_are_those_of_the_printed_classes() -> None:
     assert (
         NUMBERS["per-class-voc"]["mean"][-1] == 71.2
     )  # the paper prints another mean than its classes have
-    assert "71.1" in footnotes("per-class")[0]
+    assert "71.1" in footnotes("per-class-voc")[0]
+    assert footnotes("per-class-coco") == []
 
 
 def test_the_same_result_is_the_same_number_everywhere() -> None:
@@ -122,7 +123,7 @@ def test_the_method_page_has_the_same_numbers() -> None:
         "hflip + grey scale": "hflip+gray",
         "hflip + vflip": "hflip+vflip",
         "hflip + resize": "hflip+resize0.5",
-        "rotation (90/180/270)": "rotate",
+        "· rotation": "rotate",
         "· resize": "resize0.5",
         "none": "none",
     }

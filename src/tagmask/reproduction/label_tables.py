@@ -133,7 +133,8 @@ def per_class(bench: Bench) -> Table:
     scores = _prediction_scores(bench)
     classes = scores[0]["iou"]
     is_coco = bench.settings.data == "coco" or "motorcycle" in classes
-    theirs = NUMBERS["per-class-coco" if is_coco else "per-class-voc"]
+    printed = "per-class-coco" if is_coco else "per-class-voc"
+    theirs = NUMBERS[printed]
     *others, acr = theirs["methods"]
     names = [name for name in theirs if name not in ("methods", "mean")]
     names += [name for name in classes if name not in names]
@@ -153,7 +154,7 @@ def per_class(bench: Bench) -> Table:
     notes = (
         f"IoU in per cent; the column paper is {acr} on {data} val, the last ones are the "
         f"methods it is compared with. Ours: {_scored_on(bench)}.",
-        *footnotes("per-class"),
+        *footnotes(printed),
         *unlike_acr(bench),
         about("coco" if is_coco else "voc"),
     )

@@ -18,8 +18,10 @@ SEAM_SCORES = {**SCORES, "fp_per_hit": "FP/TP", "fn_per_hit": "FN/TP"}
 # what each of these shows is made by a method of its own
 BY_METHOD = ("methods", "gains", "layers", "maps")
 # what is made from a run's own seeds and labels
-CHAINED = ("chain", "pseudo", "compare-coco", "compare-seeds", "compare-voc", "per-class")
-CHAINED += ("segmentation", "examples")
+CHAINED = (
+    *("chain", "pseudo", "compare-coco", "compare-seeds", "compare-voc"),
+    *("per-class", "segmentation", "examples"),
+)
 # scores.json of each random seed, or a part of it
 Scores = Sequence[Mapping[str, Any]]
 
