@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from tagmask.cli import main
 from tagmask.cli.parse import parse_run
@@ -252,8 +253,10 @@ def test_only_the_run_is_written(finished: tuple[Path, RunSummary], tmp_path: Pa
 
 
 def test_a_stage_that_cannot_begin_leaves_what_was_there(
-    finished: tuple[Path, RunSummary], tmp_path: Path
+    finished: tuple[Path, RunSummary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # a file may be damaged after it was looked at
+    monkeypatch.setattr("tagmask.runs.run._check_starts", lambda *_: None)
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)
     before = (out / "1_classifier/model.safetensors").read_bytes()
@@ -368,6 +371,31 @@ def test_a_stage_brings_settings_of_its_own(
     assert "--word" in capsys.readouterr().out
     assert main_code("run", "--preset", "scenes", "--out", str(out), "--counts.out", "x") == 1
     assert "--counts.out has no place in a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("section", ["train", "segment", "pseudo"])
+def test_weights_of_another_backbone_are_told_before_the_plan(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "w.safetensors")
+    monkeypatch.setattr("tagmask.runs.run.plan", lambda *_: pytest.fail("the plan was made"))
+    settings = tiny_run(tmp_path / "run").with_changes(pseudo={"method": "walk"})
+    weights = {"pretrained": False, "weights": tmp_path / "w.safetensors"}
+    name = section
+    if section == "pseudo":
+        name = "affinity"
+        affinity = settings.of(PseudoSettings).affinity
+        weights = {"affinity": dataclasses.replace(affinity, **weights)}
+    with pytest.raises(TagmaskError, match=rf"^{name}: weights file .*w\.safetensors does not fit"):
+        run(settings.with_changes(**{section: weights}))
+
+
+def test_stuff_that_is_no_tag_is_told_before_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tagmask.runs.run.plan", lambda *_: pytest.fail("the plan was made"))
+    with pytest.raises(TagmaskError, match=r"^train: --stuff grss is no tag of these photos"):
+        run(tiny_run(tmp_path / "run").with_changes(train={"objects": True, "stuff": "grss"}))
 
 
 def test_weights_that_cannot_be_had_are_told_before_the_plan(
