@@ -126,3 +126,22 @@ def test_no_other_file_has_the_address() -> None:
     others = [name for name in listed if Path(name).suffix in texts and name not in own]
     holding = [name for name in others if address in (ROOT / name).read_text(encoding="utf-8")]
     assert holding == []
+
+
+def test_the_set_of_the_picture_of_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cows, crabs and fish share one tag and one label; all others keep theirs."""
+    kinds = script("show_kinds")
+    monkeypatch.setattr(kinds, "PHOTOS", 12)
+    kinds.write_set(tmp_path)
+    rows = [line.split(",") for line in (tmp_path / "tags.csv").read_text().split("\n")[1:-1]]
+    assert len(rows) == 12
+    tags = {file: words.split(";") for file, words in rows}
+    used = {word for words in tags.values() for word in words}
+    assert "animal" in used
+    assert not used & set(kinds.ANIMALS)
+    names = ["animal" if name in kinds.ANIMALS else name for name in kinds.CLASSES]
+    classes = sorted(set(names))
+    for file, words in tags.items():
+        with Image.open(tmp_path / f"masks/{file}") as mask:
+            labels = {int(label) for label in np.unique(np.asarray(mask))} - {0, 255}
+        assert {classes[label - 1] for label in labels} == set(words)
