@@ -25,6 +25,13 @@ COMPARED = {
     ),
 }
 
+# what the paper's numbers in them were measured on
+MEASURED_ON = {
+    "compare-coco": "MS COCO val",
+    "compare-seeds": "PASCAL VOC train",
+    "compare-voc": "PASCAL VOC val and test",
+}
+
 
 def pseudo(bench: Bench) -> Table:
     """Score seeds and the pseudo labels made from them, on images that were trained on."""
@@ -69,8 +76,12 @@ def pseudo(bench: Bench) -> Table:
 
 def _pseudo_notes(bench: Bench) -> tuple[str, ...]:
     settings = bench.settings.of(PseudoSettings)
+    different = ""
+    if bench.settings.data != "voc":
+        different = ", which are other images, so the two cannot be compared"
     notes = [
-        f"in per cent, {bench.labelled_on()} (paper: VOC train); "
+        f"in per cent; ours: {bench.labelled_on()}; the column paper: numbers that the paper "
+        f"prints, measured on VOC train{different}; "
         f"seeds at the oracle threshold unless blind ({settings.rule}, chosen without masks); "
         f"labels by {settings.method}, from seeds {KINDS[settings.source()]}. "
         "FP: over-activation, FN: under-activation, as shares of the union."
@@ -173,12 +184,18 @@ def compare(bench: Bench) -> Table:
         for number in numbers[: len(columns)]:
             known.append(None if math.isnan(number) else number)
         rows.append(TableRow(row_title, tuple(_paper_cells(known))))
-    rows.append(TableRow(OURS, _our_cells(bench, name)))
     ours = _scored_on(bench)
     if name == "compare-seeds" and bench.settings.scores is None:
         ours = bench.labelled_on()
+    row_title = OURS
+    if _is_of_other_images(bench, name):
+        row_title = f"{OURS}, other images"
+        title += f"; last row: {OURS} on other images"
+    rows.append(TableRow(row_title, _our_cells(bench, name)))
     notes = (
-        f"mIoU in per cent; all rows but the last are the paper's numbers. Ours: {ours}.",
+        f"mIoU in per cent. All rows but the last are numbers that the paper prints, measured on "
+        f"{MEASURED_ON[name]}; the last row is {OURS} on {ours}.",
+        *_comparable(bench, name),
         *footnotes(name),
         about("coco" if name == "compare-coco" else "voc"),
     )
@@ -190,6 +207,27 @@ def compare(bench: Bench) -> Table:
         rows=tuple(rows),
         notes=notes,
     )
+
+
+def _is_of_other_images(bench: Bench, name: str) -> bool:
+    """Return True if our row is surely not of the data that the paper's rows are of."""
+    of_paper = "coco" if name == "compare-coco" else "voc"
+    return bench.settings.scores is None and bench.settings.data != of_paper
+
+
+def _comparable(bench: Bench, name: str) -> tuple[str, ...]:
+    """Return a note on whether our row can be compared with the others."""
+    if _is_of_other_images(bench, name):
+        return (
+            "These are different images, so the last row cannot be compared with the others: it "
+            "says nothing on which method is better.",
+        )
+    if bench.settings.scores is not None:
+        return (
+            f"The last row can be compared with the others only if those images are "
+            f"{MEASURED_ON[name]}.",
+        )
+    return ()
 
 
 def _scored_on(bench: Bench) -> str:
