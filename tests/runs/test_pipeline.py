@@ -304,6 +304,37 @@ def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
         record.status({}, {})
 
 
+@pytest.mark.parametrize("note", ["done.json", "begun.json"])
+def test_damaged_notes_may_be_deleted(tmp_path: Path, note: str) -> None:
+    record = Record(tmp_path, "*.npz")
+    (tmp_path / note).write_text('{"made_from"')
+    with pytest.raises(
+        TagmaskError, match=rf"{note} is not valid JSON .*; delete it, and its part is redone\.$"
+    ):
+        record.status({}, {})
+
+
+@pytest.mark.parametrize("stage", ["train", "seeds", "pseudo", "segment", "predict", "check"])
+def test_a_run_whose_damaged_note_was_deleted_is_finished_again(
+    finished: tuple[Path, RunSummary], stage: str, tmp_path: Path
+) -> None:
+    """As the sentence advises; everything ends as it was."""
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    note = row_of(stage).record(out).done
+    note.write_text("{")
+    with pytest.raises(TagmaskError, match="delete it, and its part is redone"):
+        run(tiny_run(out))
+    note.unlink()
+    run(tiny_run(out))
+    assert note.is_file()
+    made = products(out)
+    assert made.keys() == products(finished[0]).keys()
+    for name, content in products(finished[0]).items():
+        if not name.endswith(".json"):
+            assert made[name] == content, name
+
+
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
     usual, mct = (
         made_from(
