@@ -9,7 +9,9 @@ are shared between runs by hard links.
     python scripts/few_photos.py broken --root VOC --weights vit_small.safetensors --work work --to broken.csv
     python scripts/few_photos.py trained --root VOC --weights vit_small.safetensors --work work --to trained.csv
     python scripts/few_photos.py options --root VOC --weights vit_small.safetensors --work work --to options.csv
+    python scripts/few_photos.py company --root VOC --weights vit_small.safetensors --work work --to company.csv
     python scripts/few_photos.py judge curve.csv broken.csv
+    python scripts/few_photos.py judge-tags company.csv
     python scripts/few_photos.py show curve.csv --to few-photos.png
 """
 
@@ -51,6 +53,8 @@ COLUMNS = (
     *("miou", "labels", "trust", "level", "signs"),
 )
 OTHERS = ("others", "others_without")  # mIoU of photos of the split val, with tags and without
+TAG_SCORES = "ious"  # IoU of each tag
+AFTERWARDS = 2  # the draw of sets that were run when the rule for tags in company stood
 OTHER_PHOTOS = 40  # a prediction of one photo costs a second, and there are two for each
 
 
@@ -65,6 +69,8 @@ class Trial:
     title: str = "preset"
     flags: tuple[str, ...] = ()
     shuffled: bool = field(default=False)  # tags of other photos
+    # for the kind company: tags that a photo has exactly, joined by +, and how many such photos
+    parts: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -130,6 +136,55 @@ def broken_trials() -> Iterator[Trial]:
             yield Trial(kind, classes, 40, draw, "shuffled", (), True)
 
 
+def company_trials() -> Iterator[Trial]:
+    """Yield sets in which it is decided which tags are ever seen alone, and how often."""
+    # the second tag comes with the first alone, of which there are photos by itself
+    pairs = (
+        *(("dog", "person"), ("horse", "person"), ("cat", "person")),
+        *(("cow", "person"), ("sheep", "person"), ("dog", "sofa"), ("cat", "sofa")),
+        *(("cat", "chair"), ("dog", "chair"), ("dog", "pottedplant"), ("cat", "tvmonitor")),
+    )
+    for first, second in pairs:
+        both = f"{first}+{second}"
+        yield _company("two tags", ((first, 20), (both, 20)))
+    # the same with photos that have neither
+    others = {"dog": "cat", "horse": "cow", "cat": "sheep", "cow": "dog", "sheep": "horse"}
+    for first, second in pairs[:9]:
+        parts = ((first, 15), (f"{first}+{second}", 15), (others[first], 15))
+        yield _company("three tags", parts)
+    # no tag is ever alone
+    for draw in range(2):
+        yield _company("none alone", (("dog+person", 20), ("horse+person", 20)), draw)
+        parts = (("cat+person", 15), ("dog+sofa", 15), ("horse+person", 15))
+        yield _company("none alone", parts, draw)
+    # the first tag is alone on more and more photos
+    yield from _more_and_more(0)
+    for first in ("dog", "horse"):
+        for alone in (5, 10, 30, 35):
+            yield _company("everywhere", ((first, alone), (f"{first}+person", 40 - alone)))
+    # with other photos, to see what a rule is worth that was chosen on those before
+    for first, second in pairs[:9]:
+        parts = ((first, 15), (f"{first}+{second}", 15), (others[first], 15))
+        yield _company("three tags", parts, AFTERWARDS)
+    yield from _more_and_more(AFTERWARDS)
+
+
+def _more_and_more(draw: int) -> Iterator[Trial]:
+    """Yield sets in which a tag is alone on more and more photos."""
+    for first, other in (("dog", "horse"), ("horse", "dog")):
+        for alone in (0, 1, 3, 8, 20):
+            parts = ((f"{first}+person", 20), (f"{other}+person", 10), (other, 10), (first, alone))
+            yield _company("more and more", parts, draw)
+
+
+def _company(title: str, parts: tuple[tuple[str, int], ...], draw: int = 0) -> Trial:
+    """Return a trial whose photos have exactly these tags."""
+    classes = sorted({tag for tags, _ in parts for tag in tags.split("+")})
+    count = sum(number for _, number in parts)
+    shown = ",".join(f"{number} {tags}" for tags, number in parts)
+    return Trial("company", tuple(classes), count, draw, f"{title}: {shown}", parts=parts)
+
+
 def draw_photos(voc: Path, trial: Trial) -> list[tuple[str, list[str]]]:
     """Return the photos of a trial with their tags.
 
@@ -139,6 +194,8 @@ def draw_photos(voc: Path, trial: Trial) -> list[tuple[str, list[str]]]:
     """
     names = (voc / "ImageSets/Segmentation/train.txt").read_text().split()
     random.Random(trial.draw).shuffle(names)
+    if trial.parts:
+        return _draw_parts(voc, names, trial.parts)
     counts = dict.fromkeys(trial.classes, 0)
     share = 1.0 if trial.kind == "exclusive" else 1.5
     most = max(1, round(trial.count / len(trial.classes) * share))
@@ -160,6 +217,27 @@ def draw_photos(voc: Path, trial: Trial) -> list[tuple[str, list[str]]]:
         tags_only = [tags for _, tags in chosen]
         random.Random(trial.draw).shuffle(tags_only)
         chosen = [(name, tags) for (name, _), tags in zip(chosen, tags_only, strict=True)]
+    return chosen
+
+
+def _draw_parts(
+    voc: Path, names: list[str], parts: tuple[tuple[str, int], ...]
+) -> list[tuple[str, list[str]]]:
+    """Return the first photos that have exactly the tags of one of the parts.
+
+    Args:
+        voc: the data.
+        names: photos in the order of the draw.
+        parts: tags joined by +, and how many photos; fewer where there are no more.
+    """
+    left = {"+".join(sorted(tags.split("+"))): count for tags, count in parts}
+    chosen = []
+    for name in names:
+        tags = sorted(tags_of(voc, name))
+        key = "+".join(tags)
+        if left.get(key, 0):
+            left[key] -= 1
+            chosen.append((name, tags))
     return chosen
 
 
@@ -254,8 +332,13 @@ def run_trial(
     subprocess.run(command, check=True, capture_output=True)
     if not is_trained:
         link_features(out / FEATURES, work / "features", names)
-    others = score_others(voc, out, trial.classes) if with_others else {}
+    others: dict[str, Any] = {}
     scores = json.loads((out / "scores.json").read_text())
+    if with_others:
+        others = score_others(voc, out, trial.classes)
+    if trial.parts:
+        ious = scores["predictions"]["iou"]
+        others = {TAG_SCORES: json.dumps({tag: round(100 * ious[tag], 1) for tag in trial.classes})}
     verdicts = json.loads((out / "check.json").read_text())["tags"]
     trust = float(np.mean([row["trust"] for row in verdicts.values()]))
     levels = [row["level"] for row in verdicts.values()]
@@ -336,8 +419,9 @@ def run_all(trials: Iterator[Trial], options: argparse.Namespace) -> None:
         with_others = options.command == "trained"
         row = run_trial(trial, options.root, options.weights, options.work, with_others)
         is_new = not options.to.is_file()
+        more = {"trained": OTHERS, "company": (TAG_SCORES,)}.get(options.command, ())
         with options.to.open("a", newline="") as opened:
-            writer = csv.DictWriter(opened, (*COLUMNS, *OTHERS) if with_others else COLUMNS)
+            writer = csv.DictWriter(opened, (*COLUMNS, *more))
             if is_new:
                 writer.writeheader()
             writer.writerow(row)
@@ -371,6 +455,89 @@ def judge(files: list[Path]) -> None:
     print(f"{len(score)} runs; rank correlation {spearmanr(score, trust).statistic:.3f}")
     print(f"below 40: {int(low.sum())}, called doubtful {100 * doubtful[low].mean():.0f} %")
     print(f"above 70: {int(high.sum())}, called doubtful {100 * doubtful[high].mean():.0f} %")
+
+
+def judge_tags(file: Path) -> None:
+    """Print the true scores of tags by how often they are alone, and what the self-check says.
+
+    Args:
+        file: a table of ``company``.
+    """
+    from tagmask.inference.selfcheck import Signs
+    from tagmask.inference.selfcheck import judge as judge_tag
+
+    groups: dict[str, list[Judged]] = {name: [] for name in COMPANIES}
+    earlier: list[Judged] = []
+    later: list[Judged] = []
+    for row in read_rows(file):
+        ious = json.loads(row[TAG_SCORES])
+        signs = {tag: Signs(**values) for tag, values in json.loads(row["signs"]).items()}
+        has_one_everywhere = any(own.is_everywhere for own in signs.values())
+        for tag, own in signs.items():
+            verdict = judge_tag(tag, own)
+            judged = Judged(ious[tag], verdict.trust, verdict.level == "good")
+            groups[company_of(own.alone or 0.0, own.is_everywhere, has_one_everywhere)].append(
+                judged
+            )
+            (later if int(row["draw"]) == AFTERWARDS else earlier).append(judged)
+    print("| the tag is | tags | IoU: lowest, middle, highest | called good |")
+    print("|---|---:|---|---:|")
+    for name, tags in groups.items():
+        scores = sorted(tag.iou for tag in tags)
+        spread = f"{scores[0]:.0f}, {np.median(scores):.0f}, {scores[-1]:.0f}"
+        print(f"| {name} | {len(tags)} | {spread} | {sum(tag.is_good for tag in tags)} |")
+    for title, tags in (("chosen on", earlier), ("afterwards", later)):
+        print(f"{title}: {_agreement(tags)}")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A tag of a run."""
+
+    iou: float  # true, in per cent
+    trust: float
+    is_good: bool  # by the self-check
+
+
+COMPANIES = (
+    "never alone, and another is on every photo",
+    "never alone",
+    "alone on up to a third of its photos",
+    "alone on up to two thirds",
+    "always alone",
+    "on every photo, alone on up to two thirds",
+    "on every photo, alone on more",
+)
+
+
+def company_of(alone: float, is_everywhere: bool, has_one_everywhere: bool) -> str:
+    """Return one of ``COMPANIES``.
+
+    Args:
+        alone: share of the photos of a tag on which it is alone.
+        is_everywhere: every photo has it.
+        has_one_everywhere: there is a tag that every photo has.
+    """
+    if is_everywhere:
+        return COMPANIES[5 if alone < 2 / 3 else 6]
+    if not alone:
+        return COMPANIES[0 if has_one_everywhere else 1]
+    if alone == 1:
+        return COMPANIES[4]
+    return COMPANIES[2 if alone < 1 / 3 else 3]
+
+
+def _agreement(tags: list[Judged]) -> str:
+    """Return how well the self-check predicts the scores of tags."""
+    from scipy.stats import spearmanr
+
+    scores = [tag.iou for tag in tags]
+    ranks = spearmanr(scores, [tag.trust for tag in tags]).statistic
+    good = [tag.iou for tag in tags if tag.is_good]
+    return (
+        f"{len(tags)} tags; rank correlation {ranks:.3f}; {len(good)} called good, "
+        f"{sum(iou < 40 for iou in good)} of them with an IoU below 40"
+    )
 
 
 def show(file: Path, picture: Path) -> None:
@@ -437,13 +604,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("curve", "broken", "trained", "options"):
+    for name in ("curve", "broken", "trained", "options", "company"):
         part = commands.add_parser(name)
         part.add_argument("--root", type=Path, required=True)
         part.add_argument("--weights", type=Path, required=True)
         part.add_argument("--work", type=Path, required=True)
         part.add_argument("--to", type=Path, required=True)
     commands.add_parser("judge").add_argument("files", type=Path, nargs="+")
+    commands.add_parser("judge-tags").add_argument("file", type=Path)
     part = commands.add_parser("show")
     part.add_argument("file", type=Path)
     part.add_argument("--to", type=Path, required=True)
@@ -454,11 +622,15 @@ def main() -> None:
     if options.command == "judge":
         judge(options.files)
         return
+    if options.command == "judge-tags":
+        judge_tags(options.file)
+        return
     trials = {
         "curve": curve_trials,
         "broken": broken_trials,
         "trained": trained_trials,
         "options": option_trials,
+        "company": company_trials,
     }
     run_all(trials[options.command](), options)
 

@@ -225,6 +225,23 @@ def test_help_of_a_run_says_how_to_set_a_stage(capsys: pytest.CaptureFixture[str
     assert "--train.lr FLOAT" not in text
 
 
+@pytest.mark.parametrize(
+    ("preset", "backbone"),
+    [((), "vit_small_patch14_reg4_dinov2"), (("--preset", "scenes"), "tagmask_tiny")],
+    ids=["none", "scenes"],
+)
+def test_help_of_a_run_lists_weights_and_backbone(
+    preset: tuple[str, ...], backbone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a preset the backbone is that of own photos."""
+    for asked in ("--help", "--help-all"):
+        assert run("run", *preset, asked) == 0
+        text = capsys.readouterr().out
+        assert "--train.weights PATH" in text
+        assert "--train.backbone STR" in text
+        assert f"(default: {backbone})" in " ".join(text.replace("│", " ").split())
+
+
 def test_defaults_in_the_help_are_those_of_the_preset(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "--preset", "scenes", "--help") == 0
     assert "(default: 380)" in capsys.readouterr().out

@@ -16,6 +16,7 @@ from tagmask.config import read_toml
 from tagmask.config.run import RunSettings, write_stage_config
 from tagmask.data.images import write_mask
 from tagmask.data.scenes.catalog import CLASSES, Scenes
+from tagmask.labels import as_percent
 from tagmask.models.deeplab import DeepLabV2
 from tagmask.runs.table import sections
 from tests.test_cli import run
@@ -109,7 +110,9 @@ def test_formats(labelled: Path) -> None:
     assert (labelled / "voc/ImageSets/Segmentation/train.txt").read_text().split()[
         2
     ] == "scene_000002"
-    assert np.array(Image.open(labelled / "overlays/scene_000002.png")).shape == (*truth.shape, 3)
+    overlay = np.array(Image.open(labelled / "overlays/scene_000002.png"))
+    assert overlay.shape[0] > truth.shape[0]  # the names of the colours are below
+    assert overlay.shape[1] >= truth.shape[1]
     assert (labelled / "cvat.zip").stat().st_size > 0
     assert not leftovers(labelled)
 
@@ -173,7 +176,43 @@ def test_one_photo(segmented: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert mask.shape == image.shape[:2]
     assert set(np.unique(mask).tolist()) <= {0, 2, 4}
     assert np.array(Image.open(segmented / "out.png")).shape[1] > 2 * image.shape[1]
-    capsys.readouterr()
+    printed = capsys.readouterr().out
+    for name in names:
+        share = float((mask == CLASSES.index(name) + 1).mean())
+        expected = f"{name} {as_percent(share)}" if share else f"not found: {name};"
+        assert expected in printed
+
+
+def test_a_tag_that_one_photo_lacks_is_told(
+    segmented: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mask with the first class on a quarter of it; the second was given, too."""
+    mask = np.zeros((20, 30), np.uint8)
+    mask[:10, :15] = 1
+    monkeypatch.setattr("tagmask.stages.predict.photo_mask", lambda *_: mask)
+    photo = str(segmented / "photo.png")
+    Image.new("RGB", (30, 20)).save(photo)
+    command = ["predict", str(segmented), photo]
+    assert run(*command, "--tags", f"{CLASSES[0]},{CLASSES[1]}") == 0
+    printed = capsys.readouterr().out
+    assert f"classes: {CLASSES[0]} 25.0 % of the photo" in printed
+    assert f"not found: {CLASSES[1]}; no pixel was given this tag" in printed
+    assert "tagmask seeds" not in printed  # this run has no classifier
+    (segmented / "1_classifier").mkdir()
+    (segmented / "1_classifier/model.safetensors").touch()
+    assert run(*command, "--tags", f"{CLASSES[0]},{CLASSES[1]}") == 0
+    assert f"`tagmask seeds {segmented} {photo} --tags" in capsys.readouterr().out
+    assert run(*command, "--tags", CLASSES[0]) == 0
+    assert run(*command) == 0
+    assert "not found" not in capsys.readouterr().out
+
+
+def test_tags_of_one_photo_that_cannot_be_used(
+    segmented: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = str(segmented / "photo.png")
+    Image.new("RGB", (30, 20)).save(photo)
+    flags = ["--model", str(segmented / "5_segmenter")]
     for tags, message in (
         ("unicorn", "does not know the class 'unicorn'"),
         ("a,,b", "contains an empty tag"),

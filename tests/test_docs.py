@@ -280,6 +280,30 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (tmp_path / "run/report.html").is_file()
 
 
+@pytest.mark.parametrize("command", ["judge", "judge-tags"])
+def test_what_the_self_check_is_worth_is_what_its_files_say(command: str) -> None:
+    """The command on the page prints what is on the page; old rows are read, too."""
+    page = ROOT / "docs/research/few-photos.md"
+    (line,) = (
+        line
+        for block in blocks(page, "bash")
+        for line in block.splitlines()
+        if f"few_photos.py {command} " in line
+    )
+    done = subprocess.run(
+        [sys.executable, *shlex.split(line)[1:]],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    text = page.read_text(encoding="utf-8")
+    printed = done.stdout.splitlines()
+    assert len(printed) >= 3
+    for row in printed:
+        assert row in text
+
+
 def test_the_overview_of_results_is_that_of_its_files(tmp_path: Path) -> None:
     """The command on the page, its picture elsewhere, prints the table on the page."""
     page = ROOT / "docs/research/consistency.md"

@@ -37,8 +37,12 @@ def test_a_prediction_is_the_mask_of_the_run(headed: Path, tmp_path: Path) -> No
     result.save(tmp_path / "mask.png")
     assert np.array_equal(read_mask(tmp_path / "mask.png", 10), result.mask)
     result.save(tmp_path / "over.png", "overlay")
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "over.png")), result.overlay())
-    assert result.overlay().shape == (*result.mask.shape, 3)
+    height, width = result.mask.shape
+    assert result.overlay().shape == (height, width, 3)
+    named = result.overlay(legend=True)
+    assert np.array_equal(named[:height, :width], result.overlay())
+    assert len(named) > height
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "over.png")), named)
     result.save(tmp_path / "all.npz", "probabilities")
     assert read_probabilities(tmp_path / "all.npz").shape == result.probabilities.shape
 

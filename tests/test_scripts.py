@@ -126,3 +126,66 @@ def test_no_other_file_has_the_address() -> None:
     others = [name for name in listed if Path(name).suffix in texts and name not in own]
     holding = [name for name in others if address in (ROOT / name).read_text(encoding="utf-8")]
     assert holding == []
+
+
+def test_the_set_of_the_picture_of_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cows, crabs and fish share one tag and one label; all others keep theirs."""
+    kinds = script("show_kinds")
+    monkeypatch.setattr(kinds, "PHOTOS", 12)
+    kinds.write_set(tmp_path)
+    rows = [line.split(",") for line in (tmp_path / "tags.csv").read_text().split("\n")[1:-1]]
+    assert len(rows) == 12
+    tags = {file: words.split(";") for file, words in rows}
+    used = {word for words in tags.values() for word in words}
+    assert "animal" in used
+    assert not used & set(kinds.ANIMALS)
+    names = ["animal" if name in kinds.ANIMALS else name for name in kinds.CLASSES]
+    classes = sorted(set(names))
+    for file, words in tags.items():
+        with Image.open(tmp_path / f"masks/{file}") as mask:
+            labels = {int(label) for label in np.unique(np.asarray(mask))} - {0, 255}
+        assert {classes[label - 1] for label in labels} == set(words)
+
+
+def test_sets_of_few_photos_have_exactly_the_tags_that_were_asked_for(tmp_path: Path) -> None:
+    few = script("few_photos")
+    numbers = {name: label for label, name in enumerate(few.NAMES, start=1)}
+    (tmp_path / "ImageSets/Segmentation").mkdir(parents=True)
+    (tmp_path / "SegmentationClassAug").mkdir()
+    shown = {
+        "a": ["dog"],
+        "b": ["dog", "person"],
+        "c": ["dog"],
+        "d": ["person"],
+        "e": ["cat", "dog"],
+    }
+    for name, tags in shown.items():
+        mask = np.zeros((4, 4), np.uint8)
+        for row, tag in enumerate(tags):
+            mask[row] = numbers[tag]
+        Image.fromarray(mask).save(tmp_path / f"SegmentationClassAug/{name}.png")
+    (tmp_path / "ImageSets/Segmentation/train.txt").write_text("\n".join(shown))
+    # there is one photo of both; tags may come in any order
+    trial = few._company("title", (("dog", 1), ("person+dog", 3)))
+    chosen = dict(few.draw_photos(tmp_path, trial))
+    assert sorted(chosen.values()) == [["dog"], ["dog", "person"]]
+    assert all(shown[name] == tags for name, tags in chosen.items())
+    assert trial.classes == ("dog", "person")
+    names = [trial.name for trial in few.company_trials()]
+    assert len(names) == len(set(names)) == 61
+
+
+@pytest.mark.parametrize(
+    ("alone", "is_everywhere", "has_one", "expected"),
+    [
+        (0.0, False, True, "never alone, and another is on every photo"),
+        (0.0, False, False, "never alone"),
+        (0.3, False, False, "alone on up to a third of its photos"),
+        (0.5, False, True, "alone on up to two thirds"),
+        (1.0, False, False, "always alone"),
+        (0.0, True, True, "on every photo, alone on up to two thirds"),
+        (0.7, True, True, "on every photo, alone on more"),
+    ],
+)
+def test_company_in_words(alone: float, is_everywhere: bool, has_one: bool, expected: str) -> None:
+    assert script("few_photos").company_of(alone, is_everywhere, has_one) == expected

@@ -297,15 +297,21 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, text + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Parse a JSON file; the error names the file and where in it the fault is."""
+def read_json(path: Path, remedy: str = "repair it or make it again") -> Any:
+    """Parse a JSON file; the error names the file and where in it the fault is.
+
+    Args:
+        path: the file.
+        remedy: what the error advises.
+
+    Raises:
+        TagmaskError: if it is not JSON.
+    """
     try:
         return json.loads(read_text(path, errors="surrogateescape"))
     # not JSON, a number of thousands of digits, or nested too deep
     except (ValueError, RecursionError) as error:
-        raise TagmaskError(
-            f"{path} is not valid JSON ({error}); repair it or make it again."
-        ) from None
+        raise TagmaskError(f"{path} is not valid JSON ({error}); {remedy}.") from None
 
 
 def check_readable(path: Path) -> None:

@@ -30,3 +30,14 @@ def voc_palette() -> npt.NDArray[np.uint8]:
         colours[:, channel] |= (is_set << target_bit).astype(np.uint8)
     colours.flags.writeable = False
     return colours
+
+
+def as_percent(share: float) -> str:
+    """Return a share of a photo as people read it: 12.3 %, and "under 0.1 %" for a few pixels.
+
+    Args:
+        share: between 0 and 1.
+    """
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    return f"{100 * share:.1f} %"

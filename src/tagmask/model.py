@@ -51,14 +51,18 @@ class Prediction:
         """
         return self._find()
 
-    def overlay(self, strength: float = 0.5) -> Picture:
+    def overlay(self, strength: float = 0.5, *, legend: bool = False) -> Picture:
         """Return the photo with the colours of the classes over it, uint8 (H, W, 3).
 
         Args:
             strength: Share of the colours, from 0 (only the photo) to 1 (only the colours).
+            legend: Name the classes in a strip below the photo; the picture is then higher than
+                the photo, and wider than a very narrow one.
         """
-        from tagmask.show.overlay import mask_overlay
+        from tagmask.show.overlay import mask_overlay, overlay_with_legend
 
+        if legend:
+            return overlay_with_legend(self.image, self.mask, self.classes, strength)
         return mask_overlay(self.image, self.mask, strength)
 
     def save(
@@ -70,8 +74,8 @@ class Prediction:
 
         Args:
             path: The file; it is replaced if it is there.
-            what: mask: a palette PNG with the labels; overlay: a picture; probabilities: an .npz
-                file with ``probabilities`` as float16.
+            what: mask: a palette PNG with the labels; overlay: a picture with a legend;
+                probabilities: an .npz file with ``probabilities`` as float16.
         """
         file = Path(path)
         if what == "mask":
@@ -79,7 +83,7 @@ class Prediction:
         elif what == "overlay":
             from tagmask.show.sheet import save_picture
 
-            save_picture(file, self.overlay())
+            save_picture(file, self.overlay(legend=True))
         else:
             write_arrays(file, probabilities=self.probabilities.astype(np.float16))
 

@@ -53,11 +53,12 @@ def test_every_number_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     cat, dog, absent, single = read("areas.csv")
     assert cat == {
         "photo": "'=1+1", "class": "cat", "width": "5", "height": "4", "pixels": "3",
-        "share": "0.15", "pieces": "2", "left": "0", "top": "0", "right": "1", "bottom": "2",
+        "share": "0.15", "percent_of_photo": "15", "pieces": "2", "left": "0", "top": "0", "right": "1", "bottom": "2",
         "centre_x": "0.8333333333", "centre_y": "1.166666667", "certainty": "0.625", "corrected": "no",
         "area_mm2": "0.75",
     }  # fmt: skip
     assert (dog["pixels"], dog["share"], dog["pieces"], dog["area_mm2"]) == ("8", "0.4", "1", "2")
+    assert dog["percent_of_photo"] == "40"
     # a tag without a pixel is a row too: nought is a result
     assert (absent["photo"], absent["class"], absent["pixels"]) == ("sub/b", "cat", "0")
     assert (absent["left"], absent["pieces"], absent["area_mm2"]) == ("", "0", "0")
@@ -68,6 +69,8 @@ def test_every_number_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary[0]["photos_with_it"] == "1"
     assert summary[1]["mean_share"] == f"{(0.4 + 0.25) / 2:.6g}"
     assert summary[1]["share_of_all"] == f"{9 / 24:.6g}"
+    assert summary[1]["mean_percent_of_photo"] == "32.5"
+    assert summary[1]["percent_of_all_pixels"] == "37.5"
     assert summary[1]["area_mm2"] == "2.25"
     printed = capsys.readouterr().out
     assert "mean share of a photo: dog 32.5 %, cat 7.5 %" in printed

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tagmask.inference.selfcheck import (
+    GOOD,
     POWERS,
     Signs,
     border_ratio,
@@ -189,3 +190,86 @@ def test_the_reason_is_the_sign_that_costs_most(worst: dict[str, float], words: 
     only = {name: None for name in vars(middling) if name not in ("photos", "full", *worst)}
     signs = changed(middling, **{**only, **worst})
     assert words in judge("cat", signs).reason
+
+
+LEARNED: dict[str, Any] = {
+    "border_ratio": 0.2,
+    "agreement": 0.95,
+    "stability": 0.95,
+    "empty": 0.0,
+    "full": 0.0,
+}
+
+
+@pytest.mark.parametrize("learned", [1.0, 0.7, None])
+def test_a_tag_that_is_never_alone_is_not_good(learned: float | None) -> None:
+    """However well it is learned: nothing says which part of its photos it is."""
+    signs = Signs(20, **LEARNED, learned=learned, alone=0.0)
+    verdict = judge("person", signs)
+    assert verdict.level == "doubtful"
+    assert verdict.trust < GOOD
+    assert "no photo shows it without another tag" in verdict.reason
+    assert "photos that show it alone" in verdict.remedy
+    perfect = changed(signs, border_ratio=0.0, agreement=1.0, stability=1.0)
+    assert judge("person", perfect).level == "doubtful"
+
+
+def test_photos_that_show_a_tag_alone_raise_its_trust() -> None:
+    """Its class sign is at most half of the way from one half to one, if half of them do."""
+    signs = [Signs(20, **LEARNED, learned=0.95, alone=share / 10) for share in range(11)]
+    trusts = [judge("dog", own).trust for own in signs]
+    assert trusts == sorted(trusts)
+    assert trusts[0] < GOOD < trusts[-1]
+    assert [own.values()["class"] for own in signs[:11:5]] == pytest.approx([0.5, 0.75, 1])
+    few = judge("dog", changed(signs[1], agreement=0.85))
+    assert few.level == "doubtful"
+    assert "only 10 % of its photos show it without another tag" in few.reason
+    assert judge("dog", signs[5]).level == "good"
+
+
+def test_a_tag_that_is_not_learned_is_not_helped_by_the_limit() -> None:
+    signs = Signs(20, **LEARNED, learned=0.2, alone=0.0)
+    assert signs.values()["class"] == pytest.approx(0.2)
+    assert "cannot be told" in judge("person", signs).reason
+    random = Signs(20, **LEARNED, learned=0.1, alone=0.4)
+    assert random.values()["class"] == pytest.approx((0.4 + 0.6 * 0.1) / 2)
+
+
+@pytest.mark.parametrize(("alone", "level"), [(0.25, "doubtful"), (0.5, "doubtful"), (0.9, "good")])
+def test_a_tag_on_every_photo_is_judged_by_how_often_it_is_alone(alone: float, level: str) -> None:
+    """No photo shows what lacks it, so where another tag is beside it, its masks hold both."""
+    signs = Signs(20, **LEARNED, alone=alone, is_everywhere=True)
+    verdict = judge("dog", signs)
+    assert verdict.level == level
+    if level != "good":
+        percent = round(100 * (1 - alone))
+        assert f"every photo has it and {percent} % have another tag" in verdict.reason
+        assert "add photos that do not show it" in verdict.remedy
+
+
+def test_the_only_tag_of_all_photos_needs_no_other() -> None:
+    signs = Signs(20, **LEARNED, alone=1.0, is_everywhere=True)
+    assert "class" not in signs.values()
+    assert judge("dog", signs).level == "good"
+
+
+def test_a_tag_on_every_photo_that_is_never_alone_is_not_called_the_surroundings() -> None:
+    """Its masks hold the other things, too; they do not show what is around them all."""
+    verdict = judge("person", Signs(20, **LEARNED, alone=0.0, is_everywhere=True))
+    assert verdict.level == "doubtful"
+    assert "no photo shows it without another tag" in verdict.reason
+
+
+def test_company_alone_is_no_measurement() -> None:
+    verdict = judge("person", Signs(20, alone=0.0, is_everywhere=True))
+    assert verdict.reason == "nothing could be measured"
+
+
+def test_signs_are_written_and_read_again() -> None:
+    signs = Signs(20, **LEARNED, learned=0.5, alone=0.25, is_everywhere=True)
+    written = json.loads(json.dumps(judge("dog", signs).to_json()["signs"]))
+    assert written["is_everywhere"] is True
+    assert Signs(**written) == signs
+    # rows of earlier measurements lack the last sign
+    del written["is_everywhere"]
+    assert not Signs(**written).is_everywhere

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -192,6 +193,32 @@ def test_weights_that_do_not_fit(tmp_path: Path) -> None:
         Classifier("tagmask_tiny", 3, weights=tmp_path / "text.pth")
 
 
+@pytest.mark.parametrize(
+    ("made_for", "remedy"),
+    [
+        ("deit_tiny_patch16_224", "--backbone deit_tiny_patch16_224 or vit_tiny_patch16_224,"),
+        ("vit_tiny_patch16_224", "--backbone deit_tiny_patch16_224 or vit_tiny_patch16_224,"),
+        ("vit_small_patch14_dinov2", "--backbone vit_small_patch14_dinov2,"),
+        ("vit_small_patch14_reg4_dinov2", "--backbone vit_small_patch14_reg4_dinov2,"),
+        ("resnet50", "is of resnet50, a network of another kind: give a file of tagmask_tiny"),
+        ("resnet18", "choose the backbone the file was made for with --backbone."),
+        ("deit_tiny_distilled_patch16_224", "the file was made for with --backbone."),
+    ],
+)
+def test_the_shapes_of_a_file_tell_its_backbone(made_for: str, remedy: str, tmp_path: Path) -> None:
+    """The message names the file, the backbone that was asked for, and the one to ask for."""
+    with torch.device("meta"):
+        shapes = timm.create_model(made_for).state_dict()
+    tensors = {name: torch.zeros(value.shape, dtype=value.dtype) for name, value in shapes.items()}
+    save_file(tensors, tmp_path / "w.safetensors")
+    with pytest.raises(TagmaskError) as refused:
+        Classifier("tagmask_tiny", 3, weights=tmp_path / "w.safetensors")
+    message = str(refused.value)
+    assert f"weights file {tmp_path / 'w.safetensors'} does not fit the backbone " in message
+    assert "backbone tagmask_tiny" in message
+    assert remedy in message
+
+
 def test_published_weights_without_network_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -234,7 +261,7 @@ def test_real_weights_load() -> None:
     model = Classifier("vit_small_patch14_dinov2", 20, weights=file)
     assert model.vit.pos_embed.shape == (1, 1 + 37 * 37, 384)
     assert model.native_size == 518
-    with pytest.raises(TagmaskError, match="does not fit this backbone"):
+    with pytest.raises(TagmaskError, match="does not fit the backbone deit_small_patch16_224"):
         Classifier("deit_small_patch16_224", 20, weights=file)
 
 

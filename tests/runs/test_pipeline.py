@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 from tagmask.cli import main
 from tagmask.cli.parse import parse_run
@@ -252,8 +253,10 @@ def test_only_the_run_is_written(finished: tuple[Path, RunSummary], tmp_path: Pa
 
 
 def test_a_stage_that_cannot_begin_leaves_what_was_there(
-    finished: tuple[Path, RunSummary], tmp_path: Path
+    finished: tuple[Path, RunSummary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # a file may be damaged after it was looked at
+    monkeypatch.setattr("tagmask.runs.run._check_starts", lambda *_: None)
     out = tmp_path / "run"
     shutil.copytree(finished[0], out)
     before = (out / "1_classifier/model.safetensors").read_bytes()
@@ -299,6 +302,37 @@ def test_notes_of_another_form_are_told(tmp_path: Path, content: str) -> None:
     record.done.write_text(content)
     with pytest.raises(TagmaskError, match=r"done\.json was not written by tagmask; delete it"):
         record.status({}, {})
+
+
+@pytest.mark.parametrize("note", ["done.json", "begun.json"])
+def test_damaged_notes_may_be_deleted(tmp_path: Path, note: str) -> None:
+    record = Record(tmp_path, "*.npz")
+    (tmp_path / note).write_text('{"made_from"')
+    with pytest.raises(
+        TagmaskError, match=rf"{note} is not valid JSON .*; delete it, and its part is redone\.$"
+    ):
+        record.status({}, {})
+
+
+@pytest.mark.parametrize("stage", ["train", "seeds", "pseudo", "segment", "predict", "check"])
+def test_a_run_whose_damaged_note_was_deleted_is_finished_again(
+    finished: tuple[Path, RunSummary], stage: str, tmp_path: Path
+) -> None:
+    """As the sentence advises; everything ends as it was."""
+    out = tmp_path / "run"
+    shutil.copytree(finished[0], out)
+    note = row_of(stage).record(out).done
+    note.write_text("{")
+    with pytest.raises(TagmaskError, match="delete it, and its part is redone"):
+        run(tiny_run(out))
+    note.unlink()
+    run(tiny_run(out))
+    assert note.is_file()
+    made = products(out)
+    assert made.keys() == products(finished[0]).keys()
+    for name, content in products(finished[0]).items():
+        if not name.endswith(".json"):
+            assert made[name] == content, name
 
 
 def test_another_kind_of_classifier_is_another_training(tmp_path: Path) -> None:
@@ -368,6 +402,31 @@ def test_a_stage_brings_settings_of_its_own(
     assert "--word" in capsys.readouterr().out
     assert main_code("run", "--preset", "scenes", "--out", str(out), "--counts.out", "x") == 1
     assert "--counts.out has no place in a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("section", ["train", "segment", "pseudo"])
+def test_weights_of_another_backbone_are_told_before_the_plan(
+    section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "w.safetensors")
+    monkeypatch.setattr("tagmask.runs.run.plan", lambda *_: pytest.fail("the plan was made"))
+    settings = tiny_run(tmp_path / "run").with_changes(pseudo={"method": "walk"})
+    weights = {"pretrained": False, "weights": tmp_path / "w.safetensors"}
+    name = section
+    if section == "pseudo":
+        name = "affinity"
+        affinity = settings.of(PseudoSettings).affinity
+        weights = {"affinity": dataclasses.replace(affinity, **weights)}
+    with pytest.raises(TagmaskError, match=rf"^{name}: weights file .*w\.safetensors does not fit"):
+        run(settings.with_changes(**{section: weights}))
+
+
+def test_stuff_that_is_no_tag_is_told_before_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tagmask.runs.run.plan", lambda *_: pytest.fail("the plan was made"))
+    with pytest.raises(TagmaskError, match=r"^train: --stuff grss is no tag of these photos"):
+        run(tiny_run(tmp_path / "run").with_changes(train={"objects": True, "stuff": "grss"}))
 
 
 def test_weights_that_cannot_be_had_are_told_before_the_plan(

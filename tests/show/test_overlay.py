@@ -7,12 +7,16 @@ import pytest
 from tagmask.errors import TagmaskError
 from tagmask.show.overlay import (
     HEAT,
+    TEXT,
+    add_legend,
     heat_colours,
     heat_overlay,
     label_map,
     legend,
     mask_overlay,
+    names_in,
     outline,
+    overlay_with_legend,
 )
 
 
@@ -121,6 +125,78 @@ def test_legend_shows_every_colour_and_wraps() -> None:
         for colour in [(128, 0, 0), (0, 128, 0)]:
             assert (picture == colour).all(axis=2).sum() == 12 * 12  # the swatch inside its frame
         assert (picture == (105, 105, 105)).all(axis=2).sum() >= 50
+
+
+COLOURS = {1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0)}
+
+
+def swatches(picture: npt.NDArray[np.uint8], label: int) -> int:
+    """How many pixels have exactly the colour of a label."""
+    return int((picture == COLOURS[label]).all(axis=2).sum())
+
+
+@pytest.mark.parametrize(("height", "width"), [(60, 80), (80, 60), (300, 400), (9, 300), (300, 9)])
+def test_the_legend_of_a_picture_covers_nothing(height: int, width: int) -> None:
+    """The picture is whole in its corner; below it is one swatch of 14 pixels for each label."""
+    image = np.full((height, width, 3), 100, np.uint8)
+    mask = np.zeros((height, width), np.uint8)
+    mask[: height // 2] = 1
+    mask[height // 2 :, : width // 2] = 3
+    picture = overlay_with_legend(image, mask, ("cat", "dog", "sofa"))
+    plain = mask_overlay(image, mask)
+    np.testing.assert_array_equal(picture[:height, :width], plain)
+    below = picture[height:]
+    assert (below[: TEXT // 2] == 255).all()  # the names keep a distance
+    assert swatches(below, 1) == swatches(below, 3) == 12 * 12
+    assert swatches(below, 2) == 0  # there is no dog
+    assert (picture[:height, width:] == 255).all()
+    assert picture.shape[1] <= max(width, 280)
+    assert len(below) <= 80
+
+
+def test_the_names_of_a_large_picture_grow_with_it() -> None:
+    """On a screen 900 pixels wide, a photo of 24 megapixels still has letters of 14 pixels."""
+    names = {1: "cat", 3: "sofa"}
+    photo = np.full((4000, 6000, 3), 90, np.uint8)
+    below = add_legend(photo, names)[4000:]
+    side = round(6000 / 64)
+    assert side * 900 / 6000 > 14
+    assert swatches(below, 1) == (side - 2) ** 2
+    assert below.shape == (side // 2 + round(1.7 * side) + round((side // 2) / 2), 6000, 3)
+    # but not beyond the width of a tall one
+    tall = add_legend(np.full((6000, 400, 3), 90, np.uint8), names)[6000:]
+    assert swatches(tall, 1) == (400 // 8 - 2) ** 2
+
+
+def test_a_mask_without_classes_has_no_legend() -> None:
+    image = np.full((20, 30, 3), 100, np.uint8)
+    assert names_in(np.zeros((20, 30), np.uint8), ["cat"]) == {}
+    np.testing.assert_array_equal(
+        overlay_with_legend(image, np.zeros((20, 30), np.uint8), ["cat"]), image
+    )
+
+
+def test_names_of_labels() -> None:
+    mask = np.array([[0, 2, 255], [1, 2, 0]], np.uint8)
+    assert names_in(mask, ("cat", "dog")) == {1: "cat", 2: "dog", 255: "unsure"}
+    with pytest.raises(TagmaskError, match="has the label 2, but there are 1 classes; give a name"):
+        names_in(mask, ("cat",))
+
+
+def test_a_long_legend_ends_with_how_many_are_left_out() -> None:
+    names = {label: f"class {label}" for label in range(1, 41)}
+    image = np.zeros((50, 400, 3), np.uint8)
+    whole = add_legend(image, dict(list(names.items())[:24]))
+    assert len(add_legend(image, names)) == len(whole) + round(1.7 * TEXT)
+
+
+def test_a_name_that_no_font_has_becomes_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty boxes say less than the number, which the tables have, too."""
+    image = np.zeros((50, 400, 3), np.uint8)
+    monkeypatch.setattr("tagmask.show.overlay.can_write", lambda name: name != "沙发")
+    np.testing.assert_array_equal(
+        add_legend(image, {3: "沙发", 1: "cat"}), add_legend(image, {3: "label 3", 1: "cat"})
+    )
 
 
 def test_bad_input_is_refused_with_value_and_remedy() -> None:

@@ -11,6 +11,7 @@ from tagmask.show.sheet import (
     GAP,
     MARGIN,
     Picture,
+    can_write,
     font_for,
     resize,
     save_picture,
@@ -106,6 +107,46 @@ def test_letters_beyond_ascii_are_not_boxes() -> None:
     assert (
         len({drawn(letter) for letter in "äéñčжλ"}) == 6
     )  # a missing letter is the same box each time
+
+
+def test_a_font_without_a_letter_is_noticed() -> None:
+    assert can_write("dog")
+    assert can_write("Schäferhund, человек …")
+    assert not can_write("dog \U0010fffe")  # stands for nothing in any script
+
+
+def letters(picture: Picture) -> int:
+    """Height of the writing in the first column of captions, in pixels."""
+    dark = (picture < 128).all(axis=2)
+    return int(np.ptp(np.flatnonzero(dark.any(axis=1)))) + 1
+
+
+@pytest.mark.parametrize("columns", [1, 4, 12])
+def test_captions_can_be_read_on_a_page(columns: int) -> None:
+    """Shown 880 pixels wide, a capital letter (0.7 of the text) is still 7 pixels high."""
+    white = plain(384, 384, (255, 255, 255))
+    picture = sheet([[("H", white)] * columns])
+    scale = min(1, 880 / picture.shape[1])
+    assert letters(picture) * scale >= 7
+    assert picture.shape[1] == 2 * MARGIN + columns * 384 + (columns - 1) * GAP
+
+
+def test_a_caption_takes_two_lines_before_it_is_shortened() -> None:
+    white = plain(192, 192, (255, 255, 255))
+    one = sheet([[("H", white)]])
+    two = sheet([[("Highest mountain of the whole of Europe", white), ("H", white)]])
+    more = sheet([[("Highest mountain of the whole of Europe " * 3, white), ("H", white)]])
+    further = round(1.2 * 14)
+    assert two.shape[0] == more.shape[0] == one.shape[0] + further
+    assert letters(two[:, : MARGIN + 192]) == pytest.approx(letters(one) + further, abs=4)
+    broken = sheet([[("H\nH", white), ("H", white)]])
+    assert broken.shape == two.shape
+    assert letters(broken[:, : MARGIN + 192]) == letters(one) + further
+    # a short caption stands just above its picture
+    right = two[:, MARGIN + 192 + GAP :]
+    assert letters(right) == letters(one)
+    bottoms = [int(np.flatnonzero((p < 128).all(axis=2).any(axis=1))[-1]) for p in (right, one)]
+    assert bottoms[0] == bottoms[1] + further
 
 
 def test_enlarging_does_not_shift() -> None:

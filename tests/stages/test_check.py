@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from tagmask.config import CheckSettings
+from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import ImageError, TagmaskError
 from tagmask.inference.selfcheck import verdict_lines
+from tagmask.runs.run import Run
 from tagmask.runs.summary import RunSummary
+from tagmask.stages.check import Company, company_of_tags
 from tests.alone import alone, check_run, run
 from tests.runs.tiny import IMAGES, head_run
 
@@ -185,6 +188,83 @@ def test_without_a_head_the_other_signs_remain(out: Path) -> None:
     for signs in signs_of(out).values():
         assert signs["agreement"] is None
         assert signs["border_ratio"] is not None
+
+
+def tagged(*tags: tuple[int, ...]) -> Catalog:
+    names = [f"photo {i}" for i in range(len(tags))]
+    return Catalog(("cat", "dog", "grass"), names, list(tags))
+
+
+def test_company_by_hand() -> None:
+    """Cats: alone on one of three photos; dogs on none; photos without tags do not count."""
+    cat, dog, grass = company_of_tags(tagged((0,), (0, 1), (0, 1), ()), stuff=[])
+    assert cat == Company(alone=1 / 3, is_everywhere=True)
+    assert dog == Company(alone=0, is_everywhere=False)
+    assert grass == Company(alone=None, is_everywhere=False)
+
+
+def test_objects_do_not_compete_with_stuff() -> None:
+    """A dog on grass is alone, if grass is known to be no object; so is the grass."""
+    photos = tagged((1, 2), (1, 2), (0, 1, 2))
+    cat, dog, grass = company_of_tags(photos, stuff=["grass"])
+    assert (cat.alone, dog.alone, grass.alone) == (0, 2 / 3, 1)
+    assert [own.alone for own in company_of_tags(photos, stuff=[])] == [0, 0, 0]
+
+
+def test_the_tags_of_a_run_are_counted_over_all_its_photos(out: Path) -> None:
+    """Counted again from the scenes; those tags that are never alone are not called good."""
+    check_again(out)
+    scenes = Scenes(IMAGES)
+    tags = [scenes.tags(i) for i in range(IMAGES)]
+    verdicts = json.loads((out / "check.json").read_text())["tags"]
+    never = 0
+    for name, verdict in verdicts.items():
+        own = [words for words in tags if scenes.classes.index(name) in words]
+        share = sum(len(words) == 1 for words in own) / len(own)
+        assert verdict["signs"]["alone"] == pytest.approx(share, abs=1e-3)
+        assert verdict["signs"]["is_everywhere"] == (len(own) == IMAGES)
+        if not share:
+            never += 1
+            assert verdict["level"] != "good"
+    assert never
+
+
+def test_stuff_of_the_run_is_left_out_of_the_company(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `tagmask check run` reads it from the run's settings."""
+    told: list[Any] = []
+
+    def spy(catalog: Catalog, stuff: Any) -> list[Company]:
+        told.append(list(stuff))
+        return company_of_tags(catalog, stuff)
+
+    monkeypatch.setattr("tagmask.stages.check.company_of_tags", spy)
+    settings = head_run(out).with_changes(train={"objects": True, "stuff": "cow, boat"})
+    Run.of(settings).do("check")
+    check_again(out)
+    assert told == [["cow", "boat"], []]
+
+
+def test_good_masks_of_a_tag_in_company_are_doubtful(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The masks are the truth; alone they are good, always with another tag doubtful."""
+    scenes = Scenes(IMAGES)
+    for folder in ("4_pseudo", "6_predictions"):
+        for i in range(IMAGES):
+            mask = scenes.load_mask(i)
+            assert mask is not None
+            write_mask(out / f"{folder}/{scenes.name(i)}.png", mask)
+    # maps and objects of the small network are not what this is about
+    shutil.rmtree(out / "2_seeds")
+    shutil.rmtree(out / "5_segmenter")
+    for share, level in ((1.0, "good"), (0.0, "doubtful")):
+        company = [Company(share, is_everywhere=False)] * len(scenes.classes)
+        monkeypatch.setattr("tagmask.stages.check.company_of_tags", lambda *_, c=company: c)
+        done = check_again(out)
+        assert {verdict.level for verdict in done.verdicts} == {level}
+    assert "no photo shows it without another tag" in done.summary()
 
 
 def note_tags(out: Path, *rows: Any) -> None:

@@ -15,6 +15,7 @@ from tagmask.config import PredictSettings
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.inference.probabilities import predict_probabilities, sharpen
+from tagmask.labels import as_percent
 from tagmask.masks.crf import SEGMENTATION, dense_crf
 from tagmask.models.deeplab import ASPP, DeepLabV2
 from tagmask.stages import predict as predict_stage
@@ -171,6 +172,28 @@ def test_tags_rule_out_classes(run: Path) -> None:
         predict_catalog(settings(run))
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_last_line_counts_what_was_found(run: Path, processes: int) -> None:
+    """Counted again from the files; masks that are there already are not counted twice."""
+    scenes = Scenes(5, 0)
+    predict_catalog(settings(run, use_tags=True, count=3))
+    done = predict_catalog(settings(run, use_tags=True, processes=processes))
+    assert (done.made, done.kept) == (2, 3)
+    for tag in {*scenes.tags(3), *scenes.tags(4)}:
+        shares = []
+        for i in (3, 4):
+            mask = np.array(Image.open(run / f"6_predictions/{scenes.name(i)}.png"))
+            if tag in scenes.tags(i):
+                shares.append(float((mask == tag + 1).mean()))
+        found = [share for share in shares if share]
+        words = f"{CLASSES[tag]} on {len(found)} of {len(shares)} photos"
+        if found:
+            words += f" ({as_percent(sum(found) / len(found))} of them)"
+        assert words in done.summary().splitlines()[-1]
+    again = predict_catalog(settings(run, use_tags=True))
+    assert "found" not in again.summary()
+
+
 def test_the_crf_sharpens_what_the_network_found(run: Path) -> None:
     predict_catalog(settings(run, count=1, crf=True))
     scenes, model = Scenes(1, 0), DeepLabV2.load(run / "5_segmenter")
@@ -264,6 +287,7 @@ def test_photos_without_tags(run: Path) -> None:
     done = predict_catalog(settings(run, photos=run / "photos"))
     assert (done.made, list(done.skipped)) == (1, ["bad"])
     assert "bad.jpg" in done.summary()
+    assert done.summary().splitlines()[-1].startswith("found on 1 photos: ")
     assert list(json.loads((run / "6_predictions/skipped_0_of_1.json").read_text())) == ["bad"]
     assert np.array(Image.open(run / "6_predictions/sub/one.png")).shape == PHOTO.shape[:2]
     (run / "empty").mkdir()

@@ -79,6 +79,12 @@ any setting of a stage, as `tagmask STAGE --help-all` lists them, e.g. --train.l
                       stages: train, seeds, pseudo, segment, predict
 """
 
+START_OF_RUN = """\
+Where the training starts: a file of weights, and the network that it is of. Own photos start from \
+published weights of the network below, fetched once; VOC, COCO and --preset have networks of \
+their own.
+"""
+
 SLURM = """\
 Write a Slurm script for a command: one node, several nodes that do a run together, or a job \
 array that shares out the images.

@@ -59,8 +59,42 @@ def show_help(
     tyro.cli(type(shown), args=["--help"], prog=prog, description=description, default=shown)
 
 
+def with_some_of_stage(
+    kind: type[Any], settings: Any, names: Sequence[str], title: str
+) -> tuple[type[Any], Any]:
+    """Return the settings of a run with a few of a stage, so that its help shows them, too.
+
+    Args:
+        kind: Class of the settings of the run.
+        settings: Those of the stage.
+        names: Settings of the stage to show.
+        title: What stands above them.
+
+    Returns:
+        The class with one more field, named as the stage's section, and the value of that field.
+    """
+    values = {}
+    for field in dataclasses.fields(settings):
+        values[field.name] = getattr(settings, field.name)
+    part = _part(type(settings), values, values.keys() - set(names), title=title)
+    section = settings.section
+    both = dataclasses.make_dataclass(
+        kind.__name__,
+        [(section, part)],
+        bases=(kind,),
+        namespace={"basic": section, "__doc__": kind.__doc__},
+        frozen=True,
+        kw_only=True,
+    )
+    return both, part(**values)
+
+
 def _part(
-    kind: type[Any], values: Mapping[str, Any], hidden: Collection[str], in_group: bool = False
+    kind: type[Any],
+    values: Mapping[str, Any],
+    hidden: Collection[str],
+    in_group: bool = False,
+    title: str = "All other settings.",
 ) -> type[Any]:
     """Return a copy of a settings class whose ``hidden`` settings do not appear in the help."""
     import tyro
@@ -79,7 +113,7 @@ def _part(
         else:
             shown = tyro.conf.arg(prefix_name=not in_group, help=text)
             annotations[name] = Annotated[hints[name], shown]
-    body = {"__annotations__": annotations, "__doc__": "All other settings."}
+    body = {"__annotations__": annotations, "__doc__": title}
     part = type(kind.__name__, (kind,), body)
     return dataclasses.dataclass(frozen=True, kw_only=True)(part)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tagmask.cli import examples
-from tagmask.cli.help import ASKED, show_help
+from tagmask.cli.help import ASKED, show_help, with_some_of_stage
 from tagmask.cli.mistakes import table_of_paper, unknown_words
 from tagmask.config import preset_of, read_use, read_values
 from tagmask.config.base import Settings, flag
@@ -196,7 +196,12 @@ def parse_run(arguments: list[str]) -> RunSettings:
     # the help of the stages lists their settings
     if ASKED & set(rest):
         top = {key: value for key, value in values.items() if key not in sections()}
-        from_flags(RunTop, top, rest, "run", examples.RUN)
+        # photos with tags get this preset by themselves
+        shown = values if preset or config else run_values("own-photos", None)
+        kind, start = with_some_of_stage(
+            RunTop, shown["train"], ("weights", "backbone"), examples.START_OF_RUN
+        )
+        from_flags(kind, {**top, "train": start}, rest, "run", examples.RUN)
     return run_settings(_with_sections(RunTop, values, rest, "run", examples.RUN))
 
 

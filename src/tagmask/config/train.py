@@ -27,7 +27,7 @@ class TrainSettings(LoopSettings):
     """mct: before_norm: read class and patch tokens before the final norm,
     as MCTformer's code does; default: after."""
     backbone: str = "deit_small_patch16_224"
-    """Any timm ViT with a class token; the paper's are
+    """Any timm ViT with a class token, with --weights the one that the file is of; the paper's are
     vit_base_r50_s16_384 and deit_small_patch16_224."""
     freeze: Annotated[int, Limit(least=0, most=1000)] = 0
     """Do not train the stem and this many first blocks."""

@@ -4,7 +4,8 @@ areas.csv           a row for each class of each photo that has pixels there or 
 areas.summary.csv   a row for each class: over all photos, and over those of each group of --by
 
 pixels        of the class
-share         of the photo's pixels, unsure ones included
+share         of the photo's pixels, unsure ones included: a fraction from 0 to 1
+percent_of_photo    the same from 0 to 100
 pieces        connected over pixel sides
 left … bottom the box around all pieces, in pixels; the last row and column are inside
 centre_x, _y  mean of the pixels' centres, in pixels from the upper left corner
@@ -33,7 +34,7 @@ from tagmask.data.about import SCALE, About
 from tagmask.errors import TagmaskError
 from tagmask.exchange.items import Exported, Labelled
 from tagmask.files import is_regular, replacing, write_text
-from tagmask.labels import Mask
+from tagmask.labels import Mask, as_percent
 
 Cell = str | int | float | None
 # Where a formula may begin: at the start of a text, or after what a spreadsheet may take for the
@@ -41,7 +42,7 @@ Cell = str | int | float | None
 _FORMULA = re.compile(r"""^(?=[\t\r\n])|(?:^|(?<=[,;\t\r\n]))(?=["\s]*[-=+@＝＋－＠])""")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?(?:[eE][-+]?[0-9]+)?")
 COLUMNS = (
-    *("photo", "class", "width", "height", "pixels", "share", "pieces"),
+    *("photo", "class", "width", "height", "pixels", "share", "percent_of_photo", "pieces"),
     *("left", "top", "right", "bottom", "centre_x", "centre_y", "certainty", "corrected"),
 )
 AREA = "area_mm2"
@@ -55,6 +56,7 @@ _SUMMARY = (
     "mean_share",
     "share_of_all",
 )
+_PERCENTAGES = ("mean_percent_of_photo", "percent_of_all_pixels")  # the last two, from 0 to 100
 
 
 @dataclass
@@ -248,7 +250,8 @@ def measure(item: Labelled, classes: Sequence[str]) -> Iterator[list[Cell]]:
         pixels = int(counts[label])
         if not pixels and name not in item.tags:
             continue
-        start: list[Cell] = [item.name, name, width, height, pixels, pixels / mask.size]
+        share = pixels / mask.size
+        start: list[Cell] = [item.name, name, width, height, pixels, share, 100 * share]
         if not pixels:
             yield [*start, 0, *[None] * 7, corrected]
             continue
@@ -282,7 +285,7 @@ def _area(row: Sequence[Cell], scale: float | None) -> float | None:
 
 def _summary_rows(summary: Summary) -> tuple[list[str], list[list[Cell]]]:
     """Return header and rows of the summary: every class in every group."""
-    header = [*_SUMMARY, *([AREA] if summary.has_scale else [])]
+    header = [*_SUMMARY, *_PERCENTAGES, *([AREA] if summary.has_scale else [])]
     groups = [(("all", ""), summary.everything), *sorted(summary.groups.items(), key=itemgetter(0))]
     rows: list[list[Cell]] = []
     for (column, value), group in groups:
@@ -290,7 +293,8 @@ def _summary_rows(summary: Summary) -> tuple[list[str], list[list[Cell]]]:
             with_it = group.with_it.get(name, 0)
             pixels = group.pixels.get(name, 0)
             row: list[Cell] = [column, value, name, group.photos, with_it, pixels]
-            row += [group.mean_share(name), group.share_of_all(name)]
+            shares = [group.mean_share(name), group.share_of_all(name)]
+            row += [*shares, *(100 * share for share in shares)]
             if summary.has_scale:
                 row.append(group.area(name))
             rows.append(row)
@@ -300,7 +304,7 @@ def _summary_rows(summary: Summary) -> tuple[list[str], list[list[Cell]]]:
 def _notes(summary: Summary) -> list[str]:
     """Return sentences for the terminal: the mean share of the largest classes."""
     group = summary.everything
-    shares = [f"{name} {100 * group.mean_share(name):.1f} %" for name in summary.largest(8)]
+    shares = [f"{name} {as_percent(group.mean_share(name))}" for name in summary.largest(8)]
     notes = [f"mean share of a photo: {', '.join(shares)}"]
     if summary.has_scale and group.without_scale:
         notes.append(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tagmask.data.images import write_png
 from tagmask.exchange.items import Exported, Labelled, picture_of
-from tagmask.show.overlay import mask_overlay
+from tagmask.show.overlay import overlay_with_legend
 
 
 def write_overlays(
@@ -13,7 +13,9 @@ def write_overlays(
     classes: Sequence[str],
     out: Path,
 ) -> Exported:
-    """Write ``out/NAME.png``, class colours over the image; unsure pixels are hatched.
+    """Write ``out/NAME.png``, class colours over the image and their names below it.
+
+    Unsure pixels are hatched.
 
     Args:
         items: images with their masks, uint8 (H, W).
@@ -28,6 +30,6 @@ def write_overlays(
     """
     done = Exported(out, holds_unsure=True)
     for item in done.checked(items, classes):
-        picture = mask_overlay(picture_of(item), item.mask)
+        picture = overlay_with_legend(picture_of(item), item.mask, classes)
         write_png(out / f"{item.name}.png", picture)
     return done

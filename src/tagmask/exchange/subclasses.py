@@ -251,7 +251,7 @@ def _picture(
             mask = read_mask(
                 layout.label_file(labels, catalog.name(piece.index)), len(catalog.classes)
             )
-            caption = f"kind {kind} · region {i + 1}" if not cells else f"region {i + 1}"
+            caption = f"kind {kind}\nregion {i + 1}" if not cells else f"region {i + 1}"
             cells.append((caption, _cut_out(catalog.load_image(piece.index), mask == label, piece)))
         rows.append(cells)
     return sheet(rows)

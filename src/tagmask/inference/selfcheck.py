@@ -10,6 +10,9 @@ The signs of a tag, each between 0 and 1 where 1 is good:
                 held-out photos with the tag are told from those without
 
 The trust in a tag is their product, each to a power of its own: one bad sign is enough for doubt.
+
+That photos with a tag can be told from others does not say which part of them is the tag: photos
+that show it alone do. Without any, the class sign is one half at most, too little for "good".
 docs/research/few-photos.md says how powers and limits were calibrated, and how well the verdict
 predicts the true score.
 """
@@ -40,6 +43,9 @@ POWERS = {
 }
 _LEAST = 0.001  # a sign of 0 leaves this much, so that the other signs still count
 ENOUGH = 6  # photos from which on a tag that cannot be learned is suspicious by itself
+NEVER_ALONE = 0.5  # the best class sign of a tag that is on no photo alone; it grows with those
+# the least class sign of a tag on every photo: its masks are too large, but not the surroundings
+EVERYWHERE = 0.2
 RANDOM = 0.12  # of the way from chance to perfection: tags drawn at random come to about this
 GOOD = 0.58  # trust from which a tag is called good
 # signs of maps that are inverted, whatever the trust; 1 is good
@@ -59,7 +65,8 @@ class Signs:
     empty: float | None = None  # share of its photos whose mask lacks the tag
     full: float | None = None  # share of its photos that the tag fills
     learned: float | None = None  # how far its scores are from chance (0) to perfection (1)
-    alone: float | None = None  # share of its photos that have no other tag
+    alone: float | None = None  # share of its photos on which no other tag competes with it
+    is_everywhere: bool = False  # every photo with tags has it, so nothing shows what lacks it
 
     def values(self) -> dict[str, float]:
         """Return the signs that could be measured, 1 being good."""
@@ -73,13 +80,45 @@ class Signs:
             values["stability"] = _clip(self.stability)
         if self.empty is not None and self.full is not None:
             values["presence"] = _clip(1 - self.empty - self.full)
+        told_apart = self._told_apart()
+        # which tags come together says nothing of masks that nobody has looked at
+        if told_apart is not None and (values or self.learned is not None):
+            values["class"] = told_apart
+        return values
+
+    @property
+    def is_never_alone(self) -> bool:
+        """Return True if another tag competes with it on every photo."""
+        return self.alone == 0
+
+    def _told_apart(self) -> float | None:
+        """Return how well its cells are told from those of other tags; None if nothing tells."""
+        alone = self.alone or 0.0
+        told_apart = None
         if self.learned is not None:
-            alone = self.alone or 0.0
-            told_apart = alone + (1 - alone) * _clip(self.learned)
+            told_apart = self._learned_or_alone()
             if self.photos >= ENOUGH and self.learned < RANDOM:
                 told_apart /= 2  # the tags look as if they were drawn at random
-            values["class"] = _clip(told_apart)
-        return values
+        elif self.is_everywhere and self.alone is not None and self.alone < 1:
+            # no photo shows the other tags without it
+            told_apart = max(EVERYWHERE, alone)
+        elif self.is_never_alone:
+            told_apart = NEVER_ALONE
+        if told_apart is None or self.alone is None:
+            return told_apart
+        return min(told_apart, _best_class(alone))
+
+    def _learned_or_alone(self) -> float:
+        """Return the share of its photos that either show it alone or are told from others."""
+        alone = self.alone or 0.0
+        return _clip(alone + (1 - alone) * _clip(self.learned or 0.0))
+
+    @property
+    def is_seldom_alone(self) -> bool:
+        """Return True if it is learned well, but too seldom alone to know where it is."""
+        if self.alone is None or self.learned is None:
+            return self.is_never_alone
+        return self._learned_or_alone() > _best_class(self.alone)
 
 
 @dataclass(frozen=True)
@@ -248,12 +287,32 @@ def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
             f"{100 * (signs.full or 0):.0f} % it fills the photo",
             "check whether these photos show it; if it is ground or sky, name it in --train.stuff",
         )
+    if worst == "class" and signs.is_everywhere and not signs.is_never_alone:
+        return (
+            f"every photo has it and {100 * (1 - (signs.alone or 0)):.0f} % have another tag "
+            "beside it, so its masks may hold the other thing too",
+            "add photos that do not show it, best with the other tags alone",
+        )
+    if worst == "class" and signs.is_seldom_alone:
+        share = f"only {100 * (signs.alone or 0):.0f} % of its photos show"
+        if signs.is_never_alone:
+            share = "no photo shows"
+        return (
+            f"{share} it without another tag, so which part of the others is which had to be "
+            "guessed",
+            "add photos that show it alone, and look at its masks",
+        )
     if worst == "class":
         return (
             "photos with it cannot be told from photos without it",
             "add photos of it, or check its tags",
         )
     return "nothing could be measured", "make labels and masks of these photos first"
+
+
+def _best_class(alone: float) -> float:
+    """Return the best class sign of a tag of whose photos a share shows it alone."""
+    return NEVER_ALONE + (1 - NEVER_ALONE) * alone
 
 
 def _clip(value: float) -> float:

@@ -143,4 +143,4 @@ def _load_backbone(cnn: nn.Module, name: str, path: Path) -> None:
                 adapted[key] = value  # ``fit_weights`` says that it does not fit
         return adapted
 
-    fit_weights(cnn, path, adapt, optional=_HEADS)
+    fit_weights(cnn, name, path, adapt, optional=_HEADS)

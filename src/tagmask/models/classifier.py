@@ -83,7 +83,7 @@ class Classifier(Normalized):
         logits = num_classes if self.has_head else 0
         self.vit: Any = _create(backbone, logits, img_size, pretrained, drop_path)
         if weights is not None:
-            fit_weights(self.vit, Path(weights), _adapt, optional=_HEADS)
+            fit_weights(self.vit, backbone, Path(weights), _adapt, optional=_HEADS)
         self.use_statistics(self.vit)
         self.native_size: int = resolve_model_data_config(self.vit)["input_size"][-1]
         # side of the crops it was trained on; the training sets it

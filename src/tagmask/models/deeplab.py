@@ -112,7 +112,8 @@ class DeepLabV2(Normalized):
             move_strides(self.encoder, backbone)
         if weights is not None:
             file = Path(weights)
-            fit_weights(self.encoder, file, partial(_check_tags_only, file), optional=_HEADS)
+            adapt = partial(_check_tags_only, file)
+            fit_weights(self.encoder, backbone, file, adapt, optional=_HEADS)
         self.stride, self.aligned = _probe(self.encoder, backbone)
         self.notes = _notes(backbone, self.stride, pretrained or weights is not None)
         self.aspp = ASPP(self.encoder.num_features, num_classes)

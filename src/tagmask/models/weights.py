@@ -75,6 +75,7 @@ def _first_line(error: Exception) -> str:
 
 def fit_weights(
     model: nn.Module,
+    name: str,
     path: Path,
     adapt: Callable[[dict[str, Tensor], nn.Module], Mapping[str, Tensor]],
     optional: tuple[str, ...],
@@ -83,6 +84,7 @@ def fit_weights(
 
     Args:
         model: the network, whose weights are replaced.
+        name: what the backbone is called.
         path: a .safetensors, .pth or .pt file.
         adapt: timm's own conversion of foreign layouts (it also resamples position embeddings).
         optional: beginnings of names that the file need not have, or may have in another shape: a
@@ -94,31 +96,35 @@ def fit_weights(
     wanted = model.state_dict()
     read = read_weights(path)
     # many files leave the counters out, and nothing reads them
-    tensors = {name: wanted[name] for name in wanted if name.endswith("num_batches_tracked")}
+    tensors = {key: wanted[key] for key in wanted if key.endswith("num_batches_tracked")}
     try:
         tensors.update(adapt(read, model))
     except TagmaskError:
         raise
     except Exception as error:  # timm's conversions trust the shapes of a file
         raise TagmaskError(
-            f"weights file {path} does not fit this backbone ({_first_line(error)}); "
-            f"{_other_backbone(read)}."
+            f"weights file {path} does not fit the backbone {name} ({_first_line(error)}); "
+            f"{_remedy(name, read, wanted)}."
         ) from None
-    for name in list(tensors):
-        is_optional = name.startswith(optional) and name in wanted
-        if is_optional and tensors[name].shape != wanted[name].shape:
-            del tensors[name]
-    _check_fit(path, tensors, wanted, optional)
+    for key in list(tensors):
+        is_optional = key.startswith(optional) and key in wanted
+        if is_optional and tensors[key].shape != wanted[key].shape:
+            del tensors[key]
+    misfit = _misfit(tensors, wanted, optional)
+    if misfit:
+        raise TagmaskError(
+            f"weights file {path} does not fit the backbone {name}: {misfit}; "
+            f"{_remedy(name, read, wanted)}."
+        )
     model.load_state_dict(tensors, strict=False)
 
 
-def _check_fit(
-    path: Path,
+def _misfit(
     tensors: Mapping[str, Tensor],
     wanted: Mapping[str, Tensor],
     optional: tuple[str, ...],
-) -> None:
-    """Refuse tensors of which some are missing, have another shape or are not wanted."""
+) -> str:
+    """Return how many tensors are missing, have another shape or are not wanted; empty if none."""
     missing = []
     wrong = []
     for name, value in wanted.items():
@@ -130,26 +136,62 @@ def _check_fit(
     may_be_unused = (*optional, "mask_token")
     unused = [n for n in tensors if n not in wanted and not n.startswith(may_be_unused)]
     if not missing and not wrong and not unused:
-        return
+        return ""
     shown = ", ".join((missing + wrong + unused)[:3])
-    raise TagmaskError(
-        f"weights file {path} does not fit this backbone: of {len(wanted)} tensors "
-        f"{len(missing)} are missing and {len(wrong)} have another shape, and {len(unused)} of "
-        f"the file have no place (first: {shown}); {_other_backbone(tensors)}."
+    return (
+        f"of {len(wanted)} tensors {len(missing)} are missing and {len(wrong)} have another shape, "
+        f"and {len(unused)} of the file have no place (first: {shown})"
     )
 
 
-_SIZES = {192: "tiny", 384: "small", 768: "base", 1024: "large"}  # widths of ViTs
+_PATCHES = "patch_embed.proj.weight"  # every ViT has it
+# widths of ViTs
+_SIZES = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
+# blocks in the four stages of a ResNet with bottlenecks
+_RESNETS = {(3, 4, 6, 3): "resnet50", (3, 4, 23, 3): "resnet101", (3, 8, 36, 3): "resnet152"}
 
 
-def _other_backbone(tensors: Mapping[str, Tensor]) -> str:
-    """Return a remedy for weights of another backbone; it names the one, if it is a DINOv2."""
-    remedy = "choose the backbone the file was made for with --backbone"
-    patches = tensors.get("patch_embed.proj.weight")  # (D, 3, patch, patch)
-    if patches is None or patches.ndim != 4 or "blocks.0.ls1.gamma" not in tensors:
-        return remedy
+def _remedy(backbone: str, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """Return what to do about weights of another backbone; the shapes may tell which it is.
+
+    Args:
+        backbone: the one that was asked for.
+        tensors: what the file holds.
+        wanted: what the backbone has.
+    """
+    names = " or ".join(_backbones_of(tensors))
+    if not names:
+        return "choose the backbone the file was made for with --backbone"
+    if (_PATCHES in tensors) != (_PATCHES in wanted):
+        return (
+            f"by the shapes in it the file is of {names}, a network of another kind: give a file "
+            f"of {backbone}"
+        )
+    return f"choose the backbone the file was made for with --backbone {names}, by the shapes in it"
+
+
+def _backbones_of(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the usual backbones whose weights have such names and shapes; none if unsure."""
+    patches = tensors.get(_PATCHES)  # (D, 3, patch, patch)
+    if patches is None or patches.ndim != 4:
+        blocks = [_blocks_in(tensors, f"layer{stage}.") for stage in (1, 2, 3, 4)]
+        resnet = _RESNETS.get(tuple(blocks))
+        return [resnet] if resnet and "layer1.0.conv3.weight" in tensors else []
     size = _SIZES.get(patches.shape[0])
-    if size is None or patches.shape[-1] != 14:
-        return remedy
-    registers = "_reg4" if "reg_token" in tensors else ""
-    return f"{remedy} vit_{size}_patch14{registers}_dinov2, by the shapes in it"
+    patch = patches.shape[-1]
+    is_scaled = "blocks.0.ls1.gamma" in tensors
+    if size and is_scaled and patch == 14:
+        # the name in timm, and in the files of the authors
+        has_registers = "reg_token" in tensors or "register_tokens" in tensors
+        registers = "_reg4" if has_registers else ""
+        return [f"vit_{size}_patch14{registers}_dinov2"]
+    is_deit = size in ("tiny", "small", "base") and "dist_token" not in tensors
+    if is_deit and not is_scaled and patch == 16 and "pos_embed" in tensors:
+        return [f"deit_{size}_patch16_224", f"vit_{size}_patch16_224"]
+    return []
+
+
+def _blocks_in(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    """Return how many blocks a stage of a ResNet has."""
+    numbers = {name.split(".")[1] for name in tensors if name.startswith(prefix)}
+    return len(numbers)

@@ -150,13 +150,7 @@ class Bench:
     def scored_on(self) -> str:
         """Say which images are scored, and that they were trained on if they were."""
         data = self.score_data
-        count = len(self.scored_images)
-        if self.settings.data == "voc":
-            images = f"{count} images of VOC {data['split']}"
-        elif self.settings.data == "scenes":
-            images = f"{count} built-in scenes of seed {data['scene_seed']}"
-        else:
-            images = f"{count} images of {data['images']}"
+        images = self._named(len(self.scored_images), data)
         return f"{images}, all of them trained on" if self.are_trained_on() else images
 
     def are_trained_on(self) -> bool:
@@ -167,10 +161,23 @@ class Bench:
 
     def labelled_on(self) -> str:
         """Say which images have the pseudo labels that are scored."""
-        images = f"{len(self.labelled_images)} images"
+        data = self.settings.data_settings()
         if self.settings.data == "voc":
-            images += f" of VOC {self.score_data['split']}"
-        return f"{images}, all of them trained on"
+            data = self.score_data
+        return f"{self._named(len(self.labelled_images), data)}, all of them trained on"
+
+    def _named(self, count: int, data: Mapping[str, Any]) -> str:
+        """Say which images these are.
+
+        Args:
+            count: How many.
+            data: Their data settings.
+        """
+        if self.settings.data == "voc":
+            return f"{count} images of VOC {data['split']}"
+        if self.settings.data == "scenes":
+            return f"{count} built-in scenes of seed {data['scene_seed']}"
+        return f"{count} images of {data['images']}"
 
     def check_masks(self, which: str) -> None:
         """Refuse before the first training what could not be scored after the last."""

@@ -72,7 +72,10 @@ def maps(bench: Bench) -> Figure:
                 heat = shown_heat(image, made.refined[0])
                 cells.append((refined, heat))
         rows.append(cells + _truth(catalog, i, image))
-    note = "all methods on the same classifier but MCTformer, which has its own (with affinity)."
+    note = (
+        "all maps were made here, none is the paper's: every method on the same classifier, but "
+        "MCTformer on its own (with affinity)."
+    )
     return Figure(
         name="maps",
         title="Maps of each method",

@@ -35,6 +35,13 @@ COMPARED = {
     ),
 }
 
+# what the paper's numbers in them were measured on
+MEASURED_ON = {
+    "compare-coco": "MS COCO val",
+    "compare-seeds": "PASCAL VOC train",
+    "compare-voc": "PASCAL VOC val and test",
+}
+
 
 def pseudo(bench: Bench) -> Table:
     """Score seeds and the pseudo labels made from them, on images that were trained on."""
@@ -79,8 +86,12 @@ def pseudo(bench: Bench) -> Table:
 
 def _pseudo_notes(bench: Bench) -> tuple[str, ...]:
     settings = bench.settings.of(PseudoSettings)
+    different = ""
+    if bench.settings.data != "voc":
+        different = ", which are other images, so the two cannot be compared"
     notes = [
-        f"in per cent, {bench.labelled_on()} (paper: VOC train); "
+        f"in per cent; ours: {bench.labelled_on()}; the column paper: numbers that the paper "
+        f"prints, measured on VOC train{different}; "
         f"seeds at the oracle threshold unless blind ({settings.rule}, chosen without masks); "
         f"labels by {settings.method}, from seeds {KINDS[settings.source()]}. "
         "FP: over-activation, FN: under-activation, as shares of the union."
@@ -190,8 +201,12 @@ def compare(bench: Bench) -> Table:
     if name == "compare-seeds" and bench.settings.scores is None:
         ours = bench.labelled_on()
     rows += _our_rows(bench, name, ours)
+    if not _are_the_papers(bench, name):
+        title += f"; {OURS} on other images"
     notes = (
-        f"mIoU in per cent; all rows but ours are the paper's numbers. Ours: {ours}.",
+        "mIoU in per cent. All rows but ours are numbers that the paper prints, measured on "
+        f"{MEASURED_ON[name]}. Ours: {ours}.",
+        *_comparable(bench, name),
         *_test_note(name),
         *footnotes(name),
         *unlike_acr(bench),
@@ -215,6 +230,21 @@ def _test_note(name: str) -> tuple[str, ...]:
         "test: only the server of the data set has its masks; "
         "`tagmask export --format voc-test` writes what it takes.",
     )
+
+
+def _comparable(bench: Bench, name: str) -> tuple[str, ...]:
+    """Return a note on whether our rows can be compared with the others."""
+    if bench.settings.scores is not None:
+        return (
+            f"Ours can be compared with the other rows only if those images are "
+            f"{MEASURED_ON[name]}.",
+        )
+    if not _are_the_papers(bench, name):
+        return (
+            "These are different images, so ours cannot be compared with the other rows: it "
+            "says nothing on which method is better.",
+        )
+    return ()
 
 
 def _scored_on(bench: Bench) -> str:

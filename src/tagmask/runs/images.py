@@ -34,11 +34,13 @@ class Made:
     kept: int = 0
     skipped: dict[str, str] = field(default_factory=dict)  # name: why
     notes: tuple[str, ...] = ()
+    found: str = ""  # a line on what the files hold
 
     def summary(self) -> str:
-        """Return lines for the terminal: notes, skipped images, and counts."""
+        """Return lines for the terminal: notes, skipped images, counts, and what was found."""
         counts = f"{self.what}: {self.made} made, {self.kept} already there, in {self.folder}"
-        return "\n".join([*self.notes, *list_skipped(self.skipped), counts])
+        found = [self.found] if self.found else []
+        return "\n".join([*self.notes, *list_skipped(self.skipped), counts, *found])
 
     def finish(self, team: Team, shard: tuple[int, int], catalog: Catalog) -> None:
         """Write the skipped images into a file, if there are any.
@@ -185,12 +187,13 @@ def split_tags(tags: str | None, flag: str = "--tags") -> list[str] | None:
 
 
 def each_image(
-    work: Callable[[int], None],
+    work: Callable[[int], Any],
     catalog: Catalog,
     todo: Sequence[int],
     processes: int | None,
     title: str,
     quiet: bool,
+    take: Callable[[int, Any], None] | None = None,
 ) -> dict[str, str]:
     """Do the work of a stage for each image.
 
@@ -201,6 +204,7 @@ def each_image(
         processes: Number of processes; None leaves the choice to ``count_processes``.
         title: Title of the progress bar.
         quiet: Show no progress bar.
+        take: Called with the index of each image that did not fail, and what ``work`` returned.
 
     Returns:
         Names of the images that failed, with the reason.
@@ -209,20 +213,21 @@ def each_image(
     results = each(partial(_attempt, work), todo, count, chunksize=8)
     bar = track(results, title, len(todo), quiet=quiet)
     skipped: dict[str, str] = {}
-    for i, why in zip(todo, bar, strict=True):
+    for i, (why, result) in zip(todo, bar, strict=True):
         if why:
             skipped[catalog.name(i)] = why
+        elif take is not None:
+            take(i, result)
     return skipped
 
 
-def _attempt(work: Callable[[int], None], i: int) -> str:
-    """Do the work for item ``i``; return why it failed, an empty string if it did not."""
+def _attempt(work: Callable[[int], Any], i: int) -> tuple[str, Any]:
+    """Do the work for item ``i``; return why it failed, empty if it did not, and its result."""
     try:
         with enough_memory(f"image {i}", "use --crf-size 1024, or make the photo smaller."):
-            work(i)
+            return "", work(i)
     except OutputError:
         # without its file the stage would look done, and the next ones would learn from less
         raise
     except TagmaskError as error:
-        return str(error)
-    return ""
+        return str(error), None

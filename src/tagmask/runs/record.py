@@ -26,6 +26,7 @@ from tagmask.files import (
     alone,
     file_size,
     is_a,
+    read_json,
     read_object,
     read_text,
     remove_temporaries,
@@ -152,6 +153,20 @@ class Status:
     why: tuple[str, ...] = ()
 
 
+def _read_note(path: Path, **forms: type) -> dict[str, Any]:
+    """Return a note on a stage; one that is damaged may be deleted, because it can be made again.
+
+    Args:
+        path: the file.
+        **forms: for each key that it must have the type of its value.
+
+    Raises:
+        TagmaskError: if it is damaged, or holds anything else.
+    """
+    read_json(path, remedy="delete it, and its part is redone")
+    return read_object(path, **forms)
+
+
 @dataclass(frozen=True)
 class Record:
     """The notes in a stage's folder, and the files that the stage makes."""
@@ -217,7 +232,7 @@ class Record:
         return are_configs and note.get("configs") == self._configs()
 
     def _note(self) -> dict[str, Any]:
-        return read_object(self.done, made_from=dict, files=str) if self.done.is_file() else {}
+        return _read_note(self.done, made_from=dict, files=str) if self.done.is_file() else {}
 
     def stamp(self) -> str:
         """Return a hash of what made the files and of what is there.
@@ -257,7 +272,7 @@ class Record:
             is_redone = self.products == layout.MODEL or lacks_note
             return Status("redo" if is_redone else "resume", why)
         if self.begun.is_file():
-            changed = differences(read_object(self.begun), {**parts, **where})
+            changed = differences(_read_note(self.begun), {**parts, **where})
             return self._changed(changed) if changed else Status("resume")
         return Status("resume" if self.folder.is_dir() and not self.prefix else "new")
 
@@ -358,7 +373,7 @@ class Record:
 
     def _is_of(self, parts: Parts) -> bool:
         """Return True if a run has begun the stage with these settings."""
-        begun = read_object(self.begun) if self.begun.is_file() else {}
+        begun = _read_note(self.begun) if self.begun.is_file() else {}
         shared = begun.keys() & parts.keys()
         return bool(begun) and all(begun[name] == parts[name] for name in shared)
 

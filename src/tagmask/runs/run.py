@@ -372,7 +372,7 @@ def _do_all(run: Run) -> RunSummary:
             rows.append(row)
     statuses = {row.name: _status_of(run, row) for row in rows}
     check_batches(run, [row for row in rows if statuses[row.name].state != "done"])
-    _check_weights(run, [row for row in rows if statuses[row.name].state in ("new", "redo")])
+    _check_starts(run, [row for row in rows if statuses[row.name].state in ("new", "redo")])
     if team.is_first:
         _tell_plan(run, statuses)
         run.keep_all()
@@ -409,12 +409,26 @@ def _tell_plan(run: Run, statuses: Mapping[str, Status]) -> None:
     logger.info("%s", "\n".join(lines))
 
 
-def _check_weights(run: Run, rows: Sequence[Stage]) -> None:
-    """Refuse published weights that cannot be had, before the plan measures anything."""
+def _check_starts(run: Run, rows: Sequence[Stage]) -> None:
+    """Refuse what stages could not start from, before the plan measures anything.
+
+    Args:
+        run: The run.
+        rows: The stages that start from the beginning.
+
+    Raises:
+        TagmaskError: Published weights cannot be had, or a stage refuses its settings.
+    """
     for row in rows:
+        settings = row.settings_of(run.settings)
+        check_start = row.part("check_start")
+        if check_start is not None:
+            try:
+                check_start(run, settings)
+            except TagmaskError as error:
+                raise TagmaskError(f"{row.name}: {error}") from None
         if row.unit != "steps":
             continue
-        settings = row.settings_of(run.settings)
         if row.name == "affinity":
             settings = settings.affinity
         if getattr(settings, "pretrained", False):

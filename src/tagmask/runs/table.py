@@ -13,6 +13,8 @@ stage ``makes``. The module of a stage has
     made_from(run, settings)    optional: every setting that makes a difference, and a hash of
                                 every input; default: every setting
     is_needed(settings)         optional: False if a run with these settings leaves the stage out
+    check_start(run, settings)  optional: refuses what cannot be used, e.g. weights of another
+                                backbone, before the plan measures anything
     amount(settings, photos)    optional: how much there is to do, and in which unit
     estimate(probe)             optional: seconds of one step or image, for the plan
     memory(probe, one)          optional: bytes of all its processes, if one that does a step or

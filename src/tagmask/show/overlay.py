@@ -1,6 +1,7 @@
 """Maps and masks laid over their image, and the legend that names the colours."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from tagmask.show.sheet import (
     PAPER,
     WHITE,
     Picture,
+    can_write,
     check_picture,
     font_for,
     shorten,
+    text_width,
 )
 
 Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1]; uint8 v means v/255
@@ -27,8 +30,10 @@ Map = npt.NDArray[np.floating[Any]] | npt.NDArray[np.uint8]  # (H, W) in [0, 1];
 GREY = np.array([0.299, 0.587, 0.114])
 HATCH = 6  # pixels from one stripe of the unsure area to the next
 TEXT = 14  # pixels of the names in a legend
-_INDENT = round(1.5 * TEXT)  # from a swatch to its name, and from a name to the next swatch
-_LINE_HEIGHT = round(1.7 * TEXT)
+# a picture whose long side is more than this many times the text gets larger text
+_PER_LETTER = 64
+_WIDEST_LEGEND = 280  # pixels to which a narrow picture is widened, where its legend needs them
+MOST_NAMES = 24  # in the legend of a picture
 
 # From night blue over magenta and orange to pale yellow in even steps of lightness (CIE L* 4, 15.4
 # … 95): it reads the same in greyscale and to readers who cannot tell red from green.
@@ -136,6 +141,80 @@ def outline(mask: Mask, width: int = 1) -> npt.NDArray[np.bool_]:
     return edge
 
 
+def overlay_with_legend(
+    image: Picture, mask: Mask, classes: Sequence[str], strength: float = 0.5
+) -> Picture:
+    """Lay class colours over an image, and name those that are there in a strip below it.
+
+    The strip covers nothing. A picture that is too narrow for the names gets white to its right.
+
+    Args:
+        image: uint8 (H, W, 3).
+        mask: uint8 labels (H, W).
+        classes: names of the labels 1, 2, …
+        strength: share of the class colours, 0 (only the image) … 1 (only the colours).
+
+    Returns:
+        The picture, uint8 (height, width, 3); its first H rows and W columns are ``mask_overlay``.
+
+    Raises:
+        TagmaskError: an argument has another form, size or range, or a label has no class.
+    """
+    return add_legend(mask_overlay(image, mask, strength), names_in(mask, classes))
+
+
+def names_in(mask: Mask, classes: Sequence[str]) -> dict[int, str]:
+    """Return the names of the labels in a mask, in their order; the background has none.
+
+    Args:
+        mask: uint8 labels (H, W).
+        classes: names of the labels 1, 2, …
+
+    Raises:
+        TagmaskError: a label has no class.
+    """
+    names = {}
+    for label in np.unique(mask[mask > 0]).tolist():
+        if label == UNSURE:
+            names[label] = "unsure"
+        elif label <= len(classes):
+            names[label] = classes[label - 1]
+        else:
+            raise TagmaskError(
+                f"the mask has the label {label}, but there are {len(classes)} classes; "
+                "give a name for each."
+            )
+    return names
+
+
+def add_legend(picture: Picture, names: Mapping[int, str]) -> Picture:
+    """Return a picture with the names of colours in a strip below it.
+
+    Args:
+        picture: uint8 (H, W, 3).
+        names: name of each label; without any the picture is returned as it is.
+    """
+    if not names:
+        return picture
+    shown = dict(list(names.items())[:MOST_NAMES])
+    height, width, _ = picture.shape
+    text = max(TEXT, round(max(height, width) / _PER_LETTER))
+    text = max(TEXT, min(text, width // 8))
+    margin = text // 2
+    needed = [2 * _indent(text) + text_width(_written(*name), text) for name in shown.items()]
+    # wide enough for the longest name, and for all names in about two lines
+    narrow = min(_WIDEST_LEGEND, math.ceil(max(*needed, sum(needed) / 2)) + 2 * margin)
+    strip = _strip(shown, max(width, narrow, 8 * text), text, margin)
+    if len(names) > len(shown):
+        more = f"and {len(names) - len(shown)} more"
+        strip = np.vstack([strip, _line(more, strip.shape[1], text, margin)])
+    # a white edge keeps the names apart from the picture
+    edge = np.full((margin, strip.shape[1], 3), WHITE, np.uint8)
+    right = strip.shape[1] - width
+    widened = np.pad(picture, ((0, 0), (0, right), (0, 0)), constant_values=WHITE)
+    return np.vstack([widened, edge, strip])
+
+
 def legend(names: Mapping[int, str], width: int) -> Picture:
     """Draw swatches with the names of labels, in as many lines as needed.
 
@@ -154,44 +233,76 @@ def legend(names: Mapping[int, str], width: int) -> Picture:
             f"a legend of {len(names)} names, {width} pixels wide cannot be drawn; give at least "
             f"one name and a width of {8 * TEXT} pixels."
         )
-    room = width - 2 * MARGIN - _INDENT
-    right = width - MARGIN
+    return _strip(names, width, TEXT, MARGIN)
+
+
+def _strip(names: Mapping[int, str], width: int, text: int, margin: int) -> Picture:
+    """Draw swatches with names.
+
+    Args:
+        names: name of each label.
+        width: pixels of the strip.
+        text: height of the letters in pixels.
+        margin: pixels that are left free at both sides.
+    """
+    indent = _indent(text)
+    line_height = round(1.7 * text)
+    room = width - 2 * margin - indent
+    right = width - margin
     spots: list[tuple[str, int, int]] = []  # shortened name, left, line
-    left = MARGIN
+    left = margin
     line = 0
-    for name in names.values():
-        text = shorten(name, room, TEXT)
-        text_width = font_for(text, TEXT).getlength(text)
-        needed = round(_INDENT + text_width)
-        if left > MARGIN and left + needed > right:
-            left = MARGIN
+    for label, name in names.items():
+        written = shorten(_written(label, name), room, text)
+        needed = round(indent + text_width(written, text))
+        if left > margin and left + needed > right:
+            left = margin
             line += 1
-        spots.append((text, left, line))
-        left += needed + _INDENT
-    height = _LINE_HEIGHT * (line + 1) + MARGIN // 2
+        spots.append((written, left, line))
+        left += needed + indent
+    height = line_height * (line + 1) + round(margin / 2)
     strip = Image.new("RGB", (width, height), PAPER)
-    for label, (text, x, row) in zip(names, spots, strict=True):
-        _draw_entry(strip, label, text, x, _LINE_HEIGHT * row)
+    for label, (written, x, row) in zip(names, spots, strict=True):
+        _draw_entry(strip, label, written, x, line_height * row, text)
+    return np.asarray(strip)
+
+
+def _written(label: int, name: str) -> str:
+    """Return a name as the legend writes it; its number where no font has the letters."""
+    return name if can_write(name) else f"label {label}"
+
+
+def _indent(text: int) -> int:
+    """Return the pixels from a swatch to its name, and from a name to the next swatch."""
+    return round(1.5 * text)
+
+
+def _line(words: str, width: int, text: int, margin: int) -> Picture:
+    """Draw a line of text on white."""
+    strip = Image.new("RGB", (width, round(1.7 * text)), PAPER)
+    line = shorten(words, width - 2 * margin, text)
+    ImageDraw.Draw(strip).text((margin, 0), line, fill=INK, font=font_for(line, text))
     return np.asarray(strip)
 
 
 def _draw_entry(
     strip: Image.Image,
     label: int,
-    text: str,
+    name: str,
     x: int,
     y: int,
+    text: int,
 ) -> None:
     """Draw a swatch whose upper left corner is at (x, y), and the name beside it."""
     pen = ImageDraw.Draw(strip)
-    labels = np.full((TEXT, TEXT), label, np.uint8)
+    labels = np.full((text, text), label, np.uint8)
     swatch = Image.fromarray(label_map(labels))
     strip.paste(swatch, (x, y))
-    right = x + TEXT - 1
-    bottom = y + TEXT - 1
+    right = x + text - 1
+    bottom = y + text - 1
     pen.rectangle((x, y, right, bottom), outline=INK)
-    middle = (x + _INDENT, y + TEXT / 2)
-    pen.text(middle, text, fill=INK, font=font_for(text, TEXT), anchor="lm")
+    middle = (x + _indent(text), y + text / 2)
+    pen.text(middle, name, fill=INK, font=font_for(name, text), anchor="lm")
 
 
 def check_map(values: Map, name: str = "map") -> npt.NDArray[np.float64]:

@@ -1,6 +1,8 @@
 """Contact sheets: rows of captioned pictures in one array, and writing it as PNG."""
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from itertools import chain
@@ -24,6 +26,23 @@ TALLEST = 384
 WIDEST = 4  # largest ratio of width to height
 MARGIN = 16
 GAP = 12
+# a sheet that is shown as wide as a page of the documentation has captions of this height at least
+PAGE = 880
+READABLE = 11
+MOST_LINES = 2  # of a caption
+# fonts of Linux, macOS and Windows with scripts that DejaVu Sans lacks
+_OF_SYSTEMS = (
+    *(
+        "NotoSansCJK-Regular.ttc",
+        "NotoSansCJKsc-Regular.otf",
+        "wqy-zenhei.ttc",
+        "DroidSansFallback.ttf",
+    ),
+    *("PingFang.ttc", "Hiragino Sans GB.ttc", "AppleSDGothicNeo.ttc", "Arial Unicode.ttf"),
+    *("msyh.ttc", "YuGothM.ttc", "malgun.ttf", "Nirmala.ttf", "Nirmala.ttc", "LeelawUI.ttf"),
+    *("NotoSans-Regular.ttf", "NotoSansDevanagari-Regular.ttf", "NotoSansThai-Regular.ttf"),
+)
+_NO_LETTER = "\U0010ffff"  # stands for no letter in any script
 WHITE = 255
 PAPER = (WHITE, WHITE, WHITE)
 INK = (34, 34, 40)
@@ -32,7 +51,8 @@ INK = (34, 34, 40)
 def sheet(rows: Sequence[Sequence[Cell]]) -> Picture:
     """Return rows of (caption, picture) as one white sheet (H, W, 3), captions above pictures.
 
-    A caption that is too long ends in "…". All pictures get the height of the tallest, kept within
+    Captions can be read on a page 880 pixels wide, however wide the sheet is. One that is too long
+    takes two lines, and then ends in "…". All pictures get the height of the tallest, kept within
     192 … 384 pixels, in their proportions; one that is more than four times as wide as high gets
     empty space above and below.
     """
@@ -46,10 +66,10 @@ def sheet(rows: Sequence[Sequence[Cell]]) -> Picture:
         check_picture(picture, f'picture "{caption}"')
         tallest = max(tallest, len(picture))
     height = shown_height(tallest)
+    text_size = _text_size(rows, height)
     strips = []
     for row in rows:
-        cells = [_cell(caption, picture, height) for caption, picture in row]
-        strips.append(np.hstack(cells))
+        strips.append(_row(row, height, text_size))
     width = max(strip.shape[1] for strip in strips)
     padded = [_pad(strip, right=width - strip.shape[1]) for strip in strips]
     inner = np.vstack(padded)
@@ -154,26 +174,62 @@ def resize(picture: Picture, size: tuple[int, int]) -> Picture:
 def font_for(text: str, size: int) -> Font:
     """Return a font that can write a text.
 
-    Pillow's own font has ASCII only, so other text gets the DejaVu Sans that comes with matplotlib.
+    Pillow's own font has ASCII only, so other text gets the DejaVu Sans that comes with matplotlib,
+    and scripts that this lacks one of the usual fonts of the system, if it is there.
 
     Args:
         text: what is to be written.
         size: height of the letters in pixels.
     """
-    is_ascii = text.replace("…", "").isascii()
-    return _font(is_ascii, size)
+    plain = text.replace("…", "")
+    if plain.isascii():
+        return ImageFont.load_default(size)
+    fonts = _fonts(size)
+    for font in fonts:
+        if _has_letters(font, plain):
+            return font
+    return fonts[0]
+
+
+def can_write(text: str) -> bool:
+    """Return True if there is a font with every letter of a text; others would be empty boxes."""
+    font = font_for(text, READABLE)
+    return text.isascii() or _has_letters(font, text.replace("…", ""))
+
+
+def text_width(text: str, size: int) -> float:
+    """Return the width of a line in pixels.
+
+    Args:
+        text: what is to be written.
+        size: height of the letters in pixels.
+    """
+    return font_for(text, size).getlength(text)
 
 
 @cache
-def _font(is_ascii: bool, size: int) -> Font:
+def _fonts(size: int) -> list[Font]:
+    """Return fonts beyond ASCII; the first is to be taken if none has all letters."""
+    fonts: list[Font] = []
     # find_spec finds matplotlib without importing it
-    package = None if is_ascii else find_spec("matplotlib")
+    package = find_spec("matplotlib")
     if package is not None and package.origin is not None:
         file = Path(package.origin).parent / "mpl-data/fonts/ttf/DejaVuSans.ttf"
         if file.is_file():
             # it runs wider than Pillow's
-            return ImageFont.truetype(str(file), round(0.92 * size))
-    return ImageFont.load_default(size)
+            fonts.append(ImageFont.truetype(str(file), round(0.92 * size)))
+    for name in _OF_SYSTEMS:
+        # Pillow looks for it where the system keeps its fonts
+        with suppress(OSError):
+            fonts.append(ImageFont.truetype(name, size))
+    return fonts or [ImageFont.load_default(size)]
+
+
+@cache
+def _has_letters(font: Font, text: str) -> bool:
+    """Return True if a font has every letter of a text; a missing one is always the same box."""
+    box = bytes(font.getmask(_NO_LETTER))
+    return all(letter.isspace() or bytes(font.getmask(letter)) != box for letter in text)
 
 
 def shorten(text: str, width: float, size: int) -> str:
@@ -199,19 +255,38 @@ def shorten(text: str, width: float, size: int) -> str:
     return longest
 
 
-def _cell(caption: str, picture: Picture, tall: int) -> Picture:
-    """Return a caption above a picture, with a gap at the right and below."""
-    original_height, original_width, _ = picture.shape
-    height, width = _fit(original_height, original_width, tall)
-    fitted = resize(picture, (height, width))
-    above = (tall - height) // 2
-    below = tall - height - above
-    # a very narrow picture still gets a readable caption
-    room = max(width, tall // 2)
-    text_size = max(11, round(6 + tall / 24))
-    strip = _caption(caption, room, text_size)
-    framed = _pad(fitted, above, below, right=room - width)
-    return _pad(np.vstack([strip, framed]), below=GAP, right=GAP)
+def _text_size(rows: Sequence[Sequence[Cell]], tall: int) -> int:
+    """Return the height of letters that can be read where the sheet is as wide as a page."""
+    widest = 0
+    for row in rows:
+        widest = max(widest, sum(_room(picture, tall) + GAP for _, picture in row))
+    on_a_page = math.ceil(READABLE * (widest + 2 * MARGIN) / PAGE)
+    return max(READABLE, round(6 + tall / 24), on_a_page)
+
+
+def _room(picture: Picture, tall: int) -> int:
+    """Return the width of a cell; a very narrow picture still gets a readable caption."""
+    height, width, _ = picture.shape
+    return max(_fit(height, width, tall)[1], tall // 2)
+
+
+def _row(cells: Sequence[Cell], tall: int, text_size: int) -> Picture:
+    """Return captions above pictures, with a gap at the right and below each."""
+    captions = []
+    for caption, picture in cells:
+        captions.append(_wrapped(caption, _room(picture, tall), text_size))
+    # pictures of a row begin at the same height
+    lines = max(1, *(len(caption) for caption in captions))
+    strips = []
+    for caption, (_, picture) in zip(captions, cells, strict=True):
+        room = _room(picture, tall)
+        height, width = _fit(*picture.shape[:2], tall)
+        above = (tall - height) // 2
+        below = tall - height - above
+        framed = _pad(resize(picture, (height, width)), above, below, right=room - width)
+        title = _caption(caption, lines, room, text_size)
+        strips.append(_pad(np.vstack([title, framed]), below=GAP, right=GAP))
+    return np.hstack(strips)
 
 
 def _fit(height: int, width: int, tall: int) -> tuple[int, int]:
@@ -224,13 +299,46 @@ def _fit(height: int, width: int, tall: int) -> tuple[int, int]:
     return max(1, fitted_height), max(1, widest)
 
 
-def _caption(text: str, width: int, size: int) -> Picture:
-    """Return a line of text on white, (1.6 size, width, 3)."""
-    strip = Image.new("RGB", (width, round(1.6 * size)), PAPER)
-    line = shorten(text, width, size)
+def _wrapped(text: str, width: int, size: int) -> list[str]:
+    """Return the lines of a caption; the last one ends in "…" where there is no more room.
+
+    Args:
+        text: what is to be written; where it has a line break, there is one.
+        width: pixels of a line.
+        size: height of the letters in pixels.
+    """
+    lines: list[str] = []
+    first, _, rest = text.partition("\n")
+    if rest:
+        return [shorten(first, width, size), shorten(rest, width, size)]
+    words = text.split()
+    while words and len(lines) < MOST_LINES - 1:
+        count = len(words)
+        while count > 1 and text_width(" ".join(words[:count]), size) > width:
+            count -= 1
+        lines.append(shorten(" ".join(words[:count]), width, size))
+        words = words[count:]
+    if words:
+        lines.append(shorten(" ".join(words), width, size))
+    return lines
+
+
+def _caption(lines: Sequence[str], room: int, width: int, size: int) -> Picture:
+    """Return lines of text on white, at the bottom of the room for so many lines.
+
+    Args:
+        lines: the text.
+        room: lines for which there is to be room.
+        width: pixels of the strip.
+        size: height of the letters in pixels.
+    """
+    height = round(1.6 * size)
+    further = round(1.2 * size)
+    strip = Image.new("RGB", (width, height + (room - 1) * further), PAPER)
     pen = ImageDraw.Draw(strip)
-    middle = (0, strip.height / 2)
-    pen.text(middle, line, fill=INK, font=font_for(line, size), anchor="lm")
+    for number, line in enumerate(reversed(lines)):
+        middle = (0, strip.height - height / 2 - number * further)
+        pen.text(middle, line, fill=INK, font=font_for(line, size), anchor="lm")
     return np.asarray(strip)
 
 

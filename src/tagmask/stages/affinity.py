@@ -31,7 +31,7 @@ from tagmask.runs.images import each_image, share_of
 from tagmask.runs.processes import count_processes, launched_shard, single_process
 from tagmask.runs.run import Run
 from tagmask.stages.seeds import as_float, check_seeds, read_seeds
-from tagmask.training.affinity import AffinityTask
+from tagmask.training.affinity import AffinityTask, build_net
 from tagmask.training.loop import Loop, Trained, total_steps
 
 
@@ -65,6 +65,20 @@ def made_from(run: Run, settings: PseudoSettings) -> Parts:
         if name.startswith(("affinity.", "alpha_", "regions", INPUT)):
             parts[name] = value
     return parts
+
+
+def check_start(_: Run, settings: PseudoSettings) -> None:
+    """Refuse weights that do not fit the backbone.
+
+    Args:
+        _: The run.
+        settings: Those of the labels, and of AffinityNet in them.
+
+    Raises:
+        TagmaskError: They do not fit, or cannot be read.
+    """
+    if settings.affinity.weights is not None:
+        build_net(settings.affinity)
 
 
 def prepare_walk(run: Run, settings: PseudoSettings) -> Prepared:

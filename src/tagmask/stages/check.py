@@ -5,7 +5,7 @@ for each tag into check.json. What the signs are is told in ``tagmask.inference.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from tagmask import layout
-from tagmask.config import CheckSettings
+from tagmask.config import CheckSettings, TrainSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
 from tagmask.errors import ImageError, TagmaskError
@@ -37,6 +37,7 @@ from tagmask.layout import label_file, seed_file
 from tagmask.models.device import on_device
 from tagmask.models.head import HeadSegmenter
 from tagmask.models.kinds import load_segmenter
+from tagmask.runs.images import split_tags
 from tagmask.runs.run import Run
 from tagmask.stages.seeds import as_float, read_seeds
 
@@ -46,12 +47,19 @@ OBJECTNESS = ("border", "component")  # what masks are compared with
 MOST_GIGABYTES = 0.2  # of tokens that this stage may add
 
 
+@dataclass(frozen=True)
+class Company:
+    """How often a tag is seen with others, over all photos."""
+
+    alone: float | None  # share of its photos without another tag that competes; None without any
+    is_everywhere: bool  # every photo that has tags has this one
+
+
 @dataclass
 class Tally:
     """What was seen of one tag so far."""
 
     photos: int = 0
-    alone: int = 0  # photos without another tag
     borders: list[float] = field(default_factory=list)
     agreements: list[float] = field(default_factory=list)
     shared: int = 0  # pixels with this label in both label and mask
@@ -60,8 +68,13 @@ class Tally:
     empty: int = 0
     full: int = 0
 
-    def signs(self, learned: float | None) -> Signs:
-        """Return the signs; ``learned`` comes from the training stage."""
+    def signs(self, learned: float | None, company: Company) -> Signs:
+        """Return the signs.
+
+        Args:
+            learned: how far the tag was learned, from the training stage.
+            company: which tags it is seen with.
+        """
         return Signs(
             photos=self.photos,
             border_ratio=_mean(self.borders),
@@ -70,7 +83,8 @@ class Tally:
             empty=self.empty / self.masks if self.masks else None,
             full=self.full / self.masks if self.masks else None,
             learned=learned,
-            alone=self.alone / self.photos if self.photos else None,
+            alone=company.alone,
+            is_everywhere=company.is_everywhere,
         )
 
 
@@ -106,13 +120,42 @@ def check_run(run: Run, settings: CheckSettings) -> Checked:
             masks[i] = mask
     _compare_with_objects(run.out, catalog, masks, tallies)
     learned = _learned(run.out / layout.CLASSIFIER / layout.TAGS)
+    stuff = split_tags(run.settings.of(TrainSettings).stuff, "--stuff") or []
+    companies = company_of_tags(catalog, stuff)
     verdicts = []
-    for name, tally in zip(catalog.classes, tallies, strict=True):
+    for name, tally, company in zip(catalog.classes, tallies, companies, strict=True):
         if tally.photos:
-            verdicts.append(judge(name, tally.signs(learned.get(name))))
+            verdicts.append(judge(name, tally.signs(learned.get(name), company)))
     rows = {verdict.tag: verdict.to_json() for verdict in verdicts}
     write_json(run.out / layout.CHECK, {"photos": len(chosen), "tags": rows})
     return Checked(run.out, verdicts)
+
+
+def company_of_tags(catalog: Catalog, stuff: Sequence[str]) -> list[Company]:
+    """Return how often each tag is seen with others.
+
+    Objects compete for what stands out and stuff for the rest, so a dog on grass is alone.
+
+    Args:
+        catalog: all photos.
+        stuff: names of the tags that are no objects.
+    """
+    photos = [0] * len(catalog.classes)
+    alone = [0] * len(catalog.classes)
+    is_stuff = [name in stuff for name in catalog.classes]
+    tagged = 0
+    for i in range(len(catalog)):
+        tags = catalog.tags(i)
+        tagged += bool(tags)
+        things = sum(not is_stuff[tag] for tag in tags)
+        for tag in tags:
+            rivals = len(tags) - things if is_stuff[tag] else things
+            photos[tag] += 1
+            alone[tag] += rivals == 1
+    companies = []
+    for count, single in zip(photos, alone, strict=True):
+        companies.append(Company(single / count if count else None, count == tagged))
+    return companies
 
 
 def _look(out: Path, catalog: Catalog, i: int, tallies: list[Tally]) -> Mask | None:
@@ -125,7 +168,6 @@ def _look(out: Path, catalog: Catalog, i: int, tallies: list[Tally]) -> Mask | N
     for tag in tags:
         tally = tallies[tag]
         tally.photos += 1
-        tally.alone += len(tags) == 1
         if tag in maps:
             tally.borders.append(border_ratio(maps[tag]))
         if mask is None:

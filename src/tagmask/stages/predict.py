@@ -56,6 +56,7 @@ from tagmask.runs.processes import count_processes, few_threads, launched_shard
 from tagmask.runs.run import Run
 from tagmask.runs.timing import Probe, timed
 from tagmask.runs.tokens import open_together
+from tagmask.stages.found import FoundTags, describe, not_found, shares_in
 from tagmask.stages.seeds import pixels
 
 _THINNED = 4  # every so many pixels are looked at first, to see how long a mask takes
@@ -123,9 +124,19 @@ def predict_catalog(run: Run, settings: PredictSettings) -> Made:
     open_together(run.team, store)
     work = partial(_predict_image, catalog, model, numbers, settings, store, done.folder)
     processes = _processes(settings, model, len(catalog))
+    found = FoundTags(catalog.classes, settings.use_tags)
+
+    def take(i: int, shares: dict[int, float]) -> None:
+        found.add(shares, catalog.tags(i))
+
+    quiet = shard[0] > 0
     with few_threads(len(catalog)):
-        done.skipped = each_image(work, catalog, todo, processes, "predict", shard[0] > 0)
+        done.skipped = each_image(work, catalog, todo, processes, "predict", quiet, take)
     done.made = len(todo) - len(done.skipped)
+    together = FoundTags(catalog.classes, settings.use_tags)
+    for part in run.team.gather(found.to_json()):
+        together.merge(part)
+    done.found = together.line()
     done.finish(run.team, shard, catalog)
     tell_own_network(run.out, settings, MaskSettings, layout.SEGMENTER, shard)
     return done
@@ -145,8 +156,8 @@ def _predict_image(
     store: TokenStore | None,
     folder: Path,
     i: int,
-) -> None:
-    """Write the mask of item ``i``."""
+) -> dict[int, float]:
+    """Write the mask of item ``i``; returns the share of the photo by class."""
     image = catalog.load_image(i)
     tokens = store.get(catalog, i) if store else None
     allowed = [numbers[c] for c in catalog.tags(i)] if settings.use_tags else numbers
@@ -168,6 +179,7 @@ def _predict_image(
         mask = fix(mask, catalog.load_correction(i), name, unsure=False)
         # it comes last, because it marks the image as done
         write_mask(label_file(folder, name), mask, correction=catalog.correction_digest(i))
+        return shares_in(mask, len(catalog.classes))
 
 
 def open_photos(folder: Path, classes: Sequence[str]) -> Catalog:
@@ -305,47 +317,40 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     allowed = match_classes(names, model) if names is not None else None
     with enough_memory(str(settings.photo), _SMALLER):
         mask = photo_mask(model, image, allowed, settings)
-    lines = [describe(mask, model)]
+    shares = shares_in(mask, len(model.classes))
+    lines = [describe(shares, model.classes)]
+    missing = not_found(shares, names or [], model.classes)
+    if missing:
+        lines.append(missing)
+        folder = settings.model.parent
+        if (folder / layout.CLASSIFIER / layout.MODEL).is_file():
+            lines.append(
+                f"where each tag was looked for: `tagmask seeds {folder} {settings.photo} "
+                f"--tags {settings.tags} --show maps.png`"
+            )
+    written = []
     if settings.mask is not None:
         write_mask(settings.mask, mask)
-        lines.append(f"mask: {settings.mask}")
+        written.append(f"mask: {settings.mask}")
     if settings.show is not None:
         _show(settings.show, image, mask, model)
-        lines.append(f"picture: {settings.show}")
-    if len(lines) == 1:
-        lines.append(
+        written.append(f"picture: {settings.show}")
+    if not written:
+        written.append(
             "nothing was written; add --show out.png for a picture, "
             "or --mask mask.png for the mask."
         )
-    return "\n".join(lines)
-
-
-def describe(mask: Mask, model: Segmenter) -> str:
-    """Say which classes are in a mask, the largest first, and their share of the photo.
-
-    Args:
-        mask: uint8 labels (H, W).
-        model: Network that names the classes.
-    """
-    labels, counts = np.unique(mask[mask > 0], return_counts=True)
-    if not len(labels):
-        return "the mask is all background."
-    order = np.argsort(-counts, kind="stable")
-    shares = []
-    for i in order:
-        name = model.classes[labels[i] - 1]
-        percent = 100 * counts[i] / mask.size
-        shares.append(f"{name} {percent:.1f} %")
-    return f"classes: {', '.join(shares)} of the photo"
+    return "\n".join([*lines, *written])
 
 
 def _show(path: Path, image: Picture, mask: Mask, model: Segmenter) -> None:
-    """Draw the photo and, beside it, the mask over it, captioned with its classes."""
-    from tagmask.show.overlay import mask_overlay
-    from tagmask.show.sheet import save_picture, sheet
+    """Draw the photo and, beside it, the mask over it; the colours are named below."""
+    from tagmask.show.overlay import add_legend, names_in
+    from tagmask.show.seeds import shown_mask
+    from tagmask.show.sheet import resize, save_picture, sheet, shown_size
 
-    names = [model.classes[label - 1] for label in np.unique(mask) if label]
-    save_picture(
-        path,
-        sheet([[("photo", image), (", ".join(names) or "background", mask_overlay(image, mask))]]),
-    )
+    names = names_in(mask, model.classes)
+    small = resize(image, shown_size(*image.shape[:2]))
+    title = "mask" if names else "mask: all background"
+    both = sheet([[("photo", small), (title, shown_mask(image, mask))]])
+    save_picture(path, add_legend(both, names))

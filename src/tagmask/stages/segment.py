@@ -24,7 +24,7 @@ from tagmask.runs.timing import Probe, time_step, timed
 from tagmask.runs.tokens import keep_together
 from tagmask.training.head import gather_cells, memory_of_cells, train_head
 from tagmask.training.loop import Loop, Trained, total_steps
-from tagmask.training.segmenter import PixelLoss, SegmenterTask
+from tagmask.training.segmenter import PixelLoss, SegmenterTask, build_segmenter
 
 
 @dataclass
@@ -58,6 +58,20 @@ def made_from(run: Run, settings: SegmentSettings) -> Parts:
         classifier = settings.model or run.out / layout.CLASSIFIER
         return record.made_from(settings, {"classifier": classifier})
     return record.made_from(settings, unused=["net"])
+
+
+def check_start(run: Run, settings: SegmentSettings) -> None:
+    """Refuse weights that do not fit the backbone.
+
+    Args:
+        run: The run.
+        settings: Those of the stage.
+
+    Raises:
+        TagmaskError: They do not fit, or cannot be read.
+    """
+    if isinstance(settings, DeepLabSettings) and settings.weights is not None:
+        build_segmenter(settings, run.catalog.classes)
 
 
 def train_segmenter(run: Run, settings: SegmentSettings) -> Trained | HeadTrained:

@@ -124,6 +124,21 @@ def train(run: Run, settings: TrainSettings) -> Trained | Fitted:
     return trained
 
 
+def check_start(run: Run, settings: TrainSettings) -> None:
+    """Refuse weights that do not fit the backbone, and stuff that is no tag.
+
+    Args:
+        run: the run.
+        settings: those of the stage.
+
+    Raises:
+        TagmaskError: if a training or fit could not begin with them.
+    """
+    _stuff(settings, run.catalog)
+    if settings.weights is not None:
+        build_classifier(settings, run.catalog)
+
+
 def is_only_fitted(settings: TrainSettings, photos: int) -> bool:
     """Return True if there are too few photos to train with these settings.
 

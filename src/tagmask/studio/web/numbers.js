@@ -4,7 +4,7 @@ import {json} from "./api.js";
 import {button, guarded, make} from "./dom.js";
 
 /** @param {number} share */
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const percent = (share) => (share > 0 && share < 0.001 ? "under 0.1 %" : `${(100 * share).toFixed(1)} %`);
 
 /**
  * @param {string} caption
