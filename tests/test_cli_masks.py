@@ -202,7 +202,11 @@ def test_a_tag_that_one_photo_lacks_is_told(
     (segmented / "1_classifier/model.safetensors").touch()
     assert run(*command, "--tags", f"{CLASSES[0]},{CLASSES[1]}") == 0
     assert f"`tagmask seeds {segmented} {photo} --tags" in capsys.readouterr().out
-    assert run(*command, "--tags", CLASSES[0]) == 0
+    shown = str(segmented / "shown.png")
+    assert run(*command, "--tags", CLASSES[0], "--show", shown) == 0
+    # the colour of the first class is named below the two pictures
+    below = np.array(Image.open(shown))[-32:]
+    assert (below == (128, 0, 0)).all(axis=2).sum() == 12 * 12
     assert run(*command) == 0
     assert "not found" not in capsys.readouterr().out
 

@@ -222,7 +222,7 @@ def test_weights_of_odd_shapes_and_values(value: torch.Tensor, tmp_path: Path) -
     with pytest.raises(TagmaskError, match=r"w\.safetensors"):
         Classifier("tagmask_tiny", 3, img_size=32, weights=tmp_path / "w.safetensors")
     with pytest.raises(TagmaskError, match=r"w\.safetensors"):
-        fit_weights(torch.nn.Linear(2, 2), tmp_path / "w.safetensors", identity, ())
+        fit_weights(torch.nn.Linear(2, 2), "linear", tmp_path / "w.safetensors", identity, ())
 
 
 @pytest.mark.parametrize(

@@ -361,8 +361,9 @@ def test_your_own_photos(
     typed = [re.sub(r"(export|predict|check) run\b", r"\1 trial", line) for line in lines]
     assert len(typed) == 7
     for line in typed:
+        own = line.replace("photo.jpg", "holiday/new.png").replace("dog,cat", "cow,fish")
         with pytest.raises(SystemExit) as ended:
-            cli.main(shlex.split(line.replace("photo.jpg", "holiday/new.png"))[1:])
+            cli.main(shlex.split(own)[1:])
         assert ended.value.code == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
     assert "plan for trial: 8 images" in printed

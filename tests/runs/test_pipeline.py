@@ -411,7 +411,7 @@ def test_weights_of_another_backbone_are_told_before_the_plan(
     save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "w.safetensors")
     monkeypatch.setattr("tagmask.runs.run.plan", lambda *_: pytest.fail("the plan was made"))
     settings = tiny_run(tmp_path / "run").with_changes(pseudo={"method": "walk"})
-    weights = {"pretrained": False, "weights": tmp_path / "w.safetensors"}
+    weights: dict[str, Any] = {"pretrained": False, "weights": tmp_path / "w.safetensors"}
     name = section
     if section == "pseudo":
         name = "affinity"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 
@@ -117,8 +118,13 @@ def test_a_font_without_a_letter_is_noticed() -> None:
 
 def letters(picture: Picture) -> int:
     """Height of the writing in the first column of captions, in pixels."""
-    dark = (picture < 128).all(axis=2)
-    return int(np.ptp(np.flatnonzero(dark.any(axis=1)))) + 1
+    return int(np.ptp(dark_rows(picture))) + 1
+
+
+def dark_rows(picture: Picture) -> npt.NDArray[np.intp]:
+    """The rows of a picture with writing."""
+    darkest = picture.max(axis=2).min(axis=1)
+    return np.flatnonzero(darkest < 128)
 
 
 @pytest.mark.parametrize("columns", [1, 4, 12])
@@ -145,7 +151,7 @@ def test_a_caption_takes_two_lines_before_it_is_shortened() -> None:
     # a short caption stands just above its picture
     right = two[:, MARGIN + 192 + GAP :]
     assert letters(right) == letters(one)
-    bottoms = [int(np.flatnonzero((p < 128).all(axis=2).any(axis=1))[-1]) for p in (right, one)]
+    bottoms = [int(dark_rows(part)[-1]) for part in (right, one)]
     assert bottoms[0] == bottoms[1] + further
 
 

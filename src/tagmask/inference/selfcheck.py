@@ -298,8 +298,7 @@ def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
         if signs.is_never_alone:
             share = "no photo shows"
         return (
-            f"{share} it without another tag, so which part of the others is which had to be "
-            "guessed",
+            f"{share} it without another tag, so which part of a photo is which had to be guessed",
             "add photos that show it alone, and look at its masks",
         )
     if worst == "class":

@@ -148,7 +148,11 @@ _PATCHES = "patch_embed.proj.weight"  # every ViT has it
 # widths of ViTs
 _SIZES = {192: "tiny", 384: "small", 768: "base", 1024: "large"}
 # blocks in the four stages of a ResNet with bottlenecks
-_RESNETS = {(3, 4, 6, 3): "resnet50", (3, 4, 23, 3): "resnet101", (3, 8, 36, 3): "resnet152"}
+_RESNETS: dict[tuple[int, ...], str] = {
+    (3, 4, 6, 3): "resnet50",
+    (3, 4, 23, 3): "resnet101",
+    (3, 8, 36, 3): "resnet152",
+}
 
 
 def _remedy(backbone: str, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:

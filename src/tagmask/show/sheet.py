@@ -278,13 +278,14 @@ def _row(cells: Sequence[Cell], tall: int, text_size: int) -> Picture:
     # pictures of a row begin at the same height
     lines = max(1, *(len(caption) for caption in captions))
     strips = []
-    for caption, (_, picture) in zip(captions, cells, strict=True):
+    for wrapped, (_, picture) in zip(captions, cells, strict=True):
         room = _room(picture, tall)
-        height, width = _fit(*picture.shape[:2], tall)
+        original_height, original_width, _ = picture.shape
+        height, width = _fit(original_height, original_width, tall)
         above = (tall - height) // 2
         below = tall - height - above
         framed = _pad(resize(picture, (height, width)), above, below, right=room - width)
-        title = _caption(caption, lines, room, text_size)
+        title = _caption(wrapped, lines, room, text_size)
         strips.append(_pad(np.vstack([title, framed]), below=GAP, right=GAP))
     return np.hstack(strips)
 

@@ -345,12 +345,14 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
 
 def _show(path: Path, image: Picture, mask: Mask, model: Segmenter) -> None:
     """Draw the photo and, beside it, the mask over it; the colours are named below."""
-    from tagmask.show.overlay import add_legend, names_in
+    from tagmask.show.overlay import legend, names_in
     from tagmask.show.seeds import shown_mask
     from tagmask.show.sheet import resize, save_picture, sheet, shown_size
 
     names = names_in(mask, model.classes)
     small = resize(image, shown_size(*image.shape[:2]))
     title = "mask" if names else "mask: all background"
-    both = sheet([[("photo", small), (title, shown_mask(image, mask))]])
-    save_picture(path, add_legend(both, names))
+    picture = sheet([[("photo", small), (title, shown_mask(image, mask))]])
+    if names:
+        picture = np.vstack([picture, legend(names, width=picture.shape[1])])
+    save_picture(path, picture)
