@@ -129,7 +129,10 @@ def compare_row(cells: Sequence[str], row: dict[str, str], names: Sequence[str])
     found = Found()
     for cell, name in zip(cells[1:], names, strict=True):
         is_paper = name.endswith(" paper")
-        key = name if is_paper else f"{name} mean"
+        key = f"{name} mean"
+        if is_paper or key not in row:
+            # a column of the file without deviation or interval
+            key = name
         if key not in row:
             return None
         matched = CELL.fullmatch(cell)

@@ -322,7 +322,7 @@ def test_some_rows_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (
             "layers",
             ("1",),
-            "--rows belongs to ablation, gains, methods, backbones, augmentations, distances",
+            "--rows belongs to ablation, gains, open-ends, methods, backbones, augmentations, distances",
         ),
     ],
 )
@@ -354,7 +354,7 @@ def test_a_finished_run_gives_our_row(
         rows[table] = {row[0]: row[1:] for row in csv.reader(io.StringIO(text))}
         note = " ".join(capsys.readouterr().out.split())
         if table != "per-class":
-            assert "can be compared with the others only if those images are" in note
+            assert "can be compared with the other rows only if those images are" in note
     assert not (tmp_path / "out/runs").exists()  # nothing was trained
     assert float(rows["compare-seeds"]["tagmask"][0]) == pytest.approx(45.67)
     assert float(rows["compare-seeds"]["tagmask"][4]) == pytest.approx(51.23)

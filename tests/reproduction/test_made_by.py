@@ -28,6 +28,62 @@ def test_it_is_the_one_that_was_listed(name: str) -> None:
     assert re.fullmatch("[0-9a-f]{10}", row["commit"])
 
 
+def test_its_code_has_not_changed_since() -> None:
+    """Or somebody has said why it stands."""
+    remedy = "make it again, or run `python scripts/made_by.py --stands FILE WHY`"
+    assert not MADE_BY.changed(), f"what these show has changed; {remedy}."
+
+
+def test_what_a_row_names_is_there() -> None:
+    for name, row in MADE_BY.noted().items():
+        assert row["shows"], name
+        for shown in row["shows"].split():
+            assert (MADE_BY.ROOT / shown).exists(), f"{name} shows {shown}, which is gone"
+
+
+def test_words_about_code_do_not_count_and_code_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MADE_BY, "ROOT", tmp_path)
+    file = tmp_path / "room/code.py"
+    file.parent.mkdir()
+    file.write_text('def f(a, b):\n    """Add."""\n    return a + b\n')
+    before = MADE_BY.code_digest("room")
+    file.write_text('def f(\n    a, b\n):\n    """Add two."""\n    # plain\n    return a + b\n')
+    assert MADE_BY.code_digest("room") == before
+    file.write_text('def f(a, b):\n    """Add."""\n    return a - b\n')
+    assert MADE_BY.code_digest("room") != before
+    file.write_text('def f(a, b):\n    """Add."""\n    return a + b\n')
+    (tmp_path / "room/page.js").write_text("let a;\n")
+    assert MADE_BY.code_digest("room") != before
+
+
+def test_a_file_that_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row keeps the commit and says why."""
+    for folder in ("docs/pictures", "docs/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "docs/results/a.csv").write_text("a")
+    (tmp_path / "code.py").write_text("a = 1\n")
+    monkeypatch.setattr(MADE_BY, "ROOT", tmp_path)
+    monkeypatch.setattr(MADE_BY, "FILE", tmp_path / "docs/results/made-by.csv")
+    monkeypatch.setattr(MADE_BY, "git", lambda *_: "0123456789")
+    monkeypatch.setattr(MADE_BY, "has_commit", lambda _: True)
+    MADE_BY.note(None)
+    lines = MADE_BY.FILE.read_text().replace("0123456789,,", "0123456789,code.py,")
+    MADE_BY.FILE.write_text(lines)
+    MADE_BY.note(None)
+    assert MADE_BY.changed() == []
+    (tmp_path / "code.py").write_text("a = 2\n")
+    assert MADE_BY.changed() == ["docs/results/a.csv"]
+    MADE_BY.note(None)
+    assert MADE_BY.changed() == ["docs/results/a.csv"]
+    MADE_BY.stand("docs/results/a.csv", "b was meant")
+    assert MADE_BY.changed() == []
+    row = MADE_BY.noted()["docs/results/a.csv"]
+    assert row["stands"] == "b was meant"
+    assert row["commit"] == "0123456789"
+
+
 def test_the_commits_are_commits() -> None:
     """Those that this copy of the history has: it may be a part, or some may have been joined."""
     commits = sorted({row["commit"] for row in MADE_BY.noted().values()})
@@ -69,12 +125,12 @@ def test_a_lost_commit_is_replaced_and_words_stay(
     monkeypatch.setattr(MADE_BY, "git", lambda *_: "0123456789")
     same = MADE_BY.digest("docs/results/same.csv")
     lines = [
-        "file,sha256,commit,differs",
-        f"docs/results/same.csv,{same},ffffffffff,old colours",
-        "docs/results/changed.csv,0000000000000000,ffffffffff,old colours",
+        "file,sha256,commit,shows,code,stands,differs",
+        f"docs/results/same.csv,{same},ffffffffff,docs,00,so,old colours",
+        "docs/results/changed.csv,0000000000000000,ffffffffff,docs,00,so,old colours",
     ]
     MADE_BY.FILE.write_text("\n".join(lines) + "\n")
-    MADE_BY.main(None)
+    MADE_BY.note(None)
     noted = MADE_BY.noted()
     assert {name.rsplit("/", 1)[-1]: row["differs"] for name, row in noted.items()} == {
         "same.csv": "old colours",
@@ -84,25 +140,7 @@ def test_a_lost_commit_is_replaced_and_words_stay(
     assert {row["commit"] for row in noted.values()} == {"0123456789"}
 
 
-def test_pictures_of_research_pages_are_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another picture is none, unless it is listed."""
-    for folder in ("docs/pictures", "docs/results", "docs/research"):
-        (tmp_path / folder).mkdir(parents=True)
-    for name in ("plot.png", "steps.png", "listed.png"):
-        (tmp_path / "docs/pictures" / name).write_text(name)
-    (tmp_path / "docs/research/a.md").write_text("![A plot](../pictures/plot.png)\n")
-    monkeypatch.setattr(MADE_BY, "ROOT", tmp_path)
-    monkeypatch.setattr(MADE_BY, "FILE", tmp_path / "docs/results/made-by.csv")
-    assert MADE_BY.shown() == ["docs/pictures/plot.png"]
-    lines = ["file,sha256,commit,differs", "docs/pictures/listed.png,00,00,"]
-    MADE_BY.FILE.write_text("\n".join([*lines, "docs/pictures/gone.png,00,00,"]) + "\n")
-    assert MADE_BY.shown() == ["docs/pictures/listed.png", "docs/pictures/plot.png"]
-
-
 def test_the_patch_order_of_the_docs_is_what_the_code_draws(tmp_path: Path) -> None:
     drawn = patch_order(Bench(small(tmp_path, "patch-order"))).picture
     shown = Image.open(MADE_BY.ROOT / "docs/pictures/paper-patch-order.png").convert("RGB")
-    # stored with fewer colours
     assert np.abs(np.asarray(shown, float) - drawn).mean() < 3
