@@ -252,7 +252,7 @@ def test_mctformer_warms_up_for_five_epochs_of_what_is_trained_on(tmp_path: Path
     bench.training_images = of_voc().subset(list(range(6400)))
     assert mct_variants(bench)["mct"]["warmup"] == 5 * 100
     half = of_paper(tmp_path, "backbones", "voc-paper", "--train.val-fraction", "0.5")
-    assert mct_variants(half)["mct"]["warmup"] == round(827 / 2)
+    assert mct_variants(half)["mct"]["warmup"] == round(5 * 5291 / 64)
 
 
 def test_it_is_said_whose_budget_it_is(tmp_path: Path) -> None:
