@@ -1,6 +1,9 @@
 """What a few clicks bring: mean IoU over the number of clicks of a simulated person, with and without the seeds' head.
 
+    python benchmarks/clicks.py --run run --masks masks --show clicks.png
     python benchmarks/clicks.py --run run --root VOC --split val.txt --show clicks.png
+
+The first line is about the photos of the run itself, whose masks are in a folder, the second about other photos.
 
 The person looks at ``--of`` random photos, takes the one whose mask is worst, finds the largest region with a wrong
 label, and clicks into its middle: the superpixel there gets its true label. Then the head learns again as the explorer
@@ -132,12 +135,12 @@ def middle_of_the_largest(
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    values = run_values(None, args.run / layout.CONFIG) | {
-        "out": args.run,
-        "data": "voc",
-        "root": args.root,
-    }
-    run = run_settings(values | {"split": str(args.split)})
+    values = run_values(None, args.run / layout.CONFIG) | {"out": args.run}
+    if args.masks is not None:
+        values |= {"masks": args.masks}
+    else:
+        values |= {"data": "voc", "root": args.root, "split": str(args.split)}
+    run = run_settings(values)
     settings = run.of(HeadSettings)
     catalog = read_catalog(run)
     head = load_segmenter(args.run / layout.SEGMENTER)
@@ -197,9 +200,9 @@ def show(result: dict[str, Any], file: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.6), dpi=110)
     marks = list(result["clicks"])
     titles = (
-        "learnt again from the clicks",
+        "learned again from the clicks",
         "corrected pixels only",
-        "the same clicks without the seeds",
+        "the same clicks without the maps",
     )
     for k, title in enumerate(titles):
         scores = np.array(
@@ -218,14 +221,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("run", "root", "split", "show", "json"):
+    for name in ("run", "masks", "root", "split", "show", "json"):
         parser.add_argument(f"--{name}", type=Path)
     for name, value in (("clicks", 50), ("of", 20), ("every", 10), ("seeds", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
-    if args.run is None or args.root is None or args.split is None:
+    has_photos = args.masks is not None or (args.root is not None and args.split is not None)
+    if args.run is None or not has_photos:
         print(
-            "clicks: needs a finished run with a head and photos with masks; give --run, --root and --split."
+            "clicks: needs a finished run with a head and photos with masks; give --run, and --masks or "
+            "--root and --split."
         )
         return
     torch.set_num_threads(1)

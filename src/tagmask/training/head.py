@@ -39,7 +39,7 @@ UNKNOWN = 0.5
 # share of the cells drawn in a step that are corrected ones, as far as there are enough
 PART = 0.25
 # a corrected cell is drawn at most so many times as often as another
-OFTEN = 100.0
+OFTEN = 30.0
 _BATCH = 65_536  # cells that go through the head at once
 Odds = np.ndarray[Any, np.dtype[np.float64]]
 
