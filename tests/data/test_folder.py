@@ -191,11 +191,11 @@ def test_masks_that_match_nothing(tmp_path: Path) -> None:
         ("t.csv", "file,cat,dog\na,1\n", "line 2: 2 cells, but the header has 3"),
         (
             "t.csv",
-            "picture,kind\na,dog\n",
+            "subject,kind\na,dog\n",
             'line 1: the header must be "file,tags", or "file" and one column per class',
         ),
         ("t.csv", "", "the header must be"),
-        ("t.csv", "file,tags,author\na,dog,me\n", 'line 1: unknown column "author" beside "tags"'),
+        ("t.csv", "file,tags,label\na,dog,cat\n", 'line 1: unknown column "label" beside "tags"'),
         ("t.csv", "file,cat,cat\na,1,0\n", 'line 1: the column "cat" is given twice'),
         ("t.csv", "file,cat,\na,1,0\n", "line 1: column 3 has no name"),
         ("t.csv", "file,tags\n,dog\n", "line 2: no file name"),
