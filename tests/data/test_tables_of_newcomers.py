@@ -7,6 +7,7 @@ from PIL import Image
 
 from tagmask.data.folder import read_folder
 from tagmask.errors import TagmaskError
+from tagmask.exchange.numbers import COLUMNS
 
 TAGS = {"a.jpg": ("cat",), "sub/b.jpg": ("cat", "dog"), "c.jpg": ("dog",)}
 
@@ -225,7 +226,27 @@ def test_photos_without_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TagmaskError, match="`tagmask studio photos` tags photos in the browser"):
         read_folder(images, None)
     Path("my tags.csv").write_text(LINES)
-    with pytest.raises(TagmaskError, match=r"Is my tags\.csv the table\?"):
+    with pytest.raises(TagmaskError, match=r"Is my tags\.csv the table\?") as caught:
+        read_folder(images, None, out=Path("m/my run"))
+    assert "`tagmask run photos 'my tags.csv' --out 'm/my run'`" in str(caught.value)
+
+
+def test_a_table_that_was_exported_is_not_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of others the one counts that names the photos."""
+    monkeypatch.chdir(tmp_path)
+    images = Path("photos")
+    images.mkdir()
+    Image.new("RGB", (8, 8)).save(images / "a.jpg")
+    Path("areas.csv").write_text(",".join(COLUMNS) + "\na,cat\n")
+    Path("areas.tsv").write_text("\t".join(COLUMNS) + "\na\tcat\n")
+    Path("areas.summary.csv").write_text("group,value,class,photos\nall,,cat,1\n")
+    with pytest.raises(TagmaskError, match="`tagmask studio photos`"):
+        read_folder(images, None)
+    Path("budget.csv").write_text("what,euros\ncamera,300\n")
+    Path("my list.csv").write_text('name;what\n"a.jpg";cat\n')
+    with pytest.raises(TagmaskError, match=r"Is my list\.csv the table\?"):
         read_folder(images, None)
 
 

@@ -30,7 +30,7 @@ from tagmask.data.keywords import EMBEDDED, EMBEDDED_PATHS, embedded_table
 from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
 from tagmask.data.tiff import HIGH, LOW, TIFF, is_deep
-from tagmask.errors import TagmaskError, first_of
+from tagmask.errors import TagmaskError, first_of, typed
 
 # Label Studio puts this before the names of uploads
 _UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")
@@ -39,13 +39,18 @@ _RARE = 3
 _FREQUENT = 4
 _SHORTEST_SLIP = 4  # letters of a tag; shorter ones, such as cat and car, are often words
 _TWO_SLIPS = 8  # letters of a tag in which two slips are no other word
+# how tables of areas begin that tagmask has exported
+EXPORTED = ("photo,class,width,height,", "group,value,class,")
+_START_OF_TABLE = 20_000  # bytes that tell which of several tables names the photos
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
 # names of files in which a tool keeps the tags of all images, the first that is there counts
 _KNOWN_FILES = (("annotations.xml",), ("samples.json",), ("metadata.jsonl", "metadata.csv"))
 
 
 @no_collector()
-def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -> Catalog:
+def read_folder(
+    images: Path, tags: Path | None, *, masks: Path | None = None, out: Path | None = None
+) -> Catalog:
     """Read a folder of images, at any depth; the classes are its tags in alphabetical order.
 
     Args:
@@ -56,6 +61,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
             has one sub-folder per tag.
         masks: a folder with a PNG for each image, at the same relative path; None if there are
             no masks.
+        out: the folder of the run, for the command that an error suggests; default: "run".
 
     Raises:
         TagmaskError: if there are mistakes in the tags, or no image with a tag.
@@ -75,7 +81,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
             missing = []
     capital_notes = [] if table.loose or found_notes else _capitals_note(table, photos, images)
     tagged = [photo for photo in photos if photo.tags]
-    _check_any(images, tags, classes, tagged, missing, files)
+    _check_any(images, tags, out, classes, tagged, missing, files)
     unlisted_notes = _unlisted_note(tags, files, photos)
     untagged = len(photos) - len(tagged)
     tagged, unread_notes = _readable(images, tagged)
@@ -117,6 +123,7 @@ def _used_tags(rows: Iterable[Row]) -> set[str]:
 def _check_any(
     images: Path,
     tags: Path | None,
+    out: Path | None,
     classes: list[str],
     tagged: list[Row],
     missing: list[str],
@@ -126,7 +133,7 @@ def _check_any(
     if not classes:
         _refuse_unread(images)
         source = images if tags in (None, EMBEDDED, EMBEDDED_PATHS) else tags
-        hint = _where_tags_may_be(images, files) if tags is None else ""
+        hint = _where_tags_may_be(images, out, files) if tags is None else ""
         raise TagmaskError(f"{source} contains no tags; {_LAYOUTS}.{hint}")
     if tagged:
         return
@@ -168,17 +175,45 @@ def _unlisted_note(tags: Path | None, files: Sequence[str], photos: Sequence[Row
     return [f"{len(others):,} {verb} not in {tags.name} and left out: {first_of(others)}."]
 
 
-def _where_tags_may_be(images: Path, files: Sequence[str]) -> str:
+def _where_tags_may_be(images: Path, out: Path | None, files: Sequence[str]) -> str:
     """Return a sentence on how to get tags for photos without any."""
     if _no_photos(files):
         return _no_photos(files)
     tables = [images / file for file in files if file.lower().endswith((".csv", ".tsv"))]
     for suffix in ("*.csv", "*.tsv"):
         tables += sorted(images.absolute().parent.glob(suffix))
-    if tables:
-        table = os.path.relpath(tables[0])
-        return f" Is {table} the table? Then name it: tagmask run {images} {table} --out run."
-    return f" `tagmask studio {images}` tags photos in the browser."
+    known = {name for file in files for name in (basename(file), strip_suffix(basename(file)))}
+    named = {table: _photos_named(table, known) for table in tables}
+    foreign = [table for table, count in named.items() if count is not None]
+    if foreign:
+        best = max(foreign, key=lambda table: named[table] or 0)
+        table = os.path.relpath(best)
+        command = typed("tagmask", "run", images, table, "--out", out or "run")
+        return f" Is {table} the table? Then name it: `{command}`."
+    return f" `{typed('tagmask', 'studio', images)}` tags photos in the browser."
+
+
+def _photos_named(table: Path, known: set[str]) -> int | None:
+    """Return how many of the first lines of a table name a photo; None if it was exported here.
+
+    Args:
+        table: a CSV or TSV file.
+        known: names of the photos, with and without suffix.
+    """
+    try:
+        with table.open("rb") as file:
+            start = file.read(_START_OF_TABLE)
+    except OSError:
+        return None
+    encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    lines = start.decode(encoding, "replace").splitlines()
+    if lines and lines[0].replace("\t", ",").startswith(EXPORTED):
+        return None
+    count = 0
+    for line in lines:
+        cells = [cell.strip(" \"'") for cell in re.split("[,;\t]", line)]
+        count += any(basename(cell.replace("\\", "/")) in known for cell in cells)
+    return count
 
 
 def _no_photos(files: Sequence[str]) -> str:
