@@ -225,6 +225,21 @@ def test_flags_of_other_programs(line: str) -> None:
     assert FLAGS[line] in unknown_words(command, [word, "1"], settings[command])
 
 
+@pytest.mark.parametrize("command", ["explore", "studio"])
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_only_a_page_that_is_opened_is_called_so(
+    command: str,
+    is_opened: bool,
+    desk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(f"tagmask.studio.server.{command}", lambda settings: "ended")
+    with pytest.raises(SystemExit):
+        cli.main([command, "run", *([] if is_opened else ["--no-browser"])])
+    assert ("opening" in capsys.readouterr().err) is is_opened
+
+
 SUGGESTED = {  # with paths that have blanks
     "'My Drive/Fotos' 'my list.csv'": "`tagmask run 'My Drive/Fotos' 'my list.csv' --out run`",
     "run 'my run' 'my list.csv' --out other": (

@@ -92,6 +92,7 @@ def read_folder(
         *found_notes,
         *capital_notes,
         *left_out_notes(missing, odd, untagged),
+        *_untagged_note(untagged),
         *unlisted_notes,
         *unread_notes,
         *mask_notes,
@@ -173,6 +174,16 @@ def _unlisted_note(tags: Path | None, files: Sequence[str], photos: Sequence[Row
         return []
     verb = "photo is" if len(others) == 1 else "photos are"
     return [f"{len(others):,} {verb} not in {tags.name} and left out: {first_of(others)}."]
+
+
+def _untagged_note(untagged: int) -> list[str]:
+    """Return a note on how photos without tags can be used, if there are any."""
+    if not untagged:
+        return []
+    return [
+        "nothing is learned from photos without a tag; if they show none of your things, give them "
+        "a tag for what they show, such as tree."
+    ]
 
 
 def _where_tags_may_be(images: Path, out: Path | None, files: Sequence[str]) -> str:

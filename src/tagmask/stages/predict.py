@@ -327,11 +327,9 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
         lines.append(missing)
         folder = settings.model.parent
         if (folder / layout.CLASSIFIER / layout.MODEL).is_file():
-            lines.append(
-                "where each tag was looked for: "
-                f"`{typed('tagmask', 'seeds', folder, settings.photo, '--tags', ','.join(names))} "
-                "--show maps.png`"
-            )
+            words = ("seeds", folder, settings.photo, "--tags", ",".join(names or []))
+            maps = typed("tagmask", *words, "--show", "maps.png")
+            lines.append(f"where each tag was looked for: `{maps}`")
     written = []
     if settings.mask is not None:
         write_mask(settings.mask, mask)
