@@ -246,6 +246,8 @@ SUGGESTED = {  # with paths that have blanks
         "`tagmask run 'My Drive/Fotos' 'my list.csv' --out other`"
     ),
     "run 'my run' holiday": "`tagmask run holiday --out other`",
+    "run 'my run' tags.csv --out r1": "`tagmask run 'My Drive/Fotos' tags.csv --out r1`",
+    "run 'my run' tags.csv --out 'my run'": "tags.csv --out other`",
     "annotate 'My Drive/Fotos'": "did you mean `tagmask studio 'My Drive/Fotos'`?",
     "'my run'": "`tagmask explore 'my run'`",
     "overlays 'my run'": "`tagmask export 'my run' --format overlays --to masks`",

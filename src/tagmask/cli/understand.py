@@ -193,9 +193,11 @@ def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
         others = [path for path in paths if path not in runs]
         if not any(Path(path).is_dir() for path in others):
             others = [_photos_of(runs[0]), *others]
+        out = value_of(rest, "--out") or "other"
+        new = typed("tagmask", "run", *others, "--out", "other" if out in runs else out)
         raise TagmaskError(
             f"{runs[0]} is a run: `tagmask run {typed(runs[0])}` goes on with its photos and tags. "
-            f"For a new one: `{typed('tagmask', 'run', *others)} --out other`; "
+            f"For a new one: `{new}`; "
             f"for masks of new photos: `tagmask predict {typed(runs[0])} FOLDER --to masks`."
         )
     data = value_of(rest, "--data")

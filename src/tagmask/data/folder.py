@@ -205,7 +205,7 @@ def _where_tags_may_be(images: Path, out: Path | None, files: Sequence[str]) -> 
 
 
 def _photos_named(table: Path, known: set[str]) -> int | None:
-    """Return how many of the first lines of a table name a photo; None if it was exported here.
+    """Return how many photos the beginning of a table names; None if it was exported here.
 
     Args:
         table: a CSV or TSV file.
@@ -220,11 +220,11 @@ def _photos_named(table: Path, known: set[str]) -> int | None:
     lines = start.decode(encoding, "replace").splitlines()
     if lines and lines[0].replace("\t", ",").startswith(EXPORTED):
         return None
-    count = 0
+    found = set()
     for line in lines:
         cells = [cell.strip(" \"'") for cell in re.split("[,;\t]", line)]
-        count += any(basename(cell.replace("\\", "/")) in known for cell in cells)
-    return count
+        found.update(basename(cell.replace("\\", "/")) for cell in cells)
+    return len(found & known)
 
 
 def _no_photos(files: Sequence[str]) -> str:
