@@ -220,7 +220,7 @@ def _photos_named(table: Path, known: set[str]) -> int | None:
     lines = start.decode(encoding, "replace").splitlines()
     if lines and lines[0].replace("\t", ",").startswith(EXPORTED):
         return None
-    found = set()
+    found: set[str] = set()
     for line in lines:
         cells = [cell.strip(" \"'") for cell in re.split("[,;\t]", line)]
         found.update(basename(cell.replace("\\", "/")) for cell in cells)
