@@ -194,6 +194,10 @@ FLAGS = {  # a command, and a flag that it has not
     "run --classes": "the classes are the tags in the table",
     "run --project": "--out names the folder",
     "run --gt": "--masks FOLDER names true masks",
+    "run --weight": "did you mean --weights?",
+    "run --weigths": "did you mean --weights?",
+    "run --wieghts": "did you mean --weights?",
+    "run --bakcbone": "did you mean --backbone?",
     "run --restrat": "did you mean --restart?",
     "run --gibberish": "`tagmask run --help-all` lists",
     "run -restart": "write two dashes, --restart",
@@ -219,6 +223,52 @@ def test_flags_of_other_programs(line: str) -> None:
         "studio": StudioSettings(),
     }
     assert FLAGS[line] in unknown_words(command, [word, "1"], settings[command])
+
+
+@pytest.mark.parametrize("command", ["explore", "studio"])
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_only_a_page_that_is_opened_is_called_so(
+    command: str,
+    is_opened: bool,
+    desk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(f"tagmask.studio.server.{command}", lambda settings: "ended")
+    with pytest.raises(SystemExit):
+        cli.main([command, "run", *([] if is_opened else ["--no-browser"])])
+    assert ("opening" in capsys.readouterr().err) is is_opened
+
+
+SUGGESTED = {  # with paths that have blanks
+    "'My Drive/Fotos' 'my list.csv'": "`tagmask run 'My Drive/Fotos' 'my list.csv' --out run`",
+    "run 'my run' 'my list.csv' --out other": (
+        "`tagmask run 'My Drive/Fotos' 'my list.csv' --out other`"
+    ),
+    "run 'my run' holiday": "`tagmask run holiday --out other`",
+    "run 'my run' tags.csv --out r1": "`tagmask run 'My Drive/Fotos' tags.csv --out r1`",
+    "run 'my run' tags.csv --out 'my run'": "tags.csv --out other`",
+    "annotate 'My Drive/Fotos'": "did you mean `tagmask studio 'My Drive/Fotos'`?",
+    "'my run'": "`tagmask explore 'my run'`",
+    "overlays 'my run'": "`tagmask export 'my run' --format overlays --to masks`",
+    "export 'my run' coco": "`tagmask export 'my run' --format coco --to masks`",
+    "predict 'my run' new.jpg": "`tagmask run 'my run'` resumes it",
+    "corrections 'my run'": "`tagmask corrections 'my run' export.json`",
+    "studio 'my list.csv'": "`tagmask studio photos 'my list.csv'`",
+}
+
+
+@pytest.mark.parametrize("line", SUGGESTED)
+def test_suggestions_can_be_typed(
+    line: str, desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "my list.csv").write_text("file,tags\n0.jpg,dog\n")
+    (desk / "my run").mkdir()
+    (desk / "my run/config.toml").write_text('[data]\nimages = "My Drive/Fotos"\n')
+    with pytest.raises(SystemExit) as ended:
+        cli.main(shlex.split(line))
+    assert ended.value.code == 1
+    assert SUGGESTED[line] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("table", [None, Path("tags.csv")])

@@ -207,6 +207,12 @@ def test_a_tag_that_one_photo_lacks_is_told(
     # the colour of the first class is named below the two pictures
     below = np.array(Image.open(shown))[-32:]
     assert (below == (128, 0, 0)).all(axis=2).sum() == 12 * 12
+    # capitals of a tag do not matter, and the command for maps has the tag of the model
+    capsys.readouterr()
+    assert run(*command, "--tags", CLASSES[1].upper()) == 0
+    printed = capsys.readouterr().out
+    assert f"not found: {CLASSES[1]};" in printed
+    assert f"{photo} --tags {CLASSES[1]} --show" in printed
     assert run(*command) == 0
     assert "not found" not in capsys.readouterr().out
 

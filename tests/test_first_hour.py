@@ -172,6 +172,15 @@ ANSWERED = {
     "predict photos tags.csv": "photos is no run",
     "explore photos": "`tagmask studio photos`",
     "export run onnx": "which format?",
+    "predict run nwe.jpg": "nwe.jpg does not exist; check the path. Did you mean new.jpg?",
+    "predict run new.jpg": (
+        "run/5_segmenter holds no network yet: the run was stopped before it was finished; "
+        "`tagmask run run` goes on"
+    ),
+    "run --preset quik --images photos --out r1": "for your own photos: own-photos; all of them",
+    "overlays run": "`tagmask export run --format overlays --to masks`",
+    "yolo": "`tagmask export run --format ultralytics --to masks`",
+    "coco run": "`tagmask export run --format coco --to masks.json`",
     "export photos": "photos is no run",
     "corrections run": "tagmask corrections run export.json",
     "check run photos": "works on a run, not on photos",

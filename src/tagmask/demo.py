@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tagmask import layout
 from tagmask.config import PRESETS, ScoreSettings
 from tagmask.config.run import RunSettings
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, typed
 
 if TYPE_CHECKING:
     from tagmask.runs.run import Run
@@ -47,7 +47,7 @@ def _refuse_other_folders(out: Path) -> None:
     if any(out.iterdir()):
         raise TagmaskError(
             f"{out} is not empty; the demo draws its own pictures: name a new folder, "
-            f"--out demo. With your photos: `tagmask run {out} tags.csv --out run`."
+            f"--out demo. With your photos: `tagmask run {typed(out)} tags.csv --out run`."
         )
 
 

@@ -1,8 +1,10 @@
 """The exceptions whose messages a user is meant to read."""
 
+import shlex
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 # torch has no exception of its own for memory on a CPU, so its error is known by these words
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "bad allocation", "bad_alloc")
@@ -42,6 +44,15 @@ def first_of(names: Sequence[str], most: int = 5) -> str:
     if len(names) > most:
         shown.append("…")
     return ", ".join(shown)
+
+
+def typed(*words: str | Path) -> str:
+    """Return words as they are typed in a command line: those with blanks are quoted.
+
+    Args:
+        *words: Paths, flags and values.
+    """
+    return " ".join(shlex.quote(str(word)) for word in words)
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -31,6 +31,10 @@ def content(catalog: Catalog) -> dict[str, tuple[str, ...]]:
     return {item.name: tuple(catalog.classes[tag] for tag in item.tags) for item in catalog}
 
 
+UNTAGGED = (
+    "nothing is learned from photos without a tag; if they show none of your things, give them "
+    "a tag for what they show, such as tree."
+)
 EXPECTED = {"a": ("dog", "sofa"), "sub/b": ("cat",), "c.v2": ("dog",)}
 
 
@@ -74,7 +78,7 @@ def test_one_sub_folder_per_tag(tmp_path: Path) -> None:
     catalog = read_folder(images, None)
     assert content(catalog) == {"cat/a": ("cat",), "dog/2021/b": ("dog",), "dog/a": ("dog",)}
     assert catalog.classes == ("cat", "dog")
-    assert catalog.notes == ("1 image was without any label and left out.",)
+    assert catalog.notes == ("1 image was without any label and left out.", UNTAGGED)
 
 
 def test_absolute_paths_below_the_folder_are_understood(tmp_path: Path) -> None:
@@ -133,7 +137,7 @@ def test_images_without_tags_are_counted(tmp_path: Path) -> None:
     images = photos(tmp_path, "a.jpg", "b.jpg", "c.jpg")
     catalog = read_folder(images, table(tmp_path, "file,tags\na,dog\nb,\nc, \n"))
     assert content(catalog) == {"a": ("dog",)}
-    assert catalog.notes == ("2 images were without any label and left out.",)
+    assert catalog.notes == ("2 images were without any label and left out.", UNTAGGED)
 
 
 def test_masks_by_name(tmp_path: Path) -> None:
@@ -191,11 +195,11 @@ def test_masks_that_match_nothing(tmp_path: Path) -> None:
         ("t.csv", "file,cat,dog\na,1\n", "line 2: 2 cells, but the header has 3"),
         (
             "t.csv",
-            "picture,kind\na,dog\n",
+            "subject,kind\na,dog\n",
             'line 1: the header must be "file,tags", or "file" and one column per class',
         ),
         ("t.csv", "", "the header must be"),
-        ("t.csv", "file,tags,author\na,dog,me\n", 'line 1: unknown column "author" beside "tags"'),
+        ("t.csv", "file,tags,label\na,dog,cat\n", 'line 1: unknown column "label" beside "tags"'),
         ("t.csv", "file,cat,cat\na,1,0\n", 'line 1: the column "cat" is given twice'),
         ("t.csv", "file,cat,\na,1,0\n", "line 1: column 3 has no name"),
         ("t.csv", "file,tags\n,dog\n", "line 2: no file name"),

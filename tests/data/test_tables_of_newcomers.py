@@ -7,6 +7,7 @@ from PIL import Image
 
 from tagmask.data.folder import read_folder
 from tagmask.errors import TagmaskError
+from tagmask.exchange.numbers import COLUMNS
 
 TAGS = {"a.jpg": ("cat",), "sub/b.jpg": ("cat", "dog"), "c.jpg": ("dog",)}
 
@@ -44,6 +45,8 @@ UNDERSTOOD = {
     "x": ("t.csv", b"file,cat,dog\na.jpg,x,\nsub/b.jpg,X,x\nc.jpg,,x\n"),
     "yes and no": ("t.csv", b"file,cat,dog\na.jpg,yes,no\nsub/b.jpg,yes,Yes\nc.jpg,no,yes\n"),
     "True and False": ("t.csv", b"file,cat,dog\na.jpg,True,False\nsub/b.jpg,True,True\nc.jpg,False,True\n"),
+    "x in German": ("t.csv", b"Foto;cat;dog\na.jpg;x;\nsub/b.jpg;X;x\nc.jpg;;x\n"),
+    "an image's name": ("t.csv", b"Image name,species\na.jpg,cat\nsub/b.jpg,cat;dog\nc.jpg,dog\n"),
     "German decimals": ("t.csv", b"file;cat;dog\na.jpg;1,0;0,0\nsub/b.jpg;1,0;1,0\nc.jpg;0,0;1,0\n"),
     "upper case": ("t.csv", LINES.replace("jpg", "JPG").encode()),
     "no suffixes": ("t.csv", LINES.replace(".jpg", "").encode()),
@@ -93,6 +96,28 @@ NOTED = {  # a table, and the note on how it was read
     "Datei;Motiv;Notiz\na.jpg;cat;\nsub/b.jpg;cat, dog;\nc.jpg;dog;\n": [
         READ_AS.format("Datei", "Motiv"),
         COMMA,
+    ],
+    "Dateiname;Klasse;Anzahl\na.jpg;cat;3\nsub/b.jpg;cat|dog;2\nc.jpg;dog;1\n": [
+        f'{READ_AS.format("Dateiname", "Klasse")[:-1]}; not read: "Anzahl".'
+    ],
+    "File name,Animal(s),Notes\na.jpg,cat,wet\nsub/b.jpg,cat;dog,wet\nc.jpg,dog,\n": [
+        f'{READ_AS.format("File name", "Animal(s)")[:-1]}; not read: "Notes".'
+    ],
+    "file,tags,author\na.jpg,cat,me\nsub/b.jpg,cat;dog,me\nc.jpg,dog,you\n": [
+        f'{READ_AS.format("file", "tags")[:-1]}; not read: "author".'
+    ],
+    "Nr,Datum,Kamerabild,Bemerkung\n"
+    "1,1.5.2024,a.jpg,cat\n2,1.5.2024,sub/b.jpg,cat|dog\n3,2.5.2024,c.jpg,dog\n"
+    "4,2.5.2024,none.jpg,dog\n": [
+        f'{READ_AS.format("Kamerabild", "Bemerkung")[:-1]}; not read: "Nr", "Datum".',
+        "1 image was listed but not found and left out: none.jpg.",
+    ],
+    "file,cat,dog\na.jpg,3,0\nsub/b.jpg,1,2\nc.jpg,0,12\n": [
+        'the columns "cat", "dog" hold counts up to 12; above 0 a photo has the tag.'
+    ],
+    "file,tags\nA.JPG,cat\nsub/B.jpg,cat;dog\nc.jpg,dog\n": [
+        "2 names in the table differ from their photos in capitals alone and were taken for them: "
+        "a.jpg for A.JPG, sub/b.jpg for sub/B.jpg."
     ],
     "Photo;What is on it\na.jpg;cat\nsub/b.jpg;cat, dog\nc.jpg;dog\n": [
         READ_AS.format("Photo", "What is on it"),
@@ -150,8 +175,12 @@ ANSWERED = {
     "file,tags\na.jpg,cat,dog\n": 'write several tags of a photo as "dog;cat"',
     "tags,file\ncat,\n": "swap the columns",
     ",file,tags\n0,a.jpg\n": "remove the first column, which has no name",
-    "Datei,Motiv,Ort\na.jpg,cat,Rome\n": 'the header must be "file,tags"',
-    "file,tags,author\na.jpg,cat,me\n": 'unknown column "author" beside "tags"; remove it',
+    "Datei,Motiv,Ort\na.jpg,cat,Rome\n": 'call the one with the tags "tags", and the others are not',
+    "Datei;Motiv;Ort\na.jpg;cat;Rome\n": 'the header "file;tags", then "001.jpg;dog|cat"',
+    "Wer;Motiv;Ort\na.jpg;cat;Rome\n": 'the header must be "file;tags"',
+    "Wer;Motiv;Ort\nb.jpg;cat;Rome\n": 'not "Wer;Motiv;Ort"; call the columns of photos and tags',
+    "file,tag1,tag2,n\na.jpg,cat,,3\nc.jpg,cat,dog,1\n": 'the columns "tag1", "tag2" hold words',
+    "file;cat;note\na.jpg;1;old\nc.jpg;0;old\n": 'the column "note" holds words, not 0 and 1',
     "file,tag1,tag2\na.jpg,cat,dog\n": 'the columns "tag1", "tag2" hold words, not 0 and 1',
     "file,tags\na.jpg,cat\na.jpg,dog\n": 'keep one of the two, with all tags: "cat;dog"',
     "file,tags\na.HEIC,cat\n": "a.jpg is there: correct the suffixes in the table",
@@ -197,5 +226,72 @@ def test_photos_without_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TagmaskError, match="`tagmask studio photos` tags photos in the browser"):
         read_folder(images, None)
     Path("my tags.csv").write_text(LINES)
-    with pytest.raises(TagmaskError, match=r"Is my tags\.csv the table\?"):
+    with pytest.raises(TagmaskError, match=r"Is my tags\.csv the table\?") as caught:
+        read_folder(images, None, out=Path("m/my run"))
+    assert "`tagmask run photos 'my tags.csv' --out 'm/my run'`" in str(caught.value)
+
+
+def test_a_table_that_was_exported_is_not_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of others the one counts that names the photos."""
+    monkeypatch.chdir(tmp_path)
+    images = Path("photos")
+    images.mkdir()
+    Image.new("RGB", (8, 8)).save(images / "a.jpg")
+    Path("areas.csv").write_text(",".join(COLUMNS) + "\na,cat\n")
+    Path("areas.tsv").write_text("\t".join(COLUMNS) + "\na\tcat\n")
+    Path("areas.summary.csv").write_text("group,value,class,photos\nall,,cat,1\n")
+    with pytest.raises(TagmaskError, match="`tagmask studio photos`"):
         read_folder(images, None)
+    Path("budget.csv").write_text("what,euros\ncamera,300\n")
+    Path("my list.csv").write_text('name;what\n"a.jpg";cat\n')
+    with pytest.raises(TagmaskError, match=r"Is my list\.csv the table\?"):
+        read_folder(images, None)
+
+
+def test_names_that_differ_in_capitals_from_two_photos(photos: Path, tmp_path: Path) -> None:
+    """Neither is meant more than the other."""
+    for name in ("D.jpg", "d.jpg"):
+        Image.new("RGB", (8, 8)).save(photos / name)
+    if len(list(photos.glob("*.jpg"))) < 4:
+        pytest.skip("this disk takes capitals for small letters")
+    (tmp_path / "t.csv").write_text("file,tags\na.jpg,cat\nd.JPG,dog\n")
+    assert tags_of(photos, tmp_path / "t.csv")[0] == {"a.jpg": ("cat",), "d.jpg": ("dog",)}
+    for name in ("Ee.jpg", "eE.jpg"):
+        Image.new("RGB", (8, 8)).save(photos / name)
+    (tmp_path / "t.csv").write_text("file,tags\na.jpg,cat\nee.jpg,dog\n")
+    read, notes = tags_of(photos, tmp_path / "t.csv")
+    assert read == {"a.jpg": ("cat",)}
+    assert notes[0].startswith("1 image was listed but not found and left out: ee.jpg")
+
+
+@pytest.mark.parametrize(
+    ("rare", "frequent", "is_told"),
+    [
+        ("hores", "horse", True),
+        ("Hores", "horse", True),
+        ("horses", "horse", True),
+        ("shepe", "sheep", True),
+        ("wheelbarow", "wheelbarrow", True),
+        ("goat", "horse", False),
+        ("cat", "car", False),
+        ("plot 1", "plot 2", False),
+        ("Horse", "horse", False),  # has a note of its own
+    ],
+)
+def test_a_rare_tag_that_is_spelt_almost_like_another(
+    rare: str, frequent: str, is_told: bool, tmp_path: Path
+) -> None:
+    lines = ["file,tags"]
+    for i in range(10):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{i}.jpg")
+        lines.append(f"{i}.jpg,{rare if i == 0 else frequent}")
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    notes = read_folder(tmp_path, tmp_path / "t.csv").notes
+    told = f'"{rare}" (1 photo) may be "{frequent}" (9) misspelt; if so, correct it'
+    assert any(note.startswith(told) for note in notes) is is_told
+    # with as many photos of both, neither is a slip
+    (tmp_path / "t.csv").write_text(f"file,tags\n0.jpg,{rare}\n1.jpg,{frequent}\n")
+    notes = read_folder(tmp_path, tmp_path / "t.csv").notes
+    assert not any("misspelt" in note for note in notes)

@@ -278,7 +278,8 @@ def test_keywords_in_the_photos(images: Path) -> None:
     check(settings)
     catalog = open_catalog(settings)
     assert content(catalog) == {"a": ("dog", "sofa"), "w": ("Straße & Weg",)}
-    assert catalog.notes == ("3 images were without any label and left out.",)
+    assert catalog.notes[0] == "3 images were without any label and left out."
+    assert catalog.notes[1].startswith("nothing is learned from photos without a tag")
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ def test_xanylabeling_is_read_as_tags_again(
     [
         (["--format", "index", "--to", "photos/out"], "is among the images or masks themselves"),
         (["--format", "fiftyone", "--to", "full"], "--to full is not empty; name a new folder"),
+        (["--format", "overlays", "--to", "full"], "--to full is not empty; name a new folder"),
+        (["--format", "voc", "--to", "full"], "--to full is not empty; name a new folder"),
         (
             ["--format", "index", "--to", "out", "--split-seed", "1"],
             "--format index has no split; leave them out",
@@ -175,6 +177,22 @@ def test_what_is_refused(
     assert export(*words) == 1
     assert message in capsys.readouterr().err
     assert sorted(run_folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("overlays", "voc"), ("voc", "overlays"), ("labelme", "overlays")]
+)
+def test_two_formats_are_not_mixed_in_a_folder(
+    first: str, second: str, run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export("--format", first, "--to", "out") == 0
+    before = written(run_folder / "out")
+    assert export("--format", second, "--to", "out") == 1
+    message = f"--to out holds an export of the format {first}; name a new folder"
+    assert message in capsys.readouterr().err
+    assert written(run_folder / "out") == before
+    # the same format is written again
+    assert export("--format", first, "--to", "out") == 0
 
 
 def test_a_name_that_the_disk_cannot_hold_is_refused(

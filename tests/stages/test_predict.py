@@ -316,6 +316,14 @@ def test_classes_in_another_order_and_fewer(run: Path) -> None:
         [0, numbers[0] + 1, numbers[1] + 1]
     ]
     assert np.array_equal(np.array(Image.open(run / "6_predictions/one.png")), expected.argmax(0))
+    # capitals do not matter, but two names for one class do
+    (folder / "tags.csv").write_text(f"file,tags\none.png,{first.upper()}\n")
+    predict_catalog(
+        settings(run, data="folder", images=folder, tags=folder / "tags.csv", restart=True)
+    )
+    (folder / "tags.csv").write_text(f"file,tags\none.png,{first.upper()};{first}\n")
+    with pytest.raises(TagmaskError, match=f"does not know the class '{first.upper()}'"):
+        predict_catalog(settings(run, data="folder", images=folder, tags=folder / "tags.csv"))
     (folder / "tags.csv").write_text("file,tags\none.png,unicorn\n")
     with pytest.raises(TagmaskError, match="does not know the class 'unicorn'"):
         predict_catalog(settings(run, data="folder", images=folder, tags=folder / "tags.csv"))

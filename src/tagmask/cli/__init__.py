@@ -15,7 +15,7 @@ from tagmask.cli.interrupts import noted_interrupts
 from tagmask.cli.mistakes import as_typed_plainly, other_command
 from tagmask.cli.parse import take
 from tagmask.cli.streams import guarded_streams
-from tagmask.errors import TagmaskError, Told, is_out_of_memory, message_of
+from tagmask.errors import TagmaskError, Told, is_out_of_memory, message_of, typed
 from tagmask.layout import is_run
 from tagmask.version import __version__
 
@@ -162,12 +162,11 @@ def _no_command(word: str, rest: Sequence[str]) -> str:
     """
     path = Path(word)
     if is_run(path):
-        return f"{word} is a run; say what to do with it, e.g. `tagmask explore {word}`."
+        return f"{word} is a run; say what to do with it, e.g. `tagmask explore {typed(word)}`."
     if path.is_dir():
-        table = f" {rest[0]}" if rest and Path(rest[0]).is_file() else ""
-        return (
-            f"{word} is a folder; for masks of its photos: `tagmask run {word}{table} --out run`."
-        )
+        table = [rest[0]] if rest and Path(rest[0]).is_file() else []
+        command = typed("tagmask", "run", word, *table, "--out", "run")
+        return f"{word} is a folder; for masks of its photos: `{command}`."
     if not path.is_file():
         other = other_command(word, rest, list(commands()))
         if other is not None:
@@ -176,7 +175,7 @@ def _no_command(word: str, rest: Sequence[str]) -> str:
     if near:
         return f"there is no command {word!r}; did you mean `tagmask {near[0]}`?"
     if path.is_file():
-        return f"{word} is a file; for its mask: `tagmask predict RUN {word}`."
+        return f"{word} is a file; for its mask: `tagmask predict RUN {typed(word)}`."
     if word.startswith("-"):
         near = difflib.get_close_matches(word, ("--version", "--help"), n=1)
         if near:

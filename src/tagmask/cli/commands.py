@@ -144,7 +144,8 @@ def _explore(arguments: list[str]) -> None:
     if _begins_with_photo(arguments):
         arguments = ["--photo", *arguments]
     settings = from_flags(config.ExploreSettings, {}, arguments, "explore", examples.EXPLORE)
-    print("opening the page …", file=sys.stderr, flush=True)
+    if settings.browser:
+        print("opening the page …", file=sys.stderr, flush=True)
     print(resolve_name("tagmask.studio.server:explore")(settings))
 
 
@@ -152,8 +153,9 @@ def _studio(arguments: list[str]) -> None:
     if _begins_with_photo(arguments):
         arguments = ["--folder", *arguments]
     settings = from_flags(config.StudioSettings, {}, arguments, "studio", examples.STUDIO)
-    what = "the page" if settings.folder is None else settings.folder
-    print(f"opening {what} …", file=sys.stderr, flush=True)
+    if settings.browser:
+        what = "the page" if settings.folder is None else settings.folder
+        print(f"opening {what} …", file=sys.stderr, flush=True)
     print(resolve_name("tagmask.studio.server:studio")(settings))
 
 

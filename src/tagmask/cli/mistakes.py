@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tagmask.cli.spelling import known_format
+from tagmask.cli.spelling import known_format, other_flags
 from tagmask.config.base import flag
+from tagmask.errors import typed
 
 _DASHES = "–—−‐‑"  # what word processors make of a hyphen
 _QUOTES = "“”„‟‘’‚«»\"'"
@@ -25,6 +26,14 @@ OTHER_COMMANDS = {
     **dict.fromkeys(("config", "settings", "recipes", "list-presets"), "presets"),
     **dict.fromkeys(("table", "tables", "figures", "reproduce", "ablation"), "paper"),
     **dict.fromkeys(("import", "upload"), "corrections"),
+}
+# formats that are one file, and how its name ends
+_SUFFIXES = {
+    "coco": ".json",
+    "label-studio": ".json",
+    "cvat": ".zip",
+    "voc-test": ".tgz",
+    "table": ".csv",
 }
 _NO_COMMANDS = {  # what is done without a command
     "install": "it is installed already; `tagmask selftest` says what works",
@@ -116,9 +125,14 @@ def other_command(word: str, rest: Sequence[str], known: Sequence[str]) -> str |
         known: The commands that there are.
     """
     small = word.lower().lstrip("-")
-    line = " ".join(rest)
+    line = typed(*rest)
     if small == "tagmask" and rest:
         return f"leave out the second tagmask: `tagmask {line}`."
+    name = known_format(word)
+    if name is not None and OTHER_COMMANDS.get(small, "export") == "export":
+        run = typed(rest[0]) if rest else "run"
+        to = f"masks{_SUFFIXES.get(name, '')}"
+        return f"{word} is a format: `tagmask export {run} --format {name} --to {to}`."
     for name in (small, OTHER_COMMANDS.get(small, "")):
         if name in known:
             return f"there is no command {word!r}; did you mean `tagmask {name} {line}`?".replace(
@@ -177,7 +191,7 @@ def unknown_words(command: str, words: Sequence[str], values: Any) -> str:
         remedy = _THRESHOLD.format("--background 0.5")
     if remedy is not None and _applies(remedy, known):
         return f"{name} is not known to tagmask {command}; {remedy}."
-    near = difflib.get_close_matches(long, known, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(long, [*known, *other_flags(command)], n=1, cutoff=0.7)
     if near:
         return f"there is no {name} in tagmask {command}; did you mean {near[0]}?"
     return (
@@ -226,7 +240,7 @@ def about_path(path: str) -> str | None:
         stem = Path(path).stem
         return (
             f"{path} is a video; take photos from it first, one a second: "
-            f"`ffmpeg -i {path} -r 1 {stem}/%05d.jpg`, in a new folder {stem}."
+            f"`ffmpeg -i {typed(path)} -r 1 {typed(stem + '/%05d.jpg')}`, in a new folder {stem}."
         )
     return None
 

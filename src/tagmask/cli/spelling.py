@@ -86,6 +86,15 @@ def respelt(command: str, words: Sequence[str]) -> list[str]:
     return spelt
 
 
+def other_flags(command: str) -> list[str]:
+    """Return the flags that a command knows by other names than its own, such as --weights.
+
+    Args:
+        command: Name of the command.
+    """
+    return [name for name in _OTHER_NAMES.get(command, {}) if name.startswith("--")]
+
+
 def known_format(word: str) -> str | None:
     """Return the format of an export that a word means; None if it means none.
 

@@ -20,7 +20,8 @@ from tagmask.cli.help import ASKED
 from tagmask.cli.mistakes import about_path, joined_by_blanks
 from tagmask.cli.spelling import export_format, known_format, near_path, paths_first, respelt
 from tagmask.config import PRESETS
-from tagmask.errors import TagmaskError
+from tagmask.config.run import data_of, read_config
+from tagmask.errors import TagmaskError, typed
 from tagmask.layout import CLASSIFIER, CONFIG, FOLDERS, SEGMENTER, is_run
 
 TABLES = {".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson", ".xml", ".zip"}
@@ -81,7 +82,7 @@ def understand(command: str, arguments: Sequence[str]) -> list[str]:
             raise TagmaskError(f"for the folder of the results write --out {words[0]}.")
         raise TagmaskError(
             "tagmask demo draws its own pictures; with yours: "
-            f"`tagmask run {words[0]} tags.csv --out run`."
+            f"`tagmask run {typed(words[0])} tags.csv --out run`."
         )
     words = respelt(command, words)
     works_on_a_run = command in (*ON_A_RUN, *_stages())
@@ -133,12 +134,13 @@ def _studio(words: list[str]) -> list[str]:
             flags += ["--tags", path]
         elif is_table:
             raise TagmaskError(
-                f"{path} is a table; the studio begins with photos: `tagmask studio photos {path}`."
+                f"{path} is a table; the studio begins with photos: "
+                f"`tagmask studio photos {typed(path)}`."
             )
         elif _is_photo(path) and Path(path).is_file():
             raise TagmaskError(
                 f"{path} is one photo; the studio takes a folder: "
-                f"`tagmask studio {Path(path).parent}`."
+                f"`tagmask studio {typed(Path(path).parent)}`."
             )
         elif not Path(path).exists():
             blanks = joined_by_blanks(paths)
@@ -188,11 +190,15 @@ def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
     """Return the flags of a command that learns from images; refuse what cannot be meant."""
     runs = [path for path in paths if _folder_of_run(path)]
     if runs:
-        others = " ".join(path for path in paths if path not in runs)
+        others = [path for path in paths if path not in runs]
+        if not any(Path(path).is_dir() for path in others):
+            others = [_photos_of(runs[0]), *others]
+        out = value_of(rest, "--out") or "other"
+        new = typed("tagmask", "run", *others, "--out", "other" if out in runs else out)
         raise TagmaskError(
-            f"{runs[0]} is a run: `tagmask run {runs[0]}` goes on with its photos and tags. "
-            f"For a new one: `tagmask run {others} --out other`; for masks of new photos: "
-            f"`tagmask predict {runs[0]} FOLDER --to masks`."
+            f"{runs[0]} is a run: `tagmask run {typed(runs[0])}` goes on with its photos and tags. "
+            f"For a new one: `{new}`; "
+            f"for masks of new photos: `tagmask predict {typed(runs[0])} FOLDER --to masks`."
         )
     data = value_of(rest, "--data")
     if data is not None and Path(data).is_dir() and data not in DATA_KINDS:
@@ -211,6 +217,15 @@ def _learning(command: str, paths: list[str], rest: list[str]) -> list[str]:
     if _names_data(flags) or any(is_given(flags, name) for name in OF_DATA):
         _need_out(flags, command)
     return _without_download(flags, "--train." if command == "run" else "--")
+
+
+def _photos_of(run: str) -> str:
+    """Return the folder of the photos of a run, or a word for it if it is not known."""
+    try:
+        data = data_of(read_config(Path(run) / CONFIG))
+    except (TagmaskError, OSError):
+        data = {}
+    return str(data.get("images") or data.get("root") or "photos")
 
 
 def _without_download(flags: list[str], prefix: str) -> list[str]:
@@ -243,7 +258,7 @@ def _on_a_run(command: str, paths: list[str], rest: list[str]) -> list[str]:
     if command == "corrections" and not paths and not _names_source(rest):
         raise TagmaskError(
             "which corrections? Name what the other tool has exported: "
-            f"tagmask corrections {folder or 'run'} export.json."
+            f"`tagmask corrections {typed(folder or 'run')} export.json`."
         )
     if not paths:
         if folder is None:
@@ -272,7 +287,7 @@ def _refuse_format_alone(folder: str, word: str) -> None:
     if name is not None and not Path(word).exists():
         raise TagmaskError(
             f"{word} is a format; say where to, too: "
-            f"`tagmask export {folder} --format {name} --to masks`."
+            f"`tagmask export {typed(folder)} --format {name} --to masks`."
         )
 
 
@@ -281,7 +296,7 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
     if command not in NETWORK_OF:
         raise TagmaskError(
             f"tagmask {command} works on a run, not on photos; leave out {paths[0]!r}, or type "
-            f"`tagmask predict RUN {paths[0]}` for a mask."
+            f"`tagmask predict RUN {typed(paths[0])}` for a mask."
         )
     _refuse_more(command, paths)
     if len(paths) > 1:
@@ -294,16 +309,20 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
     if not is_given(rest, "--model"):
         if folder is None:
             raise TagmaskError(
-                f"which network? Name the run first: `tagmask {command} RUN {path}`; "
+                f"which network? Name the run first: `tagmask {command} RUN {typed(path)}`; "
                 "a run is made by `tagmask run`."
             )
         network = Path(folder) / NETWORK_OF[command]
         if not network.is_dir():
             raise TagmaskError(
                 f"{network} does not exist: the run is not finished; "
-                f"`tagmask run {folder}` resumes it."
+                f"`tagmask run {typed(folder)}` resumes it."
             )
         model = ["--model", str(network)]
+    has_network = Path(value_of([*model, *rest], "--model") or "").is_dir()
+    if has_network and not Path(path).exists():
+        fault = about_path(path)
+        raise TagmaskError(fault or f"{path} does not exist; check the path.{near_path(path)}")
     if not Path(path).is_dir():
         _check_tags_of_photo(rest)
         # the maps of one photo are one file, so `seeds` knows what --out is
@@ -320,7 +339,7 @@ def _on_photos(command: str, folder: str | None, paths: list[str], rest: list[st
     if is_given(rest, "--tags") and not Path(value_of(rest, "--tags") or "").exists():
         raise TagmaskError(
             f"--tags is for one photo; masks of a folder with tags are made from a table: "
-            f"`tagmask run {path} tags.csv --out other`. Without tags, leave it out."
+            f"`tagmask run {typed(path)} tags.csv --out other`. Without tags, leave it out."
         )
     for word in ("-o", "--output"):
         if is_given(rest, word):
@@ -341,7 +360,7 @@ def _refuse_more(command: str, paths: Sequence[str]) -> None:
     if Path(second).suffix.lower() in TABLES:
         raise TagmaskError(
             f"tagmask {command} takes no table; masks of photos with tags are made by "
-            f"`tagmask run {first} {second} --out run`."
+            f"`tagmask run {typed(first)} {typed(second)} --out run`."
         )
     if Path(second).exists():
         return
@@ -408,7 +427,7 @@ def _data_of(paths: list[str], command: str, rest: Sequence[str]) -> list[str]:
         if "://" in path or file.suffix.lower() == ".tar":
             raise TagmaskError(
                 f"{path} are shards; tagmask {command} learns from a sample of them: "
-                f"`tagmask sample {path} --to photos`, then "
+                f"`tagmask sample {typed(path)} --to photos`, then "
                 f"`tagmask {command} photos/images photos/tags.csv --out run`."
             )
         if file.is_dir():
@@ -419,8 +438,8 @@ def _data_of(paths: list[str], command: str, rest: Sequence[str]) -> list[str]:
         elif _is_photo(path) and file.exists():
             raise TagmaskError(
                 f"{path} is one photo; tagmask {command} learns from a folder of them: "
-                f"tagmask {command} {file.parent} tags.csv --out run. "
-                f"For a mask of it: `tagmask predict RUN {path}`."
+                f"`tagmask {command} {typed(file.parent)} tags.csv --out run`. "
+                f"For a mask of it: `tagmask predict RUN {typed(path)}`."
             )
         elif path in PRESETS:
             raise TagmaskError(f"{path} is a preset; write --preset {path}.")
@@ -523,11 +542,14 @@ def _checked_run(command: str, path: str) -> str:
     if command == "predict":
         raise TagmaskError(
             f"{path} is no run, so there is no network in it. For masks of its photos: "
-            f"`tagmask predict RUN {path} --to masks`; a run is made by `tagmask run`."
+            f"`tagmask predict RUN {typed(path)} --to masks`; a run is made by `tagmask run`."
         )
     remedy = ""
     if command == "explore":
-        remedy = f" `tagmask studio {path}` begins with photos: tag them, make masks, look at them."
+        remedy = (
+            f" `tagmask studio {typed(path)}` begins with photos: "
+            "tag them, make masks, look at them."
+        )
     raise TagmaskError(
         f"{path} is no run: it has no {CONFIG}. A run is made by `tagmask run photos tags.csv "
         f"--out run`; name its folder.{remedy}"

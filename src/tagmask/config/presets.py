@@ -267,7 +267,11 @@ def find_preset(name: str) -> Preset:
     """
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(PRESETS)}."
+        # photos with tags are what most people have
+        names = ", ".join(sorted(PRESETS, key=lambda preset: preset != "own-photos"))
+        remedy = f"for your own photos: own-photos; all of them: {names}."
+        if near:
+            remedy = f"did you mean {near[0]!r}?"
         raise TagmaskError(
             f"there is no preset {name!r}; {remedy} `tagmask presets` explains them."
         )

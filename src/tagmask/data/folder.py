@@ -8,6 +8,7 @@ and counted in the catalog's notes.
 import os
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -29,17 +30,27 @@ from tagmask.data.keywords import EMBEDDED, EMBEDDED_PATHS, embedded_table
 from tagmask.data.report import Mistakes, left_out_notes
 from tagmask.data.table import Row, Table, read_table
 from tagmask.data.tiff import HIGH, LOW, TIFF, is_deep
-from tagmask.errors import TagmaskError, first_of
+from tagmask.errors import TagmaskError, first_of, typed
 
 # Label Studio puts this before the names of uploads
 _UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")
+# a tag on so few photos may be another one misspelt that is on so many times as many
+_RARE = 3
+_FREQUENT = 4
+_SHORTEST_SLIP = 4  # letters of a tag; shorter ones, such as cat and car, are often words
+_TWO_SLIPS = 8  # letters of a tag in which two slips are no other word
+# how tables of areas begin that tagmask has exported
+EXPORTED = ("photo,class,width,height,", "group,value,class,")
+_START_OF_TABLE = 20_000  # bytes that tell which of several tables names the photos
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
 # names of files in which a tool keeps the tags of all images, the first that is there counts
 _KNOWN_FILES = (("annotations.xml",), ("samples.json",), ("metadata.jsonl", "metadata.csv"))
 
 
 @no_collector()
-def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -> Catalog:
+def read_folder(
+    images: Path, tags: Path | None, *, masks: Path | None = None, out: Path | None = None
+) -> Catalog:
     """Read a folder of images, at any depth; the classes are its tags in alphabetical order.
 
     Args:
@@ -50,6 +61,7 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
             has one sub-folder per tag.
         masks: a folder with a PNG for each image, at the same relative path; None if there are
             no masks.
+        out: the folder of the run, for the command that an error suggests; default: "run".
 
     Raises:
         TagmaskError: if there are mistakes in the tags, or no image with a tag.
@@ -67,8 +79,9 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
         if photos:
             found_notes = [_ends_note(missing[0], photos)]
             missing = []
+    capital_notes = [] if table.loose or found_notes else _capitals_note(table, photos, images)
     tagged = [photo for photo in photos if photo.tags]
-    _check_any(images, tags, classes, tagged, missing, files)
+    _check_any(images, tags, out, classes, tagged, missing, files)
     unlisted_notes = _unlisted_note(tags, files, photos)
     untagged = len(photos) - len(tagged)
     tagged, unread_notes = _readable(images, tagged)
@@ -77,13 +90,16 @@ def read_folder(images: Path, tags: Path | None, *, masks: Path | None = None) -
     notes = [
         *table.notes,
         *found_notes,
+        *capital_notes,
         *left_out_notes(missing, odd, untagged),
+        *_untagged_note(untagged),
         *unlisted_notes,
         *unread_notes,
         *mask_notes,
         *_unused_note(classes, tagged),
         *_deep_note(images, tagged),
         *_alike_note(classes),
+        *_misspelt_note(tagged),
         *_comma_note(classes),
     ]
     numbers = {name: number for number, name in enumerate(classes)}
@@ -108,6 +124,7 @@ def _used_tags(rows: Iterable[Row]) -> set[str]:
 def _check_any(
     images: Path,
     tags: Path | None,
+    out: Path | None,
     classes: list[str],
     tagged: list[Row],
     missing: list[str],
@@ -117,7 +134,7 @@ def _check_any(
     if not classes:
         _refuse_unread(images)
         source = images if tags in (None, EMBEDDED, EMBEDDED_PATHS) else tags
-        hint = _where_tags_may_be(images, files) if tags is None else ""
+        hint = _where_tags_may_be(images, out, files) if tags is None else ""
         raise TagmaskError(f"{source} contains no tags; {_LAYOUTS}.{hint}")
     if tagged:
         return
@@ -159,17 +176,55 @@ def _unlisted_note(tags: Path | None, files: Sequence[str], photos: Sequence[Row
     return [f"{len(others):,} {verb} not in {tags.name} and left out: {first_of(others)}."]
 
 
-def _where_tags_may_be(images: Path, files: Sequence[str]) -> str:
+def _untagged_note(untagged: int) -> list[str]:
+    """Return a note on how photos without tags can be used, if there are any."""
+    if not untagged:
+        return []
+    return [
+        "nothing is learned from photos without a tag; if they show none of your things, give them "
+        "a tag for what they show, such as tree."
+    ]
+
+
+def _where_tags_may_be(images: Path, out: Path | None, files: Sequence[str]) -> str:
     """Return a sentence on how to get tags for photos without any."""
     if _no_photos(files):
         return _no_photos(files)
     tables = [images / file for file in files if file.lower().endswith((".csv", ".tsv"))]
     for suffix in ("*.csv", "*.tsv"):
         tables += sorted(images.absolute().parent.glob(suffix))
-    if tables:
-        table = os.path.relpath(tables[0])
-        return f" Is {table} the table? Then name it: tagmask run {images} {table} --out run."
-    return f" `tagmask studio {images}` tags photos in the browser."
+    known = {name for file in files for name in (basename(file), strip_suffix(basename(file)))}
+    named = {table: _photos_named(table, known) for table in tables}
+    foreign = [table for table, count in named.items() if count is not None]
+    if foreign:
+        best = max(foreign, key=lambda table: named[table] or 0)
+        table = os.path.relpath(best)
+        command = typed("tagmask", "run", images, table, "--out", out or "run")
+        return f" Is {table} the table? Then name it: `{command}`."
+    return f" `{typed('tagmask', 'studio', images)}` tags photos in the browser."
+
+
+def _photos_named(table: Path, known: set[str]) -> int | None:
+    """Return how many photos the beginning of a table names; None if it was exported here.
+
+    Args:
+        table: a CSV or TSV file.
+        known: names of the photos, with and without suffix.
+    """
+    try:
+        with table.open("rb") as file:
+            start = file.read(_START_OF_TABLE)
+    except OSError:
+        return None
+    encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    lines = start.decode(encoding, "replace").splitlines()
+    if lines and lines[0].replace("\t", ",").startswith(EXPORTED):
+        return None
+    found: set[str] = set()
+    for line in lines:
+        cells = [cell.strip(" \"'") for cell in re.split("[,;\t]", line)]
+        found.update(basename(cell.replace("\\", "/")) for cell in cells)
+    return len(found & known)
 
 
 def _no_photos(files: Sequence[str]) -> str:
@@ -334,6 +389,25 @@ def _ends_note(entry: str, photos: Sequence[Row]) -> str:
     )
 
 
+def _capitals_note(table: Table, photos: Sequence[Row], images: Path) -> list[str]:
+    """Return a note on photos that the table writes with other capitals, if there are any."""
+    if len(photos) == 0:
+        return []
+    places = {row.place: row.file for row in table.rows}
+    shown = []
+    for photo in photos:
+        stem = strip_suffix(normal_path(places[photo.place], images))
+        if _composed(stem) == _composed(strip_suffix(photo.file)):
+            continue
+        shown.append(f"{photo.file} for {places[photo.place]}")
+    if not shown:
+        return []
+    return [
+        f"{len(shown):,} names in the table differ from their photos in capitals alone and were "
+        f"taken for them: {first_of(shown, 3)}."
+    ]
+
+
 def _duplicate(photo: Row, first: Row) -> str:
     """Return a sentence about a photo that has the name of an earlier one."""
     if photo.file == first.file:
@@ -374,11 +448,29 @@ class _Files:
         """Return the files by their paths without suffix, for tables that are less exact."""
         return _grouped(self._files, lambda file: _composed(strip_suffix(file)))
 
+    @cached_property
+    def _folded(self) -> dict[str, list[str]]:
+        """Return the files by their paths in small letters, without suffix."""
+        return _grouped(self._files, lambda file: _composed(strip_suffix(file)).casefold())
+
     def find(self, path: str) -> list[str]:
         """Return the files that a path may mean: the exact one, else ignoring case.
 
         A path without suffix means all files of that stem.
         """
+        found = self._find(path)
+        if found:
+            return found
+        stem = strip_suffix(path)
+        alike = self._folded.get(_composed(stem).casefold(), [])
+        if stem != path:
+            wanted = _composed(path).casefold()
+            alike = [file for file in alike if _composed(file).casefold() == wanted]
+        # of several that differ in capitals alone, none is meant more than another
+        return alike if len(alike) == 1 else []
+
+    def _find(self, path: str) -> list[str]:
+        """Return the files that a path may mean; only its suffix may differ in capitals."""
         stem = strip_suffix(path)
         if stem != path and path in self._present:
             return [path]
@@ -468,6 +560,55 @@ def _alike_note(classes: Sequence[str]) -> list[str]:
         return []
     remedy = "if they are meant to be the same, write them alike"
     return [f"these tags look alike and are different classes: {'; '.join(shown[:3])}; {remedy}."]
+
+
+def _misspelt_note(tagged: Iterable[Row]) -> list[str]:
+    """Return a note on rare tags that are spelt almost like a frequent one, if there are any."""
+    counts: Counter[str] = Counter()
+    for photo in tagged:
+        counts.update(photo.tags)
+    shown = []
+    for name, count in sorted(counts.items()):
+        frequent = [other for other in counts if counts[other] >= _FREQUENT * count]
+        near = [other for other in frequent if count <= _RARE and _is_slip(name, other)]
+        if near:
+            best = max(near, key=lambda other: counts[other])
+            photos = "1 photo" if count == 1 else f"{count} photos"
+            shown.append(f'"{name}" ({photos}) may be "{best}" ({counts[best]:,}) misspelt')
+    if not shown:
+        return []
+    return [f"{first_of(shown, 3)}; if so, correct it: each spelling is a class of its own."]
+
+
+def _is_slip(name: str, other: str) -> bool:
+    """Return True if two tags differ in one slip of the hand, or in two if they are long.
+
+    A slip is a letter too many, too few, another one, or two that have changed places. Tags that
+    differ in digits, such as plot 1 and plot 2, are different on purpose.
+    """
+    first, second = (unicodedata.normalize("NFC", tag).casefold() for tag in (name, other))
+    shorter = min(len(first), len(second))
+    if first == second or shorter < _SHORTEST_SLIP:
+        return False
+    if re.sub(r"\d", "", first) == re.sub(r"\d", "", second):
+        return False
+    return _slips(first, second) <= (2 if shorter >= _TWO_SLIPS else 1)
+
+
+def _slips(first: str, second: str) -> int:
+    """Return the distance of Damerau and Levenshtein between two texts."""
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, mark in enumerate(first, 1):
+        above_before, before, row = before, row, [i]
+        for j, other in enumerate(second, 1):
+            cost = before[j - 1] + (mark != other)
+            least = min(cost, before[j] + 1, row[j - 1] + 1)
+            is_swapped = i > 1 and j > 1 and mark == second[j - 2] and first[i - 2] == other
+            if is_swapped:
+                least = min(least, above_before[j - 2] + 1)
+            row.append(least)
+    return row[-1]
 
 
 def _comma_note(classes: Sequence[str]) -> list[str]:

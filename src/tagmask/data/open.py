@@ -15,7 +15,7 @@ def open_catalog(settings: DataSettings, out: Path | None = None) -> Catalog:
         settings: Where images and tags come from.
         out: Folder of a run, whose corrections are taken over; default: none are.
     """
-    catalog = read_catalog(settings)
+    catalog = read_catalog(settings, out)
     if out is None:
         return catalog
     corrections = out / layout.CORRECTIONS
@@ -24,8 +24,13 @@ def open_catalog(settings: DataSettings, out: Path | None = None) -> Catalog:
     return catalog.corrected(corrections)
 
 
-def read_catalog(settings: DataSettings) -> Catalog:
-    """Read the catalog as the data have it; readers are imported on demand."""
+def read_catalog(settings: DataSettings, out: Path | None = None) -> Catalog:
+    """Read the catalog as the data have it; readers are imported on demand.
+
+    Args:
+        settings: Where images and tags come from.
+        out: Folder of a run, for the command that an error suggests.
+    """
     if settings.data == "scenes":
         from tagmask.data.scenes.catalog import Scenes
 
@@ -33,7 +38,7 @@ def read_catalog(settings: DataSettings) -> Catalog:
     if settings.data == "folder" and settings.images is not None:
         from tagmask.data.folder import read_folder
 
-        return read_folder(settings.images, settings.tags, masks=settings.masks)
+        return read_folder(settings.images, settings.tags, masks=settings.masks, out=out)
     if settings.data == "voc" and settings.root is not None:
         from tagmask.data.voc import read_voc
 

@@ -68,8 +68,8 @@ def tag_notes(catalog: Catalog) -> list[str]:
     if _exclude_each_other(catalog):
         notes.append(
             "every photo has exactly one of the tags, so they could be told apart by their "
-            "surroundings alone. Photos with several of them or with none help; so does looking "
-            "at the self-check at the end."
+            "surroundings alone. Photos with several of them help; so does looking at the "
+            "self-check at the end."
         )
     few = []
     for c in np.flatnonzero(counts < FEW):

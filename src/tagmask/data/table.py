@@ -45,9 +45,27 @@ FILE_HEADERS = (
     "name",
     "path",
     "photo",
+    "image_name",
+    "photo_name",
+    "picture",
+    "bild",
+    "bildname",
+    "foto",
+    "datei",
+    "dateiname",
+    "imagen",
+    "archivo",
+    "fichier",
+    "immagine",
 )
-# what a column of tags may be called, if it is the only one beside the files
-_TAG_HEADERS = ("tag", "class", "category", "keyword", *TAG_COLUMNS)
+# what a column of tags may be called; "(s)" and blanks in a header do not count
+_TAG_HEADERS = (
+    *("tag", "class", "category", "keyword", *TAG_COLUMNS),
+    *("species", "animal", "animals", "plant", "plants", "taxon", "object", "objects"),
+    *("klasse", "klassen", "kategorie", "art", "arten", "tier", "tiere", "pflanze", "pflanzen"),
+    *("schlagwort", "schlagwörter", "especie", "especies", "etiqueta", "etiquetas", "clase"),
+    *("espèce", "espèces", "étiquette", "étiquettes", "classe", "specie", "etichetta"),
+)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _MOST_KNOWN = 100_000  # cells whose tags are remembered
 LONGEST_TAG = 60  # characters, of one that is typed
@@ -57,6 +75,8 @@ _WORDS = {"x": True, "yes": True, "true": True, "no": False, "false": False, "":
 # the separator of the cells, which Excel reads from a line of its own
 _SEPARATOR = re.compile(r"\s*sep=(?P<mark>[,;\t|])[ \t]*(?=[\r\n])", re.IGNORECASE)
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
+_MOST_COUNTED = 999  # things of a class on a photo; larger numbers are something else
+_LOOKED_AT = 100  # rows that tell a table of words from one of marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +186,22 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
         numbered = list(lines)
         _drop_empty_columns(header, numbered)
         lines = iter(numbered)
-    names_tags = len(header) == 2 and header[1].lower() in _TAG_HEADERS
+    names_tags = len(header) == 2 and _is_tag_header(header[1])
     if names_tags and header[1].lower() != "tags":
         numbered = list(lines)
         lines = iter(numbered)
-        # a class may be called "label", too: then its column holds 0 and 1
-        if not all(row[-1].strip() in _BITS for _, row in numbered):
+        # a class may be called "label", too: then its column holds 0 and 1, or x
+        marked = {row[-1].strip().lower() for _, row in numbered}
+        if not marked <= _BITS.keys() and not marked <= {"x", ""}:
             header[1] = "tags"
-    classes = () if metadata else _class_columns(header, place, mistakes)
+    classes = () if metadata else _class_columns(header, delimiter, place, mistakes)
     file_column, tags_column = metadata or (0, 1)
     marks: Mapping[str, bool] = {}
     if classes:
         numbered = list(lines)
         lines = iter(numbered)
-        marks = _marks(classes, numbered, place, mistakes)
+        marks, count_notes = _marks(classes, delimiter, numbered, place, mistakes)
+        notes += count_notes
     rows = []
     is_separated = False  # tags are separated by something else than a comma
     known: dict[str, tuple[str, ...]] = {}  # cells of a million rows say the same few things
@@ -215,7 +237,7 @@ def _read_csv(path: Path, text: str, mistakes: Mistakes) -> Table:
 def _by_content(
     header: list[str], rows: Sequence[tuple[str, list[str]]]
 ) -> tuple[list[str], list[str]]:
-    """Find the columns of files and tags in a table whose header has other names for them.
+    """Find the columns of files and tags in a table with other names or more columns.
 
     Args:
         header: Names of the columns.
@@ -226,39 +248,125 @@ def _by_content(
     """
     if not rows or any(len(row) != len(header) for _, row in rows):
         return header, []
+    if _is_file_header(header[0]) and not _has_words(rows[:_LOOKED_AT]):
+        # one column per class
+        return header, []
     columns = [[row[number].strip() for _, row in rows] for number in range(len(header))]
     filled = [number for number, cells in enumerate(columns) if any(cells)]
-    files = [number for number in filled if _are_photos(columns[number])]
-    if len(files) != 1 or Path(header[files[0]]).suffix.lower() in SUFFIXES:
+    file_column = _file_column(header, columns, filled)
+    if file_column is None or Path(header[file_column]).suffix.lower() in SUFFIXES:
         # in doubt, or there is no header
         return header, []
-    others = [number for number in filled if number != files[0]]
-    named = [number for number in others if header[number].lower() in _TAG_HEADERS]
-    if named and all(not header[number] for number in others if number not in named):
-        # a column without a name holds the numbers of the rows
-        others = named
-    if len(others) != 1 or not _hold_words(columns[others[0]]):
+    others = [number for number in filled if number != file_column]
+    tags_column = _tags_column(header, columns, others)
+    if tags_column is None:
         return header, []
-    chosen = (files[0], others[0])
+    chosen = (file_column, tags_column)
+    left_out = [f'"{header[number]}"' for number in others if number != tags_column]
+    left_out = [name for name in left_out if name != '""']
     for _, row in rows:
         row[:] = [row[number] for number in chosen]
+    are_known = _is_file_header(header[file_column]) and _is_tag_header(header[tags_column])
+    if chosen == (0, 1) and are_known and not left_out:
+        return ["file", "tags"], []
     names = [f'"{header[number]}"' for number in chosen]
-    return ["file", "tags"], [f"the columns {' and '.join(names)} were read as file and tags."]
+    note = f"the columns {' and '.join(names)} were read as file and tags"
+    if left_out:
+        note += f"; not read: {first_of(left_out)}"
+    return ["file", "tags"], [f"{note}."]
+
+
+def _file_column(
+    header: Sequence[str], columns: Sequence[Sequence[str]], filled: Sequence[int]
+) -> int | None:
+    """Return the number of the column that names photos; None if that is in doubt."""
+    photos = [number for number in filled if _are_photos(columns[number])]
+    if len(photos) == 1:
+        return photos[0]
+    named = [number for number in photos or filled if _is_file_header(header[number])]
+    return named[0] if len(named) == 1 else None
+
+
+def _tags_column(
+    header: Sequence[str], columns: Sequence[Sequence[str]], others: Sequence[int]
+) -> int | None:
+    """Return the number of the column that holds the tags; None if that is in doubt.
+
+    Args:
+        header: Names of the columns.
+        columns: Cells of each column.
+        others: Numbers of the columns beside the photos that are not empty.
+    """
+    worded = [number for number in others if _hold_words(columns[number])]
+    # "tag1" and "tag2" are two columns of tags
+    named = [number for number in worded if _is_tag_header(header[number].rstrip(" _0123456789"))]
+    if named:
+        return named[0] if len(named) == 1 else None
+    if len(worded) != 1:
+        return None
+    if others == worded:
+        return worded[0]
+    cells = [cell for cell in columns[worded[0]] if cell]
+    is_repeated = len(set(cells)) < len(cells)
+    is_marked = any(_hold_marks(columns[number]) for number in others)
+    return worded[0] if is_repeated and not is_marked else None
 
 
 def _needs_a_look(header: Sequence[str]) -> bool:
     """Return True if the header alone does not say which columns hold files and tags."""
     if len(header) < 2:
         return False
-    is_plain = len(header) == 2 and header[1].lower() not in _TAG_HEADERS
-    return header[0].lower() not in FILE_HEADERS or is_plain
+    if len(header) > 2 or not _is_file_header(header[0]):
+        return True
+    return not _is_tag_header(header[1])
+
+
+def _is_file_header(name: str) -> bool:
+    """Return True if a header is one that columns of photos have."""
+    return _bare(name) in _BARE_FILES
+
+
+def _is_tag_header(name: str) -> bool:
+    """Return True if a header is one that columns of tags have."""
+    return _bare(name) in _BARE_TAGS
+
+
+def _bare(name: str) -> str:
+    """Return a header in small letters without blanks, lines, and "(s)" at its end."""
+    composed = unicodedata.normalize("NFC", name).casefold()
+    return re.sub(r"[\s_-]+|\(\w+\)$", "", composed)
+
+
+_BARE_FILES = frozenset(map(_bare, FILE_HEADERS))
+_BARE_TAGS = frozenset(map(_bare, _TAG_HEADERS))
+
+
+def _has_words(rows: Sequence[tuple[str, list[str]]]) -> bool:
+    """Return True if a cell beside the files is no mark and no number."""
+    for _, row in rows:
+        for cell in row[1:]:
+            if _hold_words([cell]):
+                return True
+    return False
+
+
+def _hold_marks(cells: Iterable[str]) -> bool:
+    """Return True if cells say yes and no, as those of a column for a class do."""
+    found = {cell.strip().lower() for cell in cells}
+    for marks in (_BITS, _WORDS):
+        if found <= marks.keys() and {marks[cell] for cell in found} == {True, False}:
+            return True
+    return False
 
 
 def _hold_words(cells: Iterable[str]) -> bool:
     """Return True if cells hold words that are no marks such as 1, x or yes."""
     filled = {cell.strip().lower() for cell in cells} - {""}
     marks = _BITS.keys() | _WORDS.keys()
-    return bool(filled) and not filled & marks and not any(map(_is_number, filled))
+    if not filled or filled & marks:
+        return False
+    # numbers, dates and times have no letters
+    return not any(map(_is_number, filled)) and any(re.search(r"[^\W\d_]", cell) for cell in filled)
 
 
 def _are_photos(cells: Sequence[str]) -> bool:
@@ -337,20 +445,25 @@ def _numbered(path: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
         ) from None
 
 
-def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[str, ...]:
+def _class_columns(
+    header: list[str], delimiter: str, place: str, mistakes: Mistakes
+) -> tuple[str, ...]:
     """Return the class names in the header, or () if it has a column of tags.
 
     An unusable header is an error.
     """
-    wanted = 'the header must be "file,tags", or "file" and one column per class'
-    if len(header) < 2 or header[0].lower() not in FILE_HEADERS:
-        first = ",".join(header)
+    plain = delimiter.join(("file", "tags"))
+    wanted = f'the header must be "{plain}", or "file" and one column per class'
+    if len(header) < 2 or not _is_file_header(header[0]):
+        first = delimiter.join(header)
         hint = ""
-        if header and Path(header[0]).suffix:
-            hint = '; this line looks like a photo: add the line "file,tags" above it'
+        if len(header) > 2:
+            hint = '; call the columns of photos and tags "file" and "tags", or delete the others'
+        if header and Path(header[0]).suffix.lower() in SUFFIXES:
+            hint = f'; this line looks like a photo: add the line "{plain}" above it'
         elif len(header) > 1 and not header[0]:
             hint = "; remove the first column, which has no name"
-        elif len(header) == 2 and header[1].lower() in FILE_HEADERS:
+        elif len(header) == 2 and _is_file_header(header[1]):
             hint = "; swap the columns"
         mistakes.add("header", place, f'{wanted}, not "{first}"{hint}')
     elif header[1].lower() == "tags":
@@ -373,28 +486,53 @@ def _class_columns(header: list[str], place: str, mistakes: Mistakes) -> tuple[s
 
 def _marks(
     classes: tuple[str, ...],
+    delimiter: str,
     rows: Sequence[tuple[str, list[str]]],
     place: str,
     mistakes: Mistakes,
-) -> dict[str, bool]:
-    """Return what the cells of a table with one column per class mean: numbers, or words.
+) -> tuple[Mapping[str, bool], list[str]]:
+    """Return what the cells of a table with one column per class mean: marks, or counts.
 
-    Columns of other words are one mistake, not one for each cell.
+    Columns of other words are one mistake, not one for each cell. Of counts there is a note.
     """
-    cells: set[str] = set()
+    found: list[set[str]] = [set() for _ in classes]
     for _, row in rows:
-        cells.update(cell.strip().lower() for cell in row[1:])
+        for own, cell in zip(found, row[1:], strict=False):
+            own.add(cell.strip().lower())
+    cells = set().union(*found)
     if cells <= _WORDS.keys() and any(_WORDS[cell] for cell in cells):
-        return _WORDS
-    if _hold_words(cells):
-        shown = first_of([f'"{name}"' for name in classes], 3)
-        fault = (
-            f"the columns {shown} hold words, not 0 and 1; write the tags of a photo in one "
-            'column: the header "file,tags", then "001.jpg,dog;cat"'
+        return _WORDS, []
+    worded = [f'"{name}"' for name, own in zip(classes, found, strict=True) if _hold_words(own)]
+    if worded:
+        shown = first_of(worded, 3)
+        fault = f"the column {shown} holds words, not 0 and 1"
+        if len(worded) > 1:
+            fault = f"the columns {shown} hold words, not 0 and 1"
+        if len(classes) > 1:
+            fault += '; call the one with the tags "tags", and the others are not read'
+        plain = delimiter.join(("file", "tags"))
+        example = delimiter.join(("001.jpg", "dog|cat" if delimiter == ";" else "dog;cat"))
+        fault += (
+            f'; write several tags of a photo in one column: the header "{plain}", then "{example}"'
         )
         mistakes.add("header", place, fault)
         mistakes.raise_if_any()
-    return _BITS
+    if not cells <= _BITS.keys() and _are_counts(cells):
+        shown = first_of([f'"{name}"' for name in classes], 3)
+        largest = max(map(int, cells))
+        note = f"the columns {shown} hold counts up to {largest}; above 0 a photo has the tag."
+        return {cell: int(cell) > 0 for cell in cells}, [note]
+    return _BITS, []
+
+
+def _are_counts(cells: Iterable[str]) -> bool:
+    """Return True if cells can be the numbers of things on photos, some of them 0."""
+    numbers = set()
+    for cell in cells:
+        if not (cell.isascii() and cell.isdecimal() and len(cell) < 9):
+            return False
+        numbers.add(int(cell))
+    return bool(numbers) and min(numbers) == 0 and max(numbers) <= _MOST_COUNTED
 
 
 def _is_number(cell: str) -> bool:

@@ -75,7 +75,7 @@ class Format:
     options: tuple[str, ...] = ()  # settings that the writer takes
     unusable: Callable[[str], str] = lambda _: ""  # why the format cannot hold an image of a name
     own_photos: bool = False  # the tool opens the user's own photos beside the masks
-    beside: bool = False  # files are put into a folder with others; otherwise a folder must be new
+    beside: bool = False  # files of earlier exports stay; otherwise they are removed
     # files that may be there before, besides the file that --to names: (settings, to, names)
     others: Callable[[ExportSettings, Path, list[str]], list[Path]] = lambda *_: []
     # what the writer needs besides masks: (item, settings, folder of the masks)
@@ -322,15 +322,8 @@ def _kept(folder: Path, name: str) -> Probabilities | None:
 def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> None:
     """Refuse to replace inputs, and files that no earlier export has written."""
     is_folder = settings.format not in FILES
-    beside = FORMATS[settings.format].beside
     note = _note_of(to) if is_folder else {}
     is_ours = note.get("export") == settings.format
-    # a power cut while the note was written leaves half of it
-    holds_files = to.is_dir() and not all(map(is_temporary, to.iterdir()))
-    if is_folder and not beside and not is_ours and holds_files:
-        raise TagmaskError(
-            f"--to {to} is not empty; name a new folder, so that nothing is mixed up."
-        )
     others = FORMATS[settings.format].others(settings, to, labelled)
     existing = [file for file in others if os.path.lexists(file)]
     for file in existing:
@@ -344,6 +337,13 @@ def _refuse_foreign(settings: ExportSettings, to: Path, labelled: list[str]) -> 
             f"--to {to} would replace {existing[0]}{more}, which tagmask did not write; "
             "choose another place, or move what is there."
         )
+    # a power cut while the note was written leaves half of it
+    holds_files = to.is_dir() and not all(map(is_temporary, to.iterdir()))
+    if is_folder and not is_ours and holds_files:
+        what = "is not empty"
+        if note.get("export") in FORMATS:
+            what = f"holds an export of the format {note['export']}"
+        raise TagmaskError(f"--to {to} {what}; name a new folder, so that nothing is mixed up.")
 
 
 def _note_of(folder: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from tagmask.data.images import Picture, read_mask
 from tagmask.data.open import open_catalog
 from tagmask.data.report import Mistakes
 from tagmask.data.table import clean_tag
-from tagmask.errors import ImageError, TagmaskError, first_of
+from tagmask.errors import ImageError, TagmaskError, first_of, typed
 from tagmask.exchange.items import Region
 from tagmask.exchange.numbers import harmless
 from tagmask.features.cache import TokenStore
@@ -147,7 +147,7 @@ def write_kinds(settings: SubclassSettings, catalog: Catalog, to: Path) -> str:
     lines.append(f"{len(kinds)} regions of {tag!r} in {len(set(kinds))} kinds: {to / PICTURE}")
     lines.append(
         f"Name the kinds in {to / KINDS}, or some regions in {to / REGIONS}; then: "
-        f"tagmask subclasses --out {settings.out} --names {to} --to tags.csv"
+        f"`tagmask subclasses --out {typed(settings.out)} --names {typed(to)} --to tags.csv`"
     )
     return "\n".join(lines)
 

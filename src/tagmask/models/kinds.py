@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, typed
 from tagmask.files import read_json
-from tagmask.layout import MODEL_CONFIG
+from tagmask.layout import CONFIG, FOLDERS, MODEL_CONFIG
 from tagmask.models.affinity_net import AffinityNet
 from tagmask.models.classifier import Classifier
 from tagmask.models.deeplab import DeepLabV2
@@ -27,6 +27,7 @@ def load(path: Path | str) -> RunNetwork:
 
     It may be a classifier, an MCTformer, an affinity network or a segmenter.
     """
+    _check_finished(Path(path))
     config = read_json(Path(path) / MODEL_CONFIG)
     kind = config.get("kind") if isinstance(config, dict) else None
     if not isinstance(kind, str) or kind not in _NETWORKS:
@@ -35,6 +36,17 @@ def load(path: Path | str) -> RunNetwork:
             "give a folder such as run/1_classifier or run/5_segmenter."
         )
     return _NETWORKS[kind].load(path)
+
+
+def _check_finished(folder: Path) -> None:
+    """Refuse the folder of a run whose network is not there yet, and say how to go on."""
+    run = folder.parent
+    is_of_run = folder.name in FOLDERS and (run / CONFIG).is_file()
+    if is_of_run and folder.is_dir() and not (folder / MODEL_CONFIG).exists():
+        raise TagmaskError(
+            f"{folder} holds no network yet: the run was stopped before it was finished; "
+            f"`{typed('tagmask', 'run', run)}` goes on."
+        )
 
 
 def load_classifier(path: Path | str) -> Classifier:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tagmask import layout
 from tagmask.config import read_toml
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, typed
 from tagmask.files import read_json, read_object
 from tagmask.runs.record import file_digest, files_of, read_log
 from tagmask.version import __version__
@@ -122,7 +122,7 @@ def read_scores(run: Path, rule: str) -> tuple[list[StageScores], Curves]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TagmaskError(
             f"{file} was not written by `tagmask score` ({type(error).__name__}: {error}); "
-            f"run `tagmask score --out {run}` again."
+            f"run `tagmask score --out {typed(run)}` again."
         ) from None
 
 

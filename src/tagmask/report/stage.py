@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tagmask import layout
 from tagmask.config import PseudoSettings, ReportSettings
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, typed
 from tagmask.files import write_text
 from tagmask.inference.selfcheck import read_verdicts
 from tagmask.notes import INPUT, Parts
@@ -74,7 +74,7 @@ def gather(run: Run, settings: ReportSettings) -> Report:
     if not stages and not trainings:
         raise TagmaskError(
             f"{out} contains no training, maps or masks of these images; "
-            f"check --out and the data, or run `tagmask train --out {out}` first."
+            f"check --out and the data, or run `tagmask train --out {typed(out)}` first."
         )
     for stage in stages:  # labels are numbers; those of other classes would get wrong names
         check_classes(out / records.FOLDERS[stage], catalog.classes, TITLES[stage])
@@ -89,7 +89,7 @@ def gather(run: Run, settings: ReportSettings) -> Report:
         subtitle=(
             f"{Path(os.path.realpath(out)).name} · {len(catalog)} images, "
             f"{len(catalog.classes)} classes · written {now} by tagmask {__version__} · "
-            f"look inside and correct: `tagmask studio {out}`"
+            f"look inside and correct: `tagmask studio {typed(out)}`"
         ),
         classes=catalog.classes,
         provenance=provenance,
@@ -207,7 +207,7 @@ def _notes(provenance: Provenance, labels: RunLabels, scored: list[StageScores])
                     "folder: they were given with --model, or the network has been trained again "
                     "since."
                 )
-    again = f"run `tagmask score --out {labels.run}` again."
+    again = f"run `tagmask score --out {typed(labels.run)}` again."
     titles = {row.stage for row in scored}
     scored_stages = [
         stage
@@ -248,7 +248,7 @@ def _missing(run: Path, truth: bool, stages: Stages, scores: list[StageScores]) 
     if not any(row.threshold is not None for row in scores):
         state, command = ("scored", "score") if "seeds" in stages else ("made", "seeds")
         missing["threshold"] = (
-            f"The seeds have not been {state}; run `tagmask {command} --out {run}`."
+            f"The seeds have not been {state}; run `tagmask {command} --out {typed(run)}`."
         )
     if absent:
         missing["scores"] = f"Not in the run yet, so without scores: {absent}."

@@ -120,7 +120,9 @@ def tell_own_network(
 
 
 def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[int]:
-    """Return the model's number of each class of a catalog, by name.
+    """Return the model's number of each class of a catalog, or of each tag of a photo, by name.
+
+    A name that differs from one class in capitals alone means that class.
 
     Args:
         names: Names of the classes.
@@ -132,7 +134,13 @@ def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[i
     Raises:
         TagmaskError: If the model does not know a class.
     """
+    names = list(names)
     numbers = {name: number for number, name in enumerate(model.classes)}
+    for name in [name for name in names if name not in numbers]:
+        alike = [number for number, own in enumerate(model.classes) if _is_same_word(name, own)]
+        # two names for one class would hide a mistake
+        if len(alike) == 1 and not any(numbers.get(other) == alike[0] for other in names):
+            numbers[name] = alike[0]
     unknown = [name for name in names if name not in numbers]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -141,6 +149,11 @@ def match_classes(names: Iterable[str], model: Classifier | Segmenter) -> list[i
             f"the model does not know the class {unknown[0]!r}{more}; it was trained on: {known}."
         )
     return [numbers[name] for name in names]
+
+
+def _is_same_word(first: str, second: str) -> bool:
+    """Return True if two names differ in capitals alone."""
+    return first.casefold() == second.casefold()
 
 
 def is_readable(read: Callable[..., Any], path: Path, *arguments: Any) -> bool:

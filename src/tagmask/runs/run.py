@@ -6,6 +6,7 @@ changed and redoes it, and then all that is made from it.
 """
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,11 +18,13 @@ import torch
 
 from tagmask import layout
 from tagmask.config import LoopSettings, PseudoSettings, check, read_values, use_of
-from tagmask.config.base import Settings, refuse
+from tagmask.config.base import Settings, refuse, within
 from tagmask.config.run import (
     RunSettings,
     RunTop,
     check_stage,
+    data_of,
+    read_config,
     write_config,
     write_stage_config,
 )
@@ -29,8 +32,8 @@ from tagmask.data.about import read_about
 from tagmask.data.catalog import Catalog, give_back
 from tagmask.data.open import open_catalog
 from tagmask.data.survey import tag_notes
-from tagmask.errors import TagmaskError
-from tagmask.files import check_format, only_one, read_json, write_json
+from tagmask.errors import TagmaskError, first_of, typed
+from tagmask.files import check_format, only_one, read_json, read_object, write_json
 from tagmask.models.backbones import check_published
 from tagmask.models.storage import write_network_use
 from tagmask.notes import INPUT, Parts, shorten
@@ -359,6 +362,9 @@ def _do_all(run: Run) -> RunSummary:
     """Do what is left of a run, and return what became of it."""
     team = run.team
     catalog = run.catalog
+    sentence = team.from_first(lambda: _of_other_data(run))
+    if sentence:
+        raise TagmaskError(sentence)
     _check_alike(run)
     if run.settings.about is not None:
         # the report needs it last; mistakes in it are told first
@@ -392,6 +398,47 @@ def _do_all(run: Run) -> RunSummary:
     file = run.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
     return RunSummary(run.out, statuses, scores, run.settings.of(PseudoSettings).rule)
+
+
+def _of_other_data(run: Run) -> str:
+    """Return why the folder of a run is not the place for its data; empty if it is.
+
+    It is another run's if its photos or its table lie elsewhere and its classes are others. A table
+    that was edited is the same table, and so is one that was written into the folder of the run.
+    """
+    settings = run.settings
+    config = run.out / layout.CONFIG
+    if settings.restart or not config.is_file():
+        return ""
+    before = data_of(read_config(config))
+    moved = []
+    for name, what in (("tags", "the tags of"), ("images", "the photos in")):
+        former, own = before.get(name), getattr(settings, name)
+        if former is not None and not _is_same_place(Path(former), own, run.out):
+            moved.append(f"{what} {former}")
+    if "images" in before and "tags" not in before and settings.tags is not None:
+        moved.append(f"the sub-folders of {before['images']} as tags")
+    file = run.out / layout.CLASSIFIER / layout.MODEL_CONFIG
+    made_for = read_object(file).get("classes") if moved and file.is_file() else None
+    if made_for is None or list(made_for) == list(run.catalog.classes):
+        return ""
+    paths = [path for path in (settings.images, settings.tags) if path is not None]
+    again = typed("tagmask", "run", *paths, "--out", "other")
+    return (
+        f"{run.out} was made with {' and '.join(moved)}, for other classes "
+        f"({first_of(made_for, 3)}), and would be replaced. For a run of its own: `{again}`; "
+        "to replace it: add --restart."
+    )
+
+
+def _is_same_place(former: Path, own: Path | None, out: Path) -> bool:
+    """Return True if a path of a config.toml may be the one that is given now."""
+    if own is None:
+        return False
+    if os.path.realpath(former) == os.path.realpath(own) or within(own, out):
+        return True
+    # it may have been written from another folder
+    return former.name == own.name and not former.is_absolute() and not former.exists()
 
 
 def _tell_plan(run: Run, statuses: Mapping[str, Status]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tagmask.config import check
 from tagmask.config.shards import SampleSettings
 from tagmask.data.catalog import refuse_clashes
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, typed
 from tagmask.files import is_regular, read_object, replacing, write_json, write_text
 from tagmask.notes import differences, shorten
 from tagmask.progress import track
@@ -67,7 +67,7 @@ def draw_sample(settings: SampleSettings) -> str:
     ]
     if missing > 0:
         lines.append(f"{missing:,} fewer than asked for: the shards drawn hold no more.")
-    lines.append(f"train on them: tagmask run {images} {settings.to / TAGS} --out run")
+    lines.append(f"train on them: {typed('tagmask', 'run', images, settings.to / TAGS)} --out run")
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from tagmask import layout
 from tagmask.config import AffinitySettings, PseudoSettings, check
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import is_whole_mask, write_kept_mask
-from tagmask.errors import TagmaskError
+from tagmask.errors import TagmaskError, typed
 from tagmask.files import file_size
 from tagmask.labels import Picture
 from tagmask.layout import label_file, seed_file
@@ -266,7 +266,7 @@ def check_has_seeds(out: Path) -> None:
     """Raise TagmaskError if there are no seeds in the run's folder ``out``."""
     seeds = out / layout.SEEDS
     if not seeds.is_dir():
-        raise TagmaskError(f"{seeds} does not exist; run `tagmask seeds --out {out}` first.")
+        raise TagmaskError(f"{seeds} does not exist; run `tagmask seeds --out {typed(out)}` first.")
 
 
 def amount(settings: PseudoSettings, photos: int) -> tuple[int, str]:

@@ -28,7 +28,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.corrections import fix
 from tagmask.data.images import UNREAD, read_image, strip_suffix, walk, write_mask
 from tagmask.data.report import odd_note
-from tagmask.errors import TagmaskError, enough_memory, first_of
+from tagmask.errors import TagmaskError, enough_memory, first_of, typed
 from tagmask.features.cache import TokenStore
 from tagmask.files import read_arrays, write_arrays
 from tagmask.inference.photo_mask import memory_at_once, photo_mask, photo_probabilities
@@ -314,7 +314,10 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
     model = load_for_masks(settings.model, settings)
     image = read_image(settings.photo)
     names = split_tags(settings.tags)
-    allowed = match_classes(names, model) if names is not None else None
+    allowed = None
+    if names is not None:
+        allowed = match_classes(names, model)
+        names = [model.classes[number] for number in allowed]
     with enough_memory(str(settings.photo), _SMALLER):
         mask = photo_mask(model, image, allowed, settings)
     shares = shares_in(mask, len(model.classes))
@@ -324,10 +327,9 @@ def predict_photo(settings: PredictPhotoSettings) -> str:
         lines.append(missing)
         folder = settings.model.parent
         if (folder / layout.CLASSIFIER / layout.MODEL).is_file():
-            lines.append(
-                f"where each tag was looked for: `tagmask seeds {folder} {settings.photo} "
-                f"--tags {settings.tags} --show maps.png`"
-            )
+            words = ("seeds", folder, settings.photo, "--tags", ",".join(names or []))
+            maps = typed("tagmask", *words, "--show", "maps.png")
+            lines.append(f"where each tag was looked for: `{maps}`")
     written = []
     if settings.mask is not None:
         write_mask(settings.mask, mask)

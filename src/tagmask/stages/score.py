@@ -17,7 +17,7 @@ from tagmask import layout
 from tagmask.config import ScoreSettings
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask
-from tagmask.errors import ImageError, TagmaskError
+from tagmask.errors import ImageError, TagmaskError, typed
 from tagmask.files import read_json, read_object, write_json
 from tagmask.layout import label_file, seed_file
 from tagmask.progress import Bar
@@ -302,7 +302,9 @@ def score_seeds(run: Run, settings: ScoreSettings) -> SeedScores:
     check_masks(catalog)
     folder = run.out / layout.SEEDS
     if not folder.is_dir():
-        raise TagmaskError(f"{folder} does not exist; run `tagmask seeds --out {run.out}` first.")
+        raise TagmaskError(
+            f"{folder} does not exist; run `tagmask seeds --out {typed(run.out)}` first."
+        )
     scores = _count({"seeds": folder}, catalog, settings.processes)
     return _write_seeds(run.out, scores["seeds"])
 
