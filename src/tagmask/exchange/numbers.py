@@ -19,8 +19,8 @@ In the summary, percent_where_found is the mean over the photos that show the cl
 mean_percent_of_photo the mean over all photos, those without it counted as 0.
 
 The ending of the file decides: .csv, .tsv or .parquet. In CSV, what a spreadsheet would take for a
-formula begins with an apostrophe. With --decimal-comma, numbers have a comma, and a semicolon ends a cell,
-as spreadsheets of many countries expect it; cells of --about stay as they are.
+formula begins with an apostrophe. With --decimal-comma, numbers have a comma, and a semicolon ends
+a cell, as spreadsheets of many countries expect it; cells of --about stay as they are.
 """
 
 import csv
