@@ -41,3 +41,16 @@ def as_percent(share: float) -> str:
     if 0 < share < 0.001:
         return "under 0.1 %"
     return f"{100 * share:.1f} %"
+
+
+def cover_words(where_found: float | None, over_all: float) -> str:
+    """Say how much of a photo a class covers, in the words of every line and table.
+
+    Args:
+        where_found: mean share of the photos on which it is found; None if it is on none.
+        over_all: mean share of all photos, those without it counted as 0.
+    """
+    all_photos = f"over all photos: {as_percent(over_all)}"
+    if where_found is None:
+        return all_photos
+    return f"where it is found: {as_percent(where_found)} of the photo; {all_photos}"

@@ -52,7 +52,7 @@ def test_every_number_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert export("--to", "areas.csv", "--mm-per-pixel", "0.5") == 0, capsys.readouterr().err
     cat, dog, absent, single = read("areas.csv")
     assert cat == {
-        "photo": "'=1+1", "class": "cat", "width": "5", "height": "4", "pixels": "3",
+        "photo": "'=1+1", "file": "'=1+1.png", "class": "cat", "width": "5", "height": "4", "pixels": "3",
         "share": "0.15", "percent_of_photo": "15", "pieces": "2", "left": "0", "top": "0", "right": "1", "bottom": "2",
         "centre_x": "0.8333333333", "centre_y": "1.166666667", "certainty": "0.625", "corrected": "no",
         "area_mm2": "0.75",
@@ -62,6 +62,7 @@ def test_every_number_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     # a tag without a pixel is a row too: nought is a result
     assert (absent["photo"], absent["class"], absent["pixels"]) == ("sub/b", "cat", "0")
     assert (absent["left"], absent["pieces"], absent["area_mm2"]) == ("", "0", "0")
+    assert single["file"] == "sub/b.png"
     assert (single["certainty"], single["corrected"]) == ("", "yes")
     assert (single["centre_x"], single["centre_y"]) == ("0.5", "1.5")
     summary = read("areas.summary.csv")
@@ -71,9 +72,15 @@ def test_every_number_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary[1]["share_of_all"] == f"{9 / 24:.6g}"
     assert summary[1]["mean_percent_of_photo"] == "32.5"
     assert summary[1]["percent_of_all_pixels"] == "37.5"
+    # the dog is on both photos, the cat on one
+    assert [row["percent_where_found"] for row in summary] == ["15", "32.5"]
     assert summary[1]["area_mm2"] == "2.25"
     printed = capsys.readouterr().out
-    assert "mean share of a photo: dog 32.5 %, cat 7.5 %" in printed
+    assert (
+        "found: dog on 2 of 2 photos (where it is found: 32.5 % of the photo; over all photos: "
+        "32.5 %), cat on 1 of 2 photos (where it is found: 15.0 % of the photo; over all photos: "
+        "7.5 %)" in printed
+    )
     assert export("--to", "areas.csv") == 0, "its own files may be written again"
 
 
@@ -127,6 +134,25 @@ def test_no_text_is_a_formula(start: str, capsys: pytest.CaptureFixture[str]) ->
             assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for cell in row), row
 
 
+def test_decimal_comma(capsys: pytest.CaptureFixture[str]) -> None:
+    """Numbers change, and only their spelling; cells of the user's own table stay."""
+    Path("about.csv").write_text("file,height_cm\n=1+1.png,1.5\nsub/b.png,2.5\n")
+    plain = ("--to", "plain.csv", "--about", "about.csv")
+    comma = ("--to", "comma.csv", "--about", "about.csv", "--decimal-comma")
+    assert export(*plain) == 0
+    assert export(*comma) == 0, capsys.readouterr().err
+    with Path("comma.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter=";"))
+    assert (rows[0]["share"], rows[0]["percent_of_photo"], rows[0]["pixels"]) == ("0,15", "15", "3")
+    for row, same in zip(rows, read("plain.csv"), strict=True):
+        assert row.pop("height_cm") == same.pop("height_cm")
+        assert {name: cell.replace(",", ".") for name, cell in row.items()} == same
+    assert "all;;dog;2;2;9;0,325;0,375;32,5;37,5;32,5" in Path("comma.summary.csv").read_text()
+    assert export(*comma) == 0, "its own files may be written again"
+    assert export("--to", "comma.tsv", "--decimal-comma") == 0
+    assert "\t0,15\t" in Path("comma.tsv").read_text()
+
+
 def test_parquet() -> None:
     parquet: Any = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     assert export("--to", "areas.parquet", "--mm-per-pixel", "3") == 0
@@ -154,6 +180,7 @@ def test_parquet() -> None:
         (["--to", "a.csv", "--about", "other.csv"], "is about none of these photos"),
         (["--to", "a.csv", "--about", "scale.csv"], 'mm_per_pixel is "0"; write a number above 0'),
         (["--to", "a.csv", "--mm-per-pixel", "0"], "--mm-per-pixel 0.0 must be above 0"),
+        (["--to", "a.parquet", "--decimal-comma"], "--decimal-comma: Parquet holds numbers"),
         (["--to", "mine.csv"], "would replace mine.summary.csv"),
     ],
 )

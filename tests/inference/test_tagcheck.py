@@ -1,13 +1,27 @@
 """What is wrong with the tags: scikit-learn's precision, and tags swapped on purpose."""
 
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tagmask.errors import TagmaskError
 from tagmask.inference.linear import cross_validate
-from tagmask.inference.tagcheck import LISTED, TagFinding, check_tags
+from tagmask.inference.tagcheck import (
+    LISTED,
+    TagFinding,
+    check_tags,
+    read_findings,
+    suspects_of,
+)
+from tagmask.stages.train import tag_lines
 
+Pairs = tuple[tuple[str, float], ...]
 NAMES = [f"photo {i}" for i in range(40)]
 
 
@@ -89,3 +103,58 @@ def test_no_photos() -> None:
     (finding,) = check_tags(torch.zeros(0, 1), torch.zeros(0, 1), ["cat"], [])
     assert finding.photos == 0
     assert finding.learned == 0
+
+
+def finding(tag: str, missing: Pairs = (), wrong: Pairs = ()) -> TagFinding:
+    return TagFinding(tag, 10, 0.9, 0.5, missing, wrong)
+
+
+MIXED_UP = [
+    finding("horse", missing=(("a", 0.931), ("b", 0.92))),
+    finding("sheep", wrong=(("c", 0.02), ("a", 0.069))),
+    finding("pony", missing=(("b", 0.95),)),
+]
+
+
+def test_each_suspicious_photo_is_named_once_with_what_it_looks_like() -> None:
+    """Photo c is the most suspicious (1 - 0.02), then b (0.95), then a (0.931 and 1 - 0.069)."""
+    suspects = suspects_of(MIXED_UP)
+    assert [(suspect.photo, suspect.words()) for suspect in suspects] == [
+        ("c", "does not look like sheep"),
+        ("b", "looks like horse and pony, which is no tag of it"),
+        ("a", "looks like horse, not sheep"),
+    ]
+    assert [suspect.strength for suspect in suspects] == pytest.approx([0.98, 0.95, 0.931])
+    (line,) = [line for line in tag_lines(MIXED_UP, most=2) if "look wrong" in line]
+    assert line == (
+        "the tags of 3 photos look wrong: c (does not look like sheep), b (looks like horse and "
+        "pony, which is no tag of it) and 1 more; check them (all in 1_classifier/tags.json)."
+    )
+    (one,) = [line for line in tag_lines(MIXED_UP[:1] + MIXED_UP[2:])[1:] if "photos" in line]
+    assert one.startswith("the tags of 2 photos look wrong: b (looks like horse and pony")
+
+
+def test_findings_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "tags.json"
+    assert read_findings(file) == []
+    rows = [dataclasses.asdict(one) for one in MIXED_UP]
+    file.write_text(json.dumps({"tags": rows}))
+    assert read_findings(file) == MIXED_UP
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"missing": None},
+        {"wrong": [["a"]]},
+        {"wrong": [[1, 0.5]]},
+        {"missing": [["a", "b"]]},
+        {"tag": 3},
+    ],
+    ids=str,
+)
+def test_damaged_findings_are_refused_with_a_sentence(change: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tags.json"
+    file.write_text(json.dumps({"tags": [{**dataclasses.asdict(MIXED_UP[0]), **change}]}))
+    with pytest.raises(TagmaskError, match="is damaged"):
+        read_findings(file)

@@ -14,6 +14,7 @@ from tagmask.data.images import write_mask
 from tagmask.data.scenes.catalog import CLASSES, Scenes
 from tagmask.errors import TagmaskError
 from tagmask.inference.maps import PhotoMaps
+from tagmask.report import stage
 from tagmask.report.images import RunLabels, classes_in, evenly, fitted, pick
 from tagmask.report.page import Report
 from tagmask.report.stage import gather, made_from
@@ -151,7 +152,8 @@ def test_no_gallery_without_a_readable_image(tmp_path: Path) -> None:
 
 def test_only_a_training(tmp_path: Path) -> None:
     (tmp_path / "5_segmenter").mkdir()
-    (tmp_path / "5_segmenter" / "log.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    log = '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'
+    (tmp_path / "5_segmenter" / "log.jsonl").write_text(log)
     text = written(settings(tmp_path)).read_text()
     check_page(text)
     assert "Segmenter" in text
@@ -260,6 +262,36 @@ def test_without_truth_stages_are_compared(tmp_path: Path) -> None:
     assert "Check first" in shown
     assert "These data have no masks" in shown
     assert 'id="confusion"' not in shown
+    assert "look inside and correct: <code>tagmask explore " in shown
+
+
+def test_the_images_most_in_doubt_are_named_in_the_terminal(tmp_path: Path) -> None:
+    """One lost its tags, and another looks like another tag; with true masks nothing is said."""
+    run = tmp_path / "run"
+    name, odd = SCENES.name(3), SCENES.name(4)
+    # a table of tags has the classes in alphabetical order
+    numbers = np.array([0, *(sorted(CLASSES).index(word) + 1 for word in CLASSES)], np.uint8)
+    for i in range(COUNT):
+        truth = SCENES.load_mask(i)
+        assert truth is not None
+        mask = np.zeros_like(truth) if i == 3 else numbers[truth]
+        write_mask(run / "6_predictions" / f"{SCENES.name(i)}.png", mask)
+    (run / "1_classifier").mkdir()
+    found = {"tag": "yak", "photos": 3, "average_precision": 0.5, "by_chance": 0.2, "wrong": []}
+    rows = [{**found, "missing": [[odd, 0.95]]}]
+    (run / "1_classifier/tags.json").write_text(json.dumps({"tags": rows}))
+    given = settings(run, **photos(tmp_path))
+    project = Run.of(given.run)
+    done = stage.write_report(project, given.own)
+    assert project.look_first.startswith("look at these photos first: ")
+    assert f"{name} (" in project.look_first
+    assert f"{odd} (looks like yak, which is no tag of it)" in project.look_first
+    assert done.summary() == f"{project.look_first}\nreport: {run / 'report.html'}"
+    assert "looks like yak" in done.file.read_text()
+    scored = settings(run)
+    project = Run.of(scored.run)
+    assert stage.write_report(project, scored.own).summary() == f"report: {run / 'report.html'}"
+    assert project.look_first == ""
 
 
 def test_confidence_of_maps_by_hand(tmp_path: Path) -> None:
@@ -377,6 +409,8 @@ def test_how_much_each_class_covers(tmp_path: Path) -> None:
     first, second, third = (found[CLASSES[k]] for k in range(3))
     sizes = [labelled(i).size for i in range(3)]
     assert first.mean_share == pytest.approx(10 / sizes[0] / 3)
+    assert first.where_found == pytest.approx(10 / sizes[0])
+    assert third.where_found is None
     assert first.share_of_all == pytest.approx(10 / sum(sizes))
     assert (first.with_it, first.photos, first.area) == (1, 3, 10 * 2**2)
     assert second.mean_share == pytest.approx(20 / sizes[1] / 3)
@@ -389,7 +423,7 @@ def test_how_much_each_class_covers(tmp_path: Path) -> None:
     assert shares["b"][CLASSES[1]] == pytest.approx(20 / sizes[1])
     text = written(asked).read_text(encoding="utf-8")
     check_page(text)
-    assert "By &lt;site&gt;: mean % of a photo" in text
+    assert "By &lt;site&gt;: % of a photo, over all photos of each row" in text
     # another table makes another page
     before = made_from(Run.of(asked.run), asked.own)
     about.write_text(about.read_text().replace(",a,", ",c,"))

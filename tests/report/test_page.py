@@ -1,6 +1,7 @@
 """The page of a report: tables, pictures within the budget, every value escaped, and nothing from outside."""
 
 import base64
+import dataclasses
 import io
 import math
 import re
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tagmask.inference.tagcheck import Suspect
 from tagmask.report import page
+from tagmask.report.cover import Cover, CoverRow
+from tagmask.report.doubt import images_in_doubt, look_first
 from tagmask.report.images import Case, ImageFacts, Survey
 from tagmask.report.page import Report, data_uri, report_page, training_charts
 from tagmask.report.records import Provenance, StageScores, Training
@@ -165,10 +169,20 @@ def test_charts_are_drawn_at_their_pixels() -> None:
         '<circle class="mark hollow" cx="46.0" cy="35.5" r="5">\n<title>otsu: 70.0 at 0.00</title>'
         in text
     )
-    once = report_page(report(trainings=[Training("x", [{"step": 1.0, "loss": 2.0}])]))
-    assert (
-        '<circle class="dot" cx="216.0" cy="106.0" r="3.5"/>' in once
-    )  # one point is a dot in the middle
+
+
+def test_a_chart_of_one_point_is_left_out() -> None:
+    """A line of one point is a dot beside a line of two; alone it shows no course."""
+    rows = [{"step": 0.0, "map": 0.9}]
+    assert training_charts(Training("Classifier", rows)) == []
+    text = report_page(report(trainings=[Training("Classifier", rows)]))
+    check_page(text)
+    assert "Classifier" not in text
+    assert 'id="training"' not in text
+    assert "<b>90.0</b>" in text  # the number itself is shown
+    rows = [{"step": 0.0, "loss": 2.0, "val_loss": 2.0}, {"step": 1.0, "loss": 1.0}]
+    text = report_page(report(trainings=[Training("Classifier", rows)]))
+    assert text.count('<circle class="dot"') == 1
 
 
 def test_confusion_matrix_is_drawn() -> None:
@@ -207,8 +221,9 @@ def test_trainings_are_drawn_by_what_was_logged() -> None:
         {"step": s, "loss": 1 / s, "classes": 1 / s, "activation": 1e-4, "lr": 0.1}
         for s in (1, 2, 3)
     ]
+    best = {"step": 4.0, "map": 0.75}
     charts = training_charts(
-        Training("Classifier", [*rows, {"step": 3.0, "map": 0.5, "val_loss": 0.4}])
+        Training("Classifier", [*rows, {"step": 3.0, "map": 0.5, "val_loss": 0.4}, best])
     )
     drawn = {chart.title: [line.name for line in chart.lines] for chart in charts}
     assert drawn == {
@@ -216,7 +231,7 @@ def test_trainings_are_drawn_by_what_was_logged() -> None:
         "Parts of the loss": ["activation", "classes"],
         "Validation": ["mAP"],
     }
-    assert charts[2].lines[0].y == [50.0]
+    assert charts[2].lines[0].y == [50.0, 75.0]
     assert training_charts(Training("x", [{"step": 1.0}])) == []
 
 
@@ -247,6 +262,109 @@ def test_what_was_run_is_on_the_page() -> None:
     assert 'id="gallery"' not in text
 
 
+def rows_of(text: str, part: str) -> list[list[str]]:
+    """Return the cells of the first table in a part of the page."""
+    body = text[text.index(f'<section id="{part}">') :]
+    table = body[body.index("<tbody>") : body.index("</tbody>")]
+    rows = []
+    for row in table.split("<tr>")[1:]:
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+        rows.append([re.sub("<[^>]*>", "", cell) for cell in cells])
+    return rows
+
+
+def certain(count: int) -> list[ImageFacts]:
+    """Return images that nothing speaks against, each a little more certain than the last."""
+    return [ImageFacts(i, f"photo {i}", (), agreement=0.8 + i / 1000) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "lowest"), [(0, 0), (2, 2), (20, 3), (31, 4), (150, 15), (400, 20)]
+)
+def test_the_lowest_tenth_is_in_doubt(count: int, lowest: int) -> None:
+    """At least three and at most twenty, the lowest first."""
+    doubts = images_in_doubt(certain(count)[::-1], {})
+    assert [doubt.facts.index for doubt in doubts] == list(range(lowest))
+
+
+def test_a_reason_of_its_own_comes_before_the_lowest() -> None:
+    """Of 20 images the lowest three, one of low confidence, and one whose tags look wrong."""
+    facts = certain(20)
+    facts[9] = dataclasses.replace(facts[9], confidence=0.39)
+    facts[1] = dataclasses.replace(facts[1], confidence=0.51)
+    facts[15] = dataclasses.replace(facts[15], extra=("dog",))
+    doubts = images_in_doubt(facts, {"photo 2": "looks like horse, not sheep"})
+    assert [(doubt.facts.index, doubt.why) for doubt in doubts] == [
+        (2, "looks like horse, not sheep"),
+        (9, "confidence 39.0 %"),
+        (15, "dog found, not tagged"),
+        (0, "agreement 80.0 %, among the lowest"),
+        (1, "agreement 80.1 %, among the lowest"),
+    ]
+    assert look_first(doubts) == (
+        "look at these photos first: photo 2 (looks like horse, not sheep), "
+        "photo 9 (confidence 39.0 %), photo 15 (dog found, not tagged) and 2 more in the report"
+    )
+    assert look_first([]) == ""
+    assert images_in_doubt([ImageFacts(0, "unknown", ())], {}) == []
+
+
+def test_card_list_and_self_check_count_the_same_images() -> None:
+    """25 images without their tag: all are counted, the first 20 listed, the first 3 named."""
+    facts = [dataclasses.replace(one, missing=("cat",)) for one in certain(25)] + certain(75)
+    verdict = {"tag": "cat", "level": "good", "trust": 0.9, "reason": "", "remedy": ""}
+    survey = {"facts": facts, "last": "predictions", "coverage": "100 images"}
+    text = report_page(report(truth=False, survey=survey, verdicts=[verdict]))
+    check_page(text)
+    assert "<b>25</b><span>images to check</span>" in text
+    assert "25 of 100 images are in doubt; the 20 most in doubt are listed." in text
+    assert len(rows_of(text, "check")) == 20
+    first = text[text.index('id="selfcheck"') : text.index('id="check"')]
+    assert "first: photo 0 (cat not found), photo 1 (cat not found), photo 2" in first
+    assert "and 22 more in the report" in first
+    assert rows_of(text, "selfcheck") == [["cat", "good", "0.90"]]
+    assert "what to do" not in text
+    doubtful = {**verdict, "level": "doubtful", "reason": "why so", "remedy": "do this"}
+    text = report_page(report(verdicts=[doubtful]))
+    assert rows_of(text, "selfcheck") == [["cat", "doubtful", "0.90", "why so", "do this"]]
+
+
+def test_tags_that_look_wrong_are_on_the_page() -> None:
+    suspect = Suspect("photo 7", missing=("<horse>",), wrong=("sheep",), strength=0.931)
+    text = report_page(report(suspects=[suspect]))
+    check_page(text)
+    assert rows_of(text, "tags") == [["photo 7", "looks like &lt;horse&gt;, not sheep", "93.1"]]
+    assert 'id="tags"' not in report_page(report())
+
+
+def test_parts_without_truth_begin_with_what_is_to_be_looked_at() -> None:
+    """The sentence on missing scores stands at the end, without a card of its own."""
+    case = Case(certain(1)[0], [("image", np.zeros((8, 8, 3), np.uint8))])
+    survey = {"facts": certain(20), "cases": {"worst": [case], "median": [], "best": []}}
+    verdict = {"tag": "cat", "level": "good", "trust": 0.9, "reason": "", "remedy": ""}
+    shown = report(
+        truth=False,
+        survey={**survey, "last": "predictions", "coverage": "20 images"},
+        verdicts=[verdict],
+        suspects=[Suspect("photo 3", wrong=("cat",), strength=0.95)],
+        cover=Cover([CoverRow("cat", 20, 10, 0.49, 0.245, 0.25, None)], [], has_scale=False),
+        missing={"scores": "These data have no masks."},
+        run_folder="my run",
+    )
+    text = report_page(shown)
+    check_page(text)
+    parts = re.findall(r'<section id="(\w+)">', text)
+    assert parts == ["selfcheck", "check", "tags", "gallery", "cover", "run", "words"]
+    assert parts == re.findall(r'<a href="#(\w+)">', text)
+    assert text.index("These data have no masks.") > text.index('id="run"')
+    assert "1 of 20 images are shown; <code>tagmask explore my run</code>" in text
+    assert rows_of(text, "cover") == [["cat", "10", "20", "49.0", "24.5", "25.0"]]
+    for word in ("pseudo labels", "mAP", "otsu"):
+        assert word in text[text.index('id="words"') :]
+    scored = report_page(report(scores=[stage()], verdicts=[verdict]))
+    assert re.findall(r'<section id="(\w+)">', scored)[:2] == ["selfcheck", "scores"]
+
+
 def test_most_in_doubt_come_first() -> None:
     facts = [
         ImageFacts(0, "sure", ("cat",), agreement=0.9, confidence=0.9),
@@ -264,11 +382,15 @@ def test_most_in_doubt_come_first() -> None:
     }
     text = report_page(report(truth=False, survey=survey))
     check_page(text)
-    body = text[text.index('id="check"') :]
-    assert body.index(">odd<") < body.index(">faint<") < body.index(">sure<")
+    assert "3 of 3 images are in doubt." in text
+    assert rows_of(text, "check") == [
+        ["odd", "agreement 20.0 %; cat not found; dog found, not tagged", "20.0", "90.0"],
+        ["faint", "confidence 10.0 %", "90.0", "10.0"],
+        ["sure", "agreement 90.0 %, among the lowest", "90.0", "90.0"],
+    ]
     tiles = re.findall(r'class="tile"><b>(.*?)</b><span>(.*?)</span><small>(.*?)</small>', text)
     assert tiles == [
         ("66.7", "agreement", "mIoU of predictions with pseudo labels"),
         ("63.3", "confidence", "mean over the images"),
-        ("1", "images to check", "predictions and tags name different classes"),
+        ("3", "images to check", "of 3 images: see To check first"),
     ]

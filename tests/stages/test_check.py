@@ -14,7 +14,7 @@ from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_mask, write_mask
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import ImageError, TagmaskError
-from tagmask.inference.selfcheck import verdict_lines
+from tagmask.inference.selfcheck import read_verdicts, verdict_lines
 from tagmask.runs.run import Run
 from tagmask.runs.summary import RunSummary
 from tagmask.stages.check import Company, company_of_tags
@@ -66,6 +66,18 @@ def test_the_runs_summary_tells_the_verdicts(headed: Path) -> None:
     for tag, verdict in json.loads((headed / "check.json").read_text())["tags"].items():
         assert tag in summary
         assert verdict["reason"] in summary
+
+
+def test_a_run_ends_with_what_to_look_at_first(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report knows it; its sentence follows the verdicts. A run that made none has none."""
+    sentence = "look at these photos first: a (confidence 39.0 %)"
+    monkeypatch.setattr("tagmask.report.stage.look_first", lambda _: sentence)
+    assert sentence not in run(head_run(out)).summary()
+    (out / "report.html").unlink()
+    lines = run(head_run(out)).summary().splitlines()
+    known = verdict_lines(read_verdicts(out / "check.json"))
+    place = lines.index("self-check:")
+    assert lines[place + 1 : place + 2 + len(known)] == [*known, sentence]
 
 
 def test_lines_of_verdicts_by_hand() -> None:

@@ -50,22 +50,28 @@ def counted(are_told: bool) -> FoundTags:
 
 
 def test_one_line_on_photos_with_tags() -> None:
-    """Cat: (0.2 + 0.4) / 2; dog on none of two."""
+    """Cat: (0.2 + 0.4) / 2, and over all three photos 0.6 / 3; dog on none of two."""
     line = counted(True).line()
     assert line.startswith(
-        "tags found: cat on 2 of 2 photos (30.0 % of them), dog on 0 of 2 photos"
+        "tags found: cat on 2 of its 2 photos (where it is found: 30.0 % of the photo; "
+        "over all photos: 20.0 %), dog on 0 of its 2 photos"
     )
     assert "; a tag that was not found is not on the photo, too small" in line
     assert "sofa" not in line
     assert "\n" not in line
     whole = FoundTags(CLASSES, True)
     whole.add({0: 0.5}, [0])
-    assert whole.line() == "tags found: cat on 1 of 1 photos (50.0 % of them)"
+    assert whole.line() == (
+        "tags found: cat on 1 of its 1 photos (where it is found: 50.0 % of the photo; "
+        "over all photos: 50.0 %)"
+    )
 
 
 def test_one_line_on_photos_without_tags() -> None:
     assert counted(False).line() == (
-        "found on 3 photos: cat on 2 (30.0 % of them), sofa on 1 (10.0 % of them), nothing on 1"
+        "found on 3 photos: cat on 2 (where it is found: 30.0 % of the photo; over all photos: "
+        "20.0 %), sofa on 1 (where it is found: 10.0 % of the photo; over all photos: 3.3 %), "
+        "nothing on 1"
     )
     assert FoundTags(CLASSES, False).line() == ""
 
@@ -86,8 +92,8 @@ def test_of_many_tags_the_most_frequent_are_named() -> None:
 def test_processes_add_up() -> None:
     whole = counted(True)
     whole.merge(json.loads(json.dumps(counted(True).to_json())))
-    assert whole.line() == counted(True).line().replace("2 of 2", "4 of 4").replace(
-        "0 of 2", "0 of 4"
+    assert whole.line() == counted(True).line().replace(" its 2 ", " its 4 ").replace(
+        "cat on 2", "cat on 4"
     )
     other = FoundTags(CLASSES, False)
     other.merge(counted(False).to_json())

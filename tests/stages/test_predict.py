@@ -186,9 +186,10 @@ def test_the_last_line_counts_what_was_found(run: Path, processes: int) -> None:
             if tag in scenes.tags(i):
                 shares.append(float((mask == tag + 1).mean()))
         found = [share for share in shares if share]
-        words = f"{CLASSES[tag]} on {len(found)} of {len(shares)} photos"
+        words = f"{CLASSES[tag]} on {len(found)} of its {len(shares)} photos"
         if found:
-            words += f" ({as_percent(sum(found) / len(found))} of them)"
+            where = as_percent(sum(found) / len(found))
+            words += f" (where it is found: {where} of the photo; "
         assert words in done.summary().splitlines()[-1]
     again = predict_catalog(settings(run, use_tags=True))
     assert "found" not in again.summary()

@@ -209,6 +209,7 @@ examples:
   tagmask export --out run --format fiftyone --to folder
   tagmask export --out run --format huggingface --to folder
   tagmask export --out run --format table --mm-per-pixel 0.4 --to areas.csv
+  tagmask export run --to areas.csv --decimal-comma        for spreadsheets with a decimal comma
   tagmask export --out run --onnx segmenter.onnx
   tagmask export s3://bucket/masks --to s3://bucket/coco         shards: add --help
 """

@@ -34,7 +34,10 @@ SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
 class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
-    basic = "format to labels photos polygons pieces val_fraction mm_per_pixel about by onnx"
+    basic = (
+        "format to labels photos polygons pieces val_fraction "
+        "mm_per_pixel about by decimal_comma onnx"
+    )
     written = ("to", "onnx")
     out: Path
     """Folder of the run."""
@@ -66,6 +69,9 @@ class ExportSettings(DataSettings):
     """table: a CSV file with further columns about each photo; the first column is the photo."""
     by: tuple[str, ...] = ()
     """table: columns of --about by which the summary is grouped."""
+    decimal_comma: bool = False
+    """table: numbers with a decimal comma, and semicolons between cells, for spreadsheets of
+    countries that write numbers so; .csv and .tsv."""
     onnx: Path | None = None
     """Write the segmentation network to this .onnx file (needs the extra `onnx`)."""
     model: Path | None = None
@@ -106,6 +112,10 @@ class ExportSettings(DataSettings):
         of_table = self.mm_per_pixel is not None or self.about is not None or self.by
         if self.format != "table" and of_table:
             yield "--mm-per-pixel, --about and --by belong to --format table; leave them out."
+        if self.decimal_comma and self.format != "table":
+            yield "--decimal-comma belongs to --format table; leave it out."
+        elif self.decimal_comma and self.to.suffix.lower() == ".parquet":
+            yield "--decimal-comma: Parquet holds numbers, not their spelling; leave it out."
         if self.about is not None and not self.about.is_file():
             yield f"--about {self.about} does not exist; check the path."
         if self.by and self.about is None:

@@ -130,7 +130,7 @@ FORMATS = {  # value of --format: its writer
     "geotiff": Format(write_geotiff),
     "table": Format(
         write_table,
-        ("mm_per_pixel", "about", "by"),
+        ("mm_per_pixel", "about", "by", "decimal_comma"),
         others=lambda settings, to, names: [summary_file(to)],
         complete=_with_probabilities,
     ),

@@ -3,6 +3,8 @@
 areas.csv           a row for each class of each photo that has pixels there or is a tag of it
 areas.summary.csv   a row for each class: over all photos, and over those of each group of --by
 
+photo         its name, the path below the photos without suffix; masks are stored under it
+file          the same with the suffix, as tables of tags and COCO name the photo
 pixels        of the class
 share         of the photo's pixels, unsure ones included: a fraction from 0 to 1
 percent_of_photo    the same from 0 to 100
@@ -13,8 +15,12 @@ certainty     mean probability of the class over its pixels, if the run has kept
 corrected     yes if a person has corrected the photo
 area_mm2      pixels times the area of one, if a scale is given
 
+In the summary, percent_where_found is the mean over the photos that show the class, and
+mean_percent_of_photo the mean over all photos, those without it counted as 0.
+
 The ending of the file decides: .csv, .tsv or .parquet. In CSV, what a spreadsheet would take for a
-formula begins with an apostrophe.
+formula begins with an apostrophe. With --decimal-comma, numbers have a comma, and a semicolon ends
+a cell, as spreadsheets of many countries expect it; cells of --about stay as they are.
 """
 
 import csv
@@ -34,7 +40,7 @@ from tagmask.data.about import SCALE, About
 from tagmask.errors import TagmaskError
 from tagmask.exchange.items import Exported, Labelled
 from tagmask.files import is_regular, replacing, write_text
-from tagmask.labels import Mask, as_percent
+from tagmask.labels import Mask, cover_words
 
 Cell = str | int | float | None
 # Where a formula may begin: at the start of a text, or after what a spreadsheet may take for the
@@ -42,7 +48,7 @@ Cell = str | int | float | None
 _FORMULA = re.compile(r"""^(?=[\t\r\n])|(?:^|(?<=[,;\t\r\n]))(?=["\s]*[-=+@＝＋－＠])""")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?(?:[eE][-+]?[0-9]+)?")
 COLUMNS = (
-    *("photo", "class", "width", "height", "pixels", "share", "percent_of_photo", "pieces"),
+    *("photo", "file", "class", "width", "height", "pixels", "share", "percent_of_photo", "pieces"),
     *("left", "top", "right", "bottom", "centre_x", "centre_y", "certainty", "corrected"),
 )
 AREA = "area_mm2"
@@ -56,7 +62,8 @@ _SUMMARY = (
     "mean_share",
     "share_of_all",
 )
-_PERCENTAGES = ("mean_percent_of_photo", "percent_of_all_pixels")  # the last two, from 0 to 100
+# from 0 to 100: the last two, and the mean over the photos that show the class
+_PERCENTAGES = ("mean_percent_of_photo", "percent_of_all_pixels", "percent_where_found")
 
 
 @dataclass
@@ -97,6 +104,11 @@ class Group:
     def mean_share(self, name: str) -> float:
         """Return the mean share of a photo that a class covers; photos without it count as 0."""
         return self.shares.get(name, 0.0) / max(1, self.photos)
+
+    def share_where_found(self, name: str) -> float | None:
+        """Return the mean share of the photos that show a class; None if none does."""
+        found = self.with_it.get(name, 0)
+        return self.shares[name] / found if found else None
 
     def share_of_all(self, name: str) -> float:
         """Return the share of a class in the pixels of all photos together."""
@@ -177,6 +189,7 @@ def write_table(
     mm_per_pixel: float | None = None,
     about: About | None = None,
     by: Sequence[str] = (),
+    decimal_comma: bool = False,
 ) -> Exported:
     """Write the table and its summary.
 
@@ -187,6 +200,7 @@ def write_table(
         mm_per_pixel: the size of a pixel, where the table about the photos does not say it.
         about: further columns of each photo.
         by: columns of ``about`` by which the summary is grouped.
+        decimal_comma: write numbers with a comma, and semicolons between the cells of a .csv.
 
     Returns:
         Counts and notes about what was written.
@@ -209,8 +223,8 @@ def write_table(
             area = [_area(row, scale)] if summary.has_scale else []
             rows.append([*row, *area, *about.row(item.name)])
         summary.add(item.name, item.mask)
-    _write(path, header, rows)
-    _write(summary_file(path), *_summary_rows(summary))
+    _write(path, header, rows, decimal_comma)
+    _write(summary_file(path), *_summary_rows(summary), decimal_comma)
     done.notes += _notes(summary)
     done.notes.append(f"the summary by class: {summary_file(path)}")
     return done
@@ -228,7 +242,7 @@ def is_summary(path: Path) -> bool:
     start = ",".join(_SUMMARY).encode()
     try:
         with path.open("rb") as file:
-            head = file.read(len(start)).replace(b"\t", b",")
+            head = file.read(len(start)).replace(b"\t", b",").replace(b";", b",")
     except OSError:
         return False
     return head == start or (head[:4] == b"PAR1" and path.name.endswith(".summary.parquet"))
@@ -246,12 +260,14 @@ def measure(item: Labelled, classes: Sequence[str]) -> Iterator[list[Cell]]:
     counts = np.bincount(mask.ravel(), minlength=256)  # (256,)
     probabilities = item.probabilities() if item.probabilities is not None else None
     corrected = "yes" if item.corrected else "no"
+    # drawn scenes have no file
+    file = "" if item.image is None else item.file
     for label, name in enumerate(classes, start=1):
         pixels = int(counts[label])
         if not pixels and name not in item.tags:
             continue
         share = pixels / mask.size
-        start: list[Cell] = [item.name, name, width, height, pixels, share, 100 * share]
+        start: list[Cell] = [item.name, file, name, width, height, pixels, share, 100 * share]
         if not pixels:
             yield [*start, 0, *[None] * 7, corrected]
             continue
@@ -295,6 +311,8 @@ def _summary_rows(summary: Summary) -> tuple[list[str], list[list[Cell]]]:
             row: list[Cell] = [column, value, name, group.photos, with_it, pixels]
             shares = [group.mean_share(name), group.share_of_all(name)]
             row += [*shares, *(100 * share for share in shares)]
+            where_found = group.share_where_found(name)
+            row.append(None if where_found is None else 100 * where_found)
             if summary.has_scale:
                 row.append(group.area(name))
             rows.append(row)
@@ -302,10 +320,14 @@ def _summary_rows(summary: Summary) -> tuple[list[str], list[list[Cell]]]:
 
 
 def _notes(summary: Summary) -> list[str]:
-    """Return sentences for the terminal: the mean share of the largest classes."""
+    """Return sentences for the terminal: how much the largest classes cover."""
     group = summary.everything
-    shares = [f"{name} {as_percent(group.mean_share(name))}" for name in summary.largest(8)]
-    notes = [f"mean share of a photo: {', '.join(shares)}"]
+    parts = []
+    for name in summary.largest(8):
+        covered = cover_words(group.share_where_found(name), group.mean_share(name))
+        found = group.with_it.get(name, 0)
+        parts.append(f"{name} on {found} of {group.photos} photos ({covered})")
+    notes = [f"found: {', '.join(parts)}"]
     if summary.has_scale and group.without_scale:
         notes.append(
             f"{group.without_scale} photos have no scale; "
@@ -314,25 +336,31 @@ def _notes(summary: Summary) -> list[str]:
     return notes
 
 
-def _write(path: Path, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+def _write(
+    path: Path, header: Sequence[str], rows: Sequence[Sequence[Cell]], decimal_comma: bool
+) -> None:
     """Write a table in the form that the ending of its name says."""
     if path.suffix.lower() == ".parquet":
         _write_parquet(path, header, rows)
         return
     buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+    delimiter = ";" if decimal_comma else ","
+    if path.suffix.lower() == ".tsv":
+        delimiter = "\t"
+    writer = csv.writer(buffer, delimiter=delimiter)
     writer.writerow([harmless(name) for name in header])
     for row in rows:
-        writer.writerow([_text(cell) for cell in row])
+        writer.writerow([_text(cell, decimal_comma) for cell in row])
     write_text(path, buffer.getvalue())
 
 
-def _text(cell: Cell) -> str | int:
+def _text(cell: Cell, decimal_comma: bool) -> str | int:
     """Return a cell as CSV has it; numbers with ten digits, finer than a pixel of any photo."""
     if cell is None:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.10g}"
+        number = f"{cell:.10g}"
+        return number.replace(".", ",") if decimal_comma else number
     return harmless(cell) if isinstance(cell, str) else cell
 
 

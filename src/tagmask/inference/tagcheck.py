@@ -5,13 +5,17 @@ scores do not rank its photos before the others cannot be learned from these pho
 without a tag that scores like those with it probably lacks it, and the other way round.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tagmask.errors import TagmaskError
+from tagmask.files import is_a, read_object
 from tagmask.scoring.average_precision import average_precision
 
 MISSING = 0.9  # probability from which an absent tag is suspicious
@@ -36,6 +40,98 @@ class TagFinding:
         if not self.by_chance < 1:
             return 0.0
         return max(0.0, (self.average_precision - self.by_chance) / (1 - self.by_chance))
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A photo whose tags look wrong, with all that speaks against them."""
+
+    photo: str
+    missing: tuple[str, ...] = ()  # tags that it lacks and looks like
+    wrong: tuple[str, ...] = ()  # tags that it has and does not look like
+    strength: float = 0.0  # of the strongest suspicion, from 0 to 1
+
+    def words(self) -> str:
+        """Say what the photo looks like, e.g. "looks like horse, not sheep"."""
+        if not self.missing:
+            return f"does not look like {' or '.join(self.wrong)}"
+        alike = f"looks like {' and '.join(self.missing)}"
+        if not self.wrong:
+            return f"{alike}, which is no tag of it"
+        return f"{alike}, not {' or '.join(self.wrong)}"
+
+
+def suspects_of(findings: Iterable[TagFinding]) -> list[Suspect]:
+    """Return each suspicious photo once, the most suspicious first.
+
+    A photo that was given one tag instead of another is in the findings of both.
+
+    Args:
+        findings: one per tag.
+    """
+    missing: dict[str, list[str]] = {}
+    wrong: dict[str, list[str]] = {}
+    strengths: dict[str, float] = {}
+    for finding in findings:
+        for photo, score in finding.missing:
+            missing.setdefault(photo, []).append(finding.tag)
+            strengths[photo] = max(strengths.get(photo, 0.0), score)
+        for photo, score in finding.wrong:
+            wrong.setdefault(photo, []).append(finding.tag)
+            strengths[photo] = max(strengths.get(photo, 0.0), 1 - score)
+    suspects = []
+    for photo in sorted(strengths, key=lambda photo: (-strengths[photo], photo)):
+        lacks = tuple(missing.get(photo, ()))
+        has = tuple(wrong.get(photo, ()))
+        suspects.append(Suspect(photo, lacks, has, strengths[photo]))
+    return suspects
+
+
+def read_findings(file: Path) -> list[TagFinding]:
+    """Return the findings that a training has written; none if there is no such file.
+
+    Args:
+        file: the tags.json of a classifier.
+
+    Raises:
+        TagmaskError: the file is damaged.
+    """
+    if not file.is_file():
+        return []
+    findings = []
+    for row in read_object(file, tags=list)["tags"]:
+        forms = {
+            "tag": str,
+            "photos": int,
+            "average_precision": (int, float),
+            "by_chance": (int, float),
+        }
+        is_whole = isinstance(row, dict) and all(
+            is_a(row.get(name), form) for name, form in forms.items()
+        )
+        missing = _scores_of(row, "missing") if is_whole else None
+        wrong = _scores_of(row, "wrong") if is_whole else None
+        if missing is None or wrong is None:
+            raise TagmaskError(f"{file} is damaged; delete {file.parent} and run the stage again.")
+        values = {name: row[name] for name in forms}
+        findings.append(TagFinding(**values, missing=missing, wrong=wrong))
+    return findings
+
+
+def _scores_of(row: dict[str, Any], name: str) -> tuple[tuple[str, float], ...] | None:
+    """Return the photos and scores of a finding as JSON holds them; None if they are damaged."""
+    pairs = row.get(name)
+    if not isinstance(pairs, list):
+        return None
+    scores = []
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2):
+            return None
+        photo, score = pair
+        if not (is_a(photo, str) and is_a(score, (int, float))):
+            return None
+        scores.append((photo, float(score)))
+    return tuple(scores)
 
 
 def check_tags(

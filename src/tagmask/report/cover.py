@@ -26,7 +26,8 @@ class CoverRow:
     name: str
     photos: int
     with_it: int  # photos that show the class
-    mean_share: float
+    where_found: float | None  # mean share of the photos that show it
+    mean_share: float  # of all photos
     share_of_all: float
     area: float | None  # mm²
 
@@ -112,6 +113,7 @@ def _row(name: str, group: Group) -> CoverRow:
         name=name,
         photos=group.photos,
         with_it=group.with_it.get(name, 0),
+        where_found=group.share_where_found(name),
         mean_share=group.mean_share(name),
         share_of_all=group.share_of_all(name),
         area=group.area(name),

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from PIL import Image
 
+from tagmask.inference.tagcheck import Suspect
 from tagmask.labels import UNSURE, voc_palette
 from tagmask.report.charts import (
     Chart,
@@ -25,6 +26,7 @@ from tagmask.report.charts import (
     line_chart,
 )
 from tagmask.report.cover import Cover
+from tagmask.report.doubt import Doubt, images_in_doubt, look_first
 from tagmask.report.images import Case, ImageFacts, Survey
 from tagmask.report.records import NETWORKS, ORACLE, Curves, Provenance, StageScores, Training
 from tagmask.show.sheet import Picture, check_picture, resize
@@ -33,20 +35,41 @@ from tagmask.show.sheet import Picture, check_picture, resize
 BUDGET = 2_200_000
 # longer side and JPEG quality, tried until the budget is kept
 JPEG_OPTIONS = ((288, 85), (240, 75), (176, 60), (112, 50))
-# images in the table of those to check first
+# images in the table of those to check first, and in that of tags that look wrong
 MAX_TO_CHECK = 20
 # logged values that are fractions, more is better
 RATES = ("map", "miou", "pixel_accuracy", "accuracy")
 LOGGED = {"map": "mAP", "miou": "mIoU", "val_loss": "validation", "loss": "training"}
 PARTS = {
+    "selfcheck": "Self-check: can the masks be believed?",
     "scores": "Scores",
-    "cover": "How much each class covers",
     "check": "To check first",
+    "tags": "Tags that look wrong",
     "gallery": "Gallery",
+    "cover": "How much each class covers",
     "threshold": "Background threshold",
     "confusion": "Confusion",
     "training": "Training",
     "run": "What was run",
+    "words": "Words on this page",
+}
+WORDS = {
+    "predictions": "the masks that the run made: the class of every pixel.",
+    "map": "how much each place of a photo speaks for a tag, from dark (not) to bright (very "
+    "much); also called seeds.",
+    "pseudo labels": "the masks that the maps were turned into; the segmentation network learned "
+    "from them, not from masks drawn by people.",
+    "unsure": "pixels that the pseudo labels leave open.",
+    "agreement": "how alike two stages label an image, as mIoU; 100 is the same.",
+    "confidence": "how certain the labels of an image are; 100 is most certain.",
+    "mIoU": "mean intersection over union: the pixels that two masks share, divided by those that "
+    "either has, averaged over the classes.",
+    "mAP": "mean average precision: 100 if every photo with a tag is ranked before every photo "
+    "without it.",
+    "trust": "of the self-check, from 0 to 1: the product of several signs.",
+    "threshold": "a pixel whose maps are all below it is background.",
+    "otsu, cross entropy": "rules that choose the threshold from the maps alone, without masks.",
+    "oracle": "the threshold that is best by the true masks; it cannot be had without them.",
 }
 
 
@@ -61,6 +84,8 @@ class Report:
     survey: Survey
     notes: Sequence[str] = ()
     verdicts: Sequence[Mapping[str, Any]] = ()  # of the self-check, one per tag
+    suspects: Sequence[Suspect] = ()  # images whose tags look wrong, the most suspicious first
+    run_folder: str = "run"  # as commands name it
     # key of PARTS: a sentence on what is left out
     missing: Mapping[str, str] = field(default_factory=dict)
     scores: Sequence[StageScores] = ()
@@ -68,13 +93,22 @@ class Report:
     trainings: Sequence[Training] = ()
     cover: Cover | None = None
 
+    def doubts(self) -> list[Doubt]:
+        """Return the images to check first; none where there are true masks."""
+        if self.survey.truth:
+            return []
+        odd_tags = {suspect.photo: suspect.words() for suspect in self.suspects}
+        return images_in_doubt(self.survey.facts, odd_tags)
+
 
 def report_page(report: Report) -> str:
     """Return the whole page; a part that cannot be shown is left out with a sentence."""
     survey = report.survey
     made = report.provenance
     matrices = _confusion_charts(report)
-    trainings = [(training.title, training_charts(training)) for training in report.trainings]
+    drawn = [(training.title, training_charts(training)) for training in report.trainings]
+    trainings = [(title, charts) for title, charts in drawn if charts]
+    doubts = report.doubts()
     makers = {folder: _maker(values, made) for folder, values in made.makers.items()}
     return render(
         "report.html",
@@ -83,13 +117,18 @@ def report_page(report: Report) -> str:
         report=report,
         survey=survey,
         made=made,
-        parts=_parts(report, matrices),
-        tiles=_tiles(report),
+        parts=_parts(report, matrices, trainings, doubts),
+        tiles=_tiles(report, doubts),
         columns=_class_columns(report.scores),
         class_names=_class_names(report),
         with_absent=_scores_with_absent(report),
         ious=_iou_histogram(survey),
-        doubtful=sorted(survey.facts, key=ImageFacts.rank)[:MAX_TO_CHECK],
+        doubts=doubts,
+        is_all_good=not any(row["reason"] or row["remedy"] for row in report.verdicts),
+        most_shown=MAX_TO_CHECK,
+        look_first=look_first(doubts),
+        shown_cases=len(_all_cases(survey)),
+        words=WORDS,
         jpeg=_jpeg_options(survey),
         legend=_legend(report),
         curves=_curve_charts(report),
@@ -145,21 +184,30 @@ def data_uri(picture: Picture, longest: int, quality: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def _parts(report: Report, matrices: Sequence[Matrix]) -> dict[str, str]:
-    """Return name and title of the parts that have content, or a sentence on why they have not."""
+def _parts(
+    report: Report, matrices: Sequence[Matrix], trainings: Sequence[Any], doubts: Sequence[Doubt]
+) -> dict[str, str]:
+    """Return name and title of the parts that have content, or a sentence on why they have not.
+
+    Scores have none where there is nothing to score with: their sentence stands at the end.
+    """
     content = {
+        "selfcheck": report.verdicts,
         "scores": report.scores,
-        "cover": report.cover,
-        "check": () if report.survey.truth else report.survey.facts,
+        "check": doubts,
+        "tags": report.suspects,
         "gallery": report.survey.cases,
+        "cover": report.cover,
         "threshold": report.curves,
         "confusion": matrices,
-        "training": report.trainings,
+        "training": trainings,
         "run": report.provenance,
+        "words": WORDS,
     }
     parts = {}
     for name, title in PARTS.items():
-        if content[name] or report.missing.get(name):
+        has_sentence = report.missing.get(name) and name != "scores"
+        if content[name] or has_sentence:
             parts[name] = title
     return parts
 
@@ -199,7 +247,7 @@ def _iou_histogram(survey: Survey) -> Chart | None:
     return histogram(f"Images by the IoU of {survey.last}", ious, "IoU %")
 
 
-def _tiles(report: Report) -> list[tuple[str, str, str]]:
+def _tiles(report: Report, doubts: Sequence[Doubt]) -> list[tuple[str, str, str]]:
     """Return the numbers to see first: value, name, explanation."""
     # Per stage the last column counts, which for seeds is a mask-free rule if there is any.
     stages = {row.stage: row for row in _class_columns(report.scores)}
@@ -210,11 +258,12 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     for training in report.trainings:
         rates = [row["map"] for row in training.rows if "map" in row]
         if rates:
-            tiles.append((_percent(rates[-1]), "mAP of the tags", "classifier, held-out images"))
-    return tiles + _doubt_tiles(report.survey)
+            explanation = "100: held-out images with a tag are all told from those without"
+            tiles.append((_percent(rates[-1]), "mAP of the tags", explanation))
+    return tiles + _doubt_tiles(report.survey, doubts)
 
 
-def _doubt_tiles(survey: Survey) -> list[tuple[str, str, str]]:
+def _doubt_tiles(survey: Survey, doubts: Sequence[Doubt]) -> list[tuple[str, str, str]]:
     """Return what is known of the labels without truth: value, name, explanation."""
     if survey.truth or not survey.facts:
         return []
@@ -229,10 +278,9 @@ def _doubt_tiles(survey: Survey) -> list[tuple[str, str, str]]:
         if known:
             mean = float(np.mean(known))
             tiles.append((_percent(mean), name, explanation))
-    odd = [facts for facts in survey.facts if facts.missing or facts.extra]
-    tiles.append(
-        (str(len(odd)), "images to check", f"{survey.last} and tags name different classes")
-    )
+    name = "image to check" if len(doubts) == 1 else "images to check"
+    where = f": see {PARTS['check']}" if doubts else ""
+    tiles.append((str(len(doubts)), name, f"of {survey.coverage}{where}"))
     return tiles
 
 
@@ -330,7 +378,10 @@ def _marks(report: Report, title: str) -> list[Mark]:
 
 
 def training_charts(training: Training) -> list[Chart]:
-    """Return charts of the loss, its parts, and what validation measured, of what was logged."""
+    """Return charts of the loss, its parts, and what validation measured, of what was logged.
+
+    A chart in which no line has two points shows no course, and is left out.
+    """
     names: set[str] = set()
     for row in training.rows:
         names |= row.keys()
@@ -346,7 +397,7 @@ def training_charts(training: Training) -> list[Chart]:
     if rates:
         lines = _log_lines(training, rates)
         charts.append(line_chart("Validation", lines, "step", "%", zero=True))
-    return charts
+    return [chart for chart in charts if any(len(line.x) > 1 for line in chart.lines)]
 
 
 def _log_lines(training: Training, names: Sequence[str]) -> list[Line]:

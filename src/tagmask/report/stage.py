@@ -15,9 +15,11 @@ from tagmask.config import PseudoSettings, ReportSettings
 from tagmask.errors import TagmaskError, typed
 from tagmask.files import write_text
 from tagmask.inference.selfcheck import read_verdicts
+from tagmask.inference.tagcheck import read_findings, suspects_of
 from tagmask.notes import INPUT, Parts
 from tagmask.report import records
 from tagmask.report.cover import MOST_PHOTOS, Cover, about_of, cover_of, summarise
+from tagmask.report.doubt import look_first
 from tagmask.report.images import TITLES, RunLabels, survey
 from tagmask.report.page import Report, report_page
 from tagmask.report.records import Provenance, StageScores
@@ -34,13 +36,15 @@ Stages = dict[str, list[int]]  # stage: the images that it has a file for
 
 @dataclass(frozen=True)
 class Written:
-    """Hold where the page is."""
+    """Hold where the page is, and what to look at first."""
 
     file: Path
+    look_first: str = ""  # a sentence that names the images most in doubt; empty if there are none
 
     def summary(self) -> str:
-        """Return the sentence that ends the stage."""
-        return f"report: {self.file}"
+        """Return the sentences that end the stage."""
+        lines = [self.look_first] if self.look_first else []
+        return "\n".join([*lines, f"report: {self.file}"])
 
 
 def write_report(run: Run, settings: ReportSettings) -> Written:
@@ -53,8 +57,10 @@ def write_report(run: Run, settings: ReportSettings) -> Written:
     if not run.out.is_dir():
         raise TagmaskError(f"{run.out} does not exist; give the folder of a run with --out.")
     file = run.out / layout.REPORT
-    write_text(file, report_page(gather(run, settings)))
-    return Written(file)
+    report = gather(run, settings)
+    write_text(file, report_page(report))
+    run.look_first = look_first(report.doubts())
+    return Written(file, run.look_first)
 
 
 def gather(run: Run, settings: ReportSettings) -> Report:
@@ -89,8 +95,10 @@ def gather(run: Run, settings: ReportSettings) -> Report:
         subtitle=(
             f"{Path(os.path.realpath(out)).name} · {len(catalog)} images, "
             f"{len(catalog.classes)} classes · written {now} by tagmask {__version__} · "
-            f"look inside and correct: `tagmask studio {typed(out)}`"
+            f"look inside and correct: `tagmask explore {typed(out)}`"
         ),
+        run_folder=typed(out),
+        suspects=suspects_of(read_findings(out / layout.CLASSIFIER / layout.TAGS)),
         classes=catalog.classes,
         provenance=provenance,
         survey=images,

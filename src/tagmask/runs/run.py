@@ -125,6 +125,7 @@ class Run:
         self.settings = settings
         self.out = settings.out
         self.progress = progress
+        self.look_first = ""  # the report's sentence on the images most in doubt, once it is made
         self.team: Team = ALONE  # the processes of a launch, while they do the whole run
         if catalog is not None:
             self.catalog = catalog
@@ -397,7 +398,8 @@ def _do_all(run: Run) -> RunSummary:
         give_back()
     file = run.out / layout.SCORES
     scores = read_json(file) if catalog.has_masks and file.is_file() else {}
-    return RunSummary(run.out, statuses, scores, run.settings.of(PseudoSettings).rule)
+    rule = run.settings.of(PseudoSettings).rule
+    return RunSummary(run.out, statuses, scores, rule, run.look_first)
 
 
 def _of_other_data(run: Run) -> str:

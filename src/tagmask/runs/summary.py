@@ -26,6 +26,7 @@ class RunSummary:
     stages: dict[str, Status] = field(default_factory=dict)  # as they were before
     scores: dict[str, Any] = field(default_factory=dict)  # of scores.json; empty without masks
     rule: str = "cross_entropy"  # how the seeds' threshold in the table was chosen
+    look_first: str = ""  # a sentence that names the images most in doubt; empty if unknown
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -38,6 +39,8 @@ class RunSummary:
         verdicts = read_verdicts(self.out / layout.CHECK)
         if verdicts:
             lines += ["", "self-check:", *verdict_lines(verdicts)]
+        if self.look_first:
+            lines.append(self.look_first)
         if not self.made:
             lines.append("nothing to do: every stage is done with these settings and images.")
         for name, file in _FILES.items():

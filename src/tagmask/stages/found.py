@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tagmask.labels import Mask, as_percent
+from tagmask.labels import Mask, as_percent, cover_words
 
 MOST_TAGS = 8  # that a line names
 _WHY = "not on the photo, too small, hidden, or taken for another"
@@ -127,7 +127,8 @@ class FoundTags:
         order = sorted(filter(self.given.get, self.given), key=lambda c: -self.given[c])
         for c in order[:MOST_TAGS]:
             found = self.found.get(c, 0)
-            parts.append(f"{self.classes[c]} on {found} of {self.given[c]} photos{self._cover(c)}")
+            given = self.given[c]
+            parts.append(f"{self.classes[c]} on {found} of its {given} photos{self._cover(c)}")
         if not parts:
             return ""
         line = f"tags found: {', '.join(parts)}{_more(order)}"
@@ -145,9 +146,12 @@ class FoundTags:
         return f"found on {self.photos} photos: {', '.join(parts)}{_more(order)}"
 
     def _cover(self, c: int) -> str:
-        """Return how much of the photos on which it is found a class covers, in brackets."""
+        """Return how much of a photo a class covers, in brackets; empty if it is on none."""
         found = self.found.get(c, 0)
-        return f" ({as_percent(self.shares[c] / found)} of them)" if found else ""
+        if not found:
+            return ""
+        share = self.shares[c]
+        return f" ({cover_words(share / found, share / self.photos)})"
 
 
 def _more(order: Sequence[int]) -> str:

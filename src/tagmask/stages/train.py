@@ -23,7 +23,7 @@ from tagmask.features.cache import TokenStore
 from tagmask.features.photo import photo_features
 from tagmask.files import write_json, write_text
 from tagmask.inference.linear import cross_validate
-from tagmask.inference.tagcheck import TagFinding, check_tags
+from tagmask.inference.tagcheck import TagFinding, check_tags, suspects_of
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import on_device
 from tagmask.models.kinds import load_classifier
@@ -254,7 +254,7 @@ def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
 
     Args:
         findings: one per tag.
-        most: how many photos are named per tag and kind.
+        most: how many suspicious photos are named.
     """
     lines = []
     for mean in _metrics(findings).values():
@@ -265,23 +265,16 @@ def tag_lines(findings: list[TagFinding], most: int = 5) -> list[str]:
                 f'"{finding.tag}" can hardly be told from these photos (held-out precision '
                 f"{finding.average_precision:.2f}, {finding.by_chance:.2f} by chance); add photos."
             )
-    for kind, one, several in (
-        ("missing", "looks as if it belonged to", "look as if it belonged to"),
-        ("wrong", "does not look like", "do not look like"),
-    ):
-        for finding in findings:
-            suspects = getattr(finding, kind)
-            if suspects:
-                shown = ", ".join(name for name, _ in suspects[:most])
-                more = f" and {len(suspects) - most} more" if len(suspects) > most else ""
-                have = "without" if kind == "missing" else "with"
-                is_one = len(suspects) == 1
-                what = "1 photo" if is_one else f"{len(suspects)} photos"
-                lines.append(
-                    f'{what} {have} the tag "{finding.tag}" {one if is_one else several} it: '
-                    f"{shown}{more}; check {'it' if is_one else 'them'} "
-                    f"(all in {layout.CLASSIFIER}/{layout.TAGS})."
-                )
+    suspects = suspects_of(findings)
+    if suspects:
+        named = [f"{suspect.photo} ({suspect.words()})" for suspect in suspects[:most]]
+        more = f" and {len(suspects) - most} more" if len(suspects) > most else ""
+        is_one = len(suspects) == 1
+        what = "the tags of 1 photo look" if is_one else f"the tags of {len(suspects)} photos look"
+        lines.append(
+            f"{what} wrong: {', '.join(named)}{more}; check {'it' if is_one else 'them'} "
+            f"(all in {layout.CLASSIFIER}/{layout.TAGS})."
+        )
     return lines
 
 

@@ -26,10 +26,11 @@ export function numbersPart() {
   const count = async () => {
     const found = await json("numbers");
     problem.textContent = found.problem || (found.classes.length ? "" : "There are no masks yet.");
-    const heads = ["class", "mean of a photo", "of all pixels", "photos that show it", ...(found.has_scale ? ["area mm²"] : [])];
-    const rows = found.classes.map((/** @type {any} */ row) => [row.name, percent(row.mean_share), percent(row.share_of_all), `${row.with_it} of ${row.photos}`,
+    const heads = ["class", "photos that show it", "where it is found", "over all photos", "of all pixels", ...(found.has_scale ? ["area mm²"] : [])];
+    const rows = found.classes.map((/** @type {any} */ row) => [row.name, `${row.with_it} of ${row.photos}`, row.where_found === null ? "–" : percent(row.where_found),
+      percent(row.mean_share), percent(row.share_of_all),
       ...(found.has_scale ? [row.area === null ? "–" : row.area.toFixed(1)] : [])]);
-    const groups = found.tables.map((/** @type {any} */ one) => table(`By ${one.column}: mean of a photo`, [one.column, "photos", ...one.classes],
+    const groups = found.tables.map((/** @type {any} */ one) => table(`By ${one.column}: over all photos of each row`, [one.column, "photos", ...one.classes],
       one.rows.map((/** @type {any} */ [value, photos, shares]) => [value, String(photos), ...shares.map(percent)])));
     tables.replaceChildren(...(rows.length ? [table("How much each class covers", heads, rows), ...groups] : []));
   };
