@@ -134,7 +134,9 @@ def note(commit: str | None) -> None:
     write(rows)
     for row in rows:
         if not row["shows"]:
-            print(f"{row['file']}: write into the column shows whose code it shows, and run this again.")
+            print(
+                f"{row['file']}: write into the column shows whose code it shows, and run this again."
+            )
 
 
 def _new_row(name: str, sha: str, commit: str | None, known: Row | None) -> Row:

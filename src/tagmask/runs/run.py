@@ -38,9 +38,9 @@ from tagmask.progress import Listener, listening, logger
 from tagmask.runs import record
 from tagmask.runs.plan import plan
 from tagmask.runs.record import Record, Status, places
-from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.settings import read_given, run_settings, run_values
 from tagmask.runs.summary import RunSummary
-from tagmask.runs.table import STAGES, Stage, sections, stage
+from tagmask.runs.table import STAGES, Stage, stage
 from tagmask.runs.team import ALONE, Team, joined
 
 Tags = str | Path | Mapping[str, Sequence[str]]
@@ -94,7 +94,7 @@ class Run:
             settings["tags"] = _write_tags(folder / layout.GIVEN_TAGS, tags)
         elif tags is not None:
             settings["tags"] = Path(tags)
-        values |= _given(values, settings)
+        values |= read_given(RunTop, values, settings, "tagmask.Run")
         self._begin(run_settings({**values, "out": folder}), None, progress)
 
     @classmethod
@@ -308,18 +308,6 @@ class Run:
         return record.correction_parts(self.catalog)
 
 
-def _given(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings given in Python as values of a run, on top of others."""
-    stages = sections()
-    top = {name: value for name, value in settings.items() if name not in stages}
-    given = read_values(RunTop, top, "tagmask.Run")
-    for name in stages.keys() & settings.keys():
-        kind = type(values[name])
-        changes = read_values(kind, settings[name], f"tagmask.Run: {name}")
-        given[name] = dataclasses.replace(values[name], **changes)
-    return given
-
-
 def _write_tags(file: Path, tags: Mapping[str, Sequence[str]]) -> Path:
     """Write the tags of files as JSON, if that is not what the file holds."""
     table = {}
@@ -512,7 +500,7 @@ def run_images(
     if preset is None and config is None:
         preset = "own-photos"
     values = run_values(preset, Path(config) if config is not None else None)
-    values |= _given(values, settings)
+    values |= read_given(RunTop, values, settings, "tagmask.Run")
     if "out" not in values:
         raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
     return Run.of(run_settings(values))()
