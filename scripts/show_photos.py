@@ -1,7 +1,7 @@
 """Make a folder of photos that may be shown, and its table of tags, for pictures of the studio.
 
     python scripts/show_photos.py --to photos --tags tags.csv chelsea.png=cat coffee.png=cup \\
-        astronaut.png=person grace_hopper.jpg=person rocket.jpg=rocket
+        grace_hopper.jpg=person rocket.jpg=rocket
 
 Each photo is cut out in several ways, so that a run has something to learn from; scripts/studio_way.py
 takes it from there. The photos come with scikit-image and matplotlib.

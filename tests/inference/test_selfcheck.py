@@ -273,3 +273,24 @@ def test_signs_are_written_and_read_again() -> None:
     # rows of earlier measurements lack the last sign
     del written["is_everywhere"]
     assert not Signs(**written).is_everywhere
+
+
+@pytest.mark.parametrize(
+    ("empty", "full", "reason"),
+    [
+        (0.6, 0.0, "60 % of its photos have no mask of it"),
+        (0.0, 0.6, "60 % of its photos are filled by it"),
+        (
+            0.3,
+            0.4,
+            "30 % of its photos have no mask of it and 40 % of its photos are filled by it",
+        ),
+    ],
+)
+def test_only_what_was_found_is_a_reason(empty: float, full: float, reason: str) -> None:
+    signs = Signs(
+        20, border_ratio=0.3, agreement=1, stability=1, empty=empty, full=full, learned=1.0
+    )
+    verdict = judge("cat", signs)
+    assert verdict.reason == reason
+    assert ("--train.stuff" in verdict.remedy) == (full > 0)

@@ -5,6 +5,7 @@ from tagmask.config.presets import PRESETS
 ABOUT = {
     "own-photos": "your own photos, ten to thousands, CPU or GPU: minutes; what most people want",
     "own-photos-large": "the same with a larger backbone: slower, not measured",
+    "trial": "own-photos with a tiny network: the same steps in seconds, no download, bad masks",
     "scenes": "the built-in drawn pictures: trials and tests, minutes on a CPU, no download",
     "scenes-seam": "scenes with activation consistency alone (SEAM*)",
     "scenes-mct": "scenes with MCTformer and ACR",

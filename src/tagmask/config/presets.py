@@ -243,6 +243,18 @@ PRESETS: Mapping[str, Preset] = {
     },
     "own-photos": _OWN_PHOTOS,
     "own-photos-large": _with(_OWN_PHOTOS, train={"backbone": "vit_base_patch14_reg4_dinov2"}),
+    "trial": _with(
+        _OWN_PHOTOS,
+        train={
+            "backbone": "tagmask_tiny",
+            "freeze": 2,
+            "size": 64,
+            "object_blocks": (1, 3),
+            "object_size": 64,
+        },
+        seeds={"affinity_blocks": (2, 3)},
+        segment={"head_blocks": (1, 3), "size": 64, "steps": 50},
+    ),
 }
 
 

@@ -282,11 +282,7 @@ def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
             "look at the labels (4_pseudo); correct some photos, or add photos of the tag",
         )
     if worst == "presence":
-        return (
-            f"{100 * (signs.empty or 0):.0f} % of its photos have no mask of it and in "
-            f"{100 * (signs.full or 0):.0f} % it fills the photo",
-            "check whether these photos show it; if it is ground or sky, name it in --train.stuff",
-        )
+        return _explain_presence(signs)
     if worst == "class" and signs.is_everywhere and not signs.is_never_alone:
         return (
             f"every photo has it and {100 * (1 - (signs.alone or 0)):.0f} % have another tag "
@@ -307,6 +303,19 @@ def _explain(values: Mapping[str, float], signs: Signs) -> tuple[str, str]:
             "add photos of it, or check its tags",
         )
     return "nothing could be measured", "make labels and masks of these photos first"
+
+
+def _explain_presence(signs: Signs) -> tuple[str, str]:
+    """Return the reason of a tag without masks or with masks of whole photos, and what to do."""
+    parts = []
+    if signs.empty:
+        parts.append(f"{100 * signs.empty:.0f} % of its photos have no mask of it")
+    if signs.full:
+        parts.append(f"{100 * signs.full:.0f} % of its photos are filled by it")
+    remedy = "check whether these photos show it"
+    if signs.full:
+        remedy += "; if it is ground or sky, name it in --train.stuff"
+    return " and ".join(parts), remedy
 
 
 def _best_class(alone: float) -> float:
