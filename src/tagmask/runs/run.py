@@ -459,11 +459,25 @@ def check_batches(run: Run, rows: Sequence[Stage]) -> None:
     Raises:
         TagmaskError: It names each setting, and what to use.
     """
+    refuse(uneven_batches(run.settings, rows, len(run.catalog), run.team.count))
+
+
+def uneven_batches(
+    settings: RunSettings, rows: Sequence[Stage], photos: int, processes: int
+) -> list[str]:
+    """Return a sentence for each batch of a run that processes cannot split evenly.
+
+    Args:
+        settings: Those of the run.
+        rows: The stages that are to be done.
+        photos: How many there are; with few of them a stage may train nothing.
+        processes: How many work together.
+    """
     mistakes = []
     for row in rows:
-        own = row.settings_of(run.settings)
+        own = row.settings_of(settings)
         amount = row.part("amount")
-        if amount is None or amount(own, len(run.catalog))[1] != "steps":
+        if amount is None or amount(own, photos)[1] != "steps":
             continue
         flag = f"--{row.settings.section}.batch"
         if row.name == "affinity":
@@ -471,13 +485,13 @@ def check_batches(run: Run, rows: Sequence[Stage]) -> None:
             flag = f"--{row.settings.section}.affinity.batch"
         if not isinstance(own, LoopSettings):
             continue
-        parts = own.accumulate * run.team.count
+        parts = own.accumulate * processes
         if own.batch % parts:
             mistakes.append(
-                f"{flag} {own.batch} cannot be split evenly over {run.team.count} processes; "
+                f"{flag} {own.batch} cannot be split evenly over {processes} processes; "
                 f"use a multiple of {parts}."
             )
-    refuse(mistakes)
+    return mistakes
 
 
 def run_images(
