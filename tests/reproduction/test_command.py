@@ -14,15 +14,22 @@ from tagmask.cli import main
 from tagmask.cli.parse import parse_paper
 from tagmask.config import SeedSettings, TrainSettings
 from tagmask.config.paper import PREDICTING, PaperSettings, write_paper_config
+from tagmask.config.presets import MCT_RECIPE
+from tagmask.data.catalog import Catalog
 from tagmask.data.images import write_mask
 from tagmask.errors import TagmaskError
 from tagmask.reproduction import label_tables
 from tagmask.reproduction.bench import Bench
-from tagmask.reproduction.command import make
+from tagmask.reproduction.command import make, sentence
 from tagmask.reproduction.measures import unlike_acr
-from tagmask.reproduction.names import NAMES
+from tagmask.reproduction.names import CONSISTENCY, NAMES
+from tagmask.reproduction.numbers import NUMBERS
+from tagmask.reproduction.seed_tables import mct_variants, second_backbone
 from tagmask.reproduction.settings import paper_settings
 from tests.reproduction.small import SMALL, small
+from tests.reproduction.test_settings_page import of_voc
+
+NOT_CLASSES = ("methods", "background", "mean")
 
 
 def run(*arguments: str) -> int:
@@ -175,6 +182,93 @@ def test_tables_about_the_consistency_need_one(table: str, tmp_path: Path) -> No
         make(Bench(parse_paper([table, *flags])))
 
 
+@pytest.mark.parametrize("table", CONSISTENCY)
+@pytest.mark.parametrize(("loss", "other"), [("alpha", "beta"), ("beta", "alpha")])
+def test_tables_about_the_consistency_need_both(
+    table: str, loss: str, other: str, tmp_path: Path
+) -> None:
+    """With one of them, a row called ACR would be SEAM*, or affinity consistency alone."""
+    settings = small(tmp_path, table, f"--train.{loss}", "0", f"--train.{other}", "7")
+    with pytest.raises(TagmaskError, match=rf"--train\.{loss} is 0; give --train\.{loss} 7, or"):
+        make(Bench(settings))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_presets_of_seam_make_no_ablation(tmp_path: Path) -> None:
+    settings = parse_paper(["ablation", "--preset", "scenes-seam", "--out", str(tmp_path)])
+    with pytest.raises(TagmaskError, match=r"--train\.beta is 0; give --train\.beta 5, or"):
+        make(Bench(settings))
+
+
+def of_paper(folder: Path, table: str, preset: str, *flags: str) -> Bench:
+    """A table by a strict preset, as if VOC's 10,582 images were there."""
+    data = ["--root", str(folder)]
+    if preset == "coco-paper":
+        data = ["--images", str(folder), "--annotations", str(folder)]
+    settings = parse_paper([table, "--preset", preset, *data, "--out", str(folder), *flags])
+    bench = Bench(settings)
+    bench.training_images = of_voc()
+    return bench
+
+
+@pytest.mark.parametrize("preset", ["voc-paper", "coco-paper", "voc-paper-psa"])
+def test_strict_tables_compare_with_mctformer_on_deit_s(preset: str, tmp_path: Path) -> None:
+    """The paper does; the rows are those of the strict preset of that backbone."""
+    bench = of_paper(tmp_path, "backbones", preset)
+    theirs = of_paper(tmp_path, "backbones", "voc-deit-s-paper")
+    for row, changes in mct_variants(theirs).items():
+        ours = bench.settings.run(tmp_path, changes=mct_variants(bench)[row]).of(TrainSettings)
+        wanted = theirs.settings.run(tmp_path, changes=changes).of(TrainSettings)
+        assert ours == wanted, row
+        assert (ours.backbone, ours.size) == ("deit_small_patch16_224", 224)
+    seeds = dataclasses.replace(bench.settings.of(SeedSettings), **second_backbone(bench)[1])
+    assert seeds == theirs.settings.of(SeedSettings)
+    assert seeds.size == 224
+
+
+def test_another_backbone_and_what_was_asked_for_stay(tmp_path: Path) -> None:
+    other = of_paper(tmp_path, "backbones", "voc-paper", "--train.backbone", "tagmask_tiny")
+    assert second_backbone(other) == ({}, {})
+    larger = of_paper(tmp_path, "maps", "voc-paper", "--train.size", "448")
+    assert second_backbone(larger)[0] == {
+        "backbone": "deit_small_patch16_224",
+        "long_side": (201, 256),
+    }
+    ours = of_paper(tmp_path, "backbones", "voc-paper", "--no-mct-recipe")
+    assert second_backbone(ours) == ({}, {})
+
+
+def test_weights_of_the_first_backbone_are_not_the_seconds(tmp_path: Path) -> None:
+    weights = tmp_path / "hybrid.safetensors"
+    weights.touch()
+    flags = ("--train.weights", str(weights), "--train.no-pretrained")
+    bench = of_paper(tmp_path, "backbones", "voc-paper", *flags)
+    with pytest.raises(TagmaskError, match="give --preset voc-deit-s-paper and weights"):
+        mct_variants(bench)
+
+
+def test_mctformer_warms_up_for_five_epochs_of_what_is_trained_on(tmp_path: Path) -> None:
+    bench = of_paper(tmp_path, "backbones", "coco-paper")
+    assert mct_variants(bench)["mct"]["warmup"] == MCT_RECIPE["warmup"] == 827  # of VOC
+    bench.training_images = of_voc().subset(list(range(6400)))
+    assert mct_variants(bench)["mct"]["warmup"] == 5 * 100
+    half = of_paper(tmp_path, "backbones", "voc-paper", "--train.val-fraction", "0.5")
+    assert mct_variants(half)["mct"]["warmup"] == round(5 * 5291 / 64)
+
+
+def test_it_is_said_whose_budget_it_is(tmp_path: Path) -> None:
+    of_acr = "15 epochs of 4 images"
+    of_mct = "MCTformer: deit_small_patch16_224, 60 epochs of 64 images"
+    told = sentence(of_paper(tmp_path, "backbones", "voc-paper"))
+    assert f"ACR: deit_small_patch16_224, {of_acr}; {of_mct}, 10582 images" in told
+    told = sentence(of_paper(tmp_path, "maps", "voc-paper"))
+    assert f"ACR: vit_base_r50_s16_384, {of_acr}; {of_mct}, 10582 images" in told
+    assert f"{of_acr} each" in sentence(of_paper(tmp_path, "ablation", "voc-paper"))
+    assert f"{of_acr} each" in sentence(
+        of_paper(tmp_path, "backbones", "voc-paper", "--no-mct-recipe")
+    )
+
+
 def test_tables_name_the_images_that_they_score(shared_out: Path) -> None:
     bench = Bench(small(shared_out, "segmentation"))
     assert bench.scored_on() == "5 built-in scenes of seed 1"
@@ -190,7 +284,18 @@ def test_tables_name_the_images_that_they_score(shared_out: Path) -> None:
             ("--train.alpha", "0", "--train.beta", "0"),
             "is called ACR here is the baselin",
         ),
+        ("methods", ("--train.beta", "0"), "called ACR here is SEAM*"),
+        ("layers", ("--train.alpha", "0"), "called ACR here is affinity consistency alone"),
         ("segmentation", ("--train.kind", "mct"), "an MCTformer"),
+        ("ablation", ("--train.kind", "mct"), "an MCTformer"),
+        ("augmentations", ("--train.kind", "mct"), "an MCTformer"),
+        ("distances", ("--train.kind", "mct"), "an MCTformer"),
+        ("gains", ("--train.kind", "mct"), "an MCTformer"),
+        ("open-ends", ("--train.kind", "mct"), "an MCTformer"),
+        ("affinity", ("--train.kind", "mct"), "an MCTformer"),
+        ("source-pixels", ("--train.kind", "mct"), "an MCTformer"),
+        ("backbones", ("--train.kind", "mct"), ""),  # it says itself which row is one
+        ("maps", ("--train.kind", "mct"), ""),
         ("methods", ("--train.kind", "mct"), ""),  # its rows are ACR's in any case
         ("pseudo", ("--seeds.method", "weighted"), "--seeds.method weighted, not ACR's"),
         ("methods", ("--seeds.method", "weighted"), ""),
@@ -211,7 +316,11 @@ def test_tables_say_in_what_they_are_not_acrs(
 def test_our_row_names_images_that_are_not_the_papers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Images that were trained on are not called val."""
+    """Images that were trained on are not called val, and a list of that name is not VOC's."""
+    for name, count in (("compare-voc", 2), ("compare-seeds", 3)):
+        theirs = dataclasses.replace(label_tables.MEASURED_ON[name], count=count)
+        monkeypatch.setitem(label_tables.MEASURED_ON, name, theirs)
+    monkeypatch.setattr(Bench, "trained", lambda *_: {"ACR": []})
     root = voc_of(tmp_path, {"train_aug": 6, "train": 3, "val": 2})
     flags = ["--preset", "voc-paper", "--root", str(root), "--out", str(tmp_path / "x")]
     for table, more, expected in (
@@ -229,9 +338,39 @@ def test_our_row_names_images_that_are_not_the_papers(
             "6 images of VOC train_aug, all of them trained on",
         ),
     ):
-        monkeypatch.setattr(Bench, "trained", lambda *_: {"ACR": []})
         *_, ours = label_tables.compare(Bench(parse_paper([table, *flags, *more]))).rows
         assert ours.title.removeprefix("tagmask, on ") == expected
+    monkeypatch.undo()
+    monkeypatch.setattr(Bench, "trained", lambda *_: {"ACR": []})
+    for table, expected in (
+        ("compare-voc", "2 images of VOC val"),
+        ("compare-seeds", "3 images of VOC train, all of them trained on"),
+    ):
+        made = label_tables.compare(Bench(parse_paper([table, *flags])))
+        assert made.rows[-1].title == f"tagmask, on {expected}"
+        assert made.title.endswith("; tagmask on other images")
+
+
+def test_only_cocos_val_is_cocos_val(tmp_path: Path) -> None:
+    """Not any photos in its format, and not as many images with other classes."""
+    val = tmp_path / "val"
+    settings = PaperSettings(
+        table="compare-coco", out=tmp_path, data="coco", images=tmp_path, score_images=val
+    )
+    bench = Bench(settings)
+    names = [f"{i}" for i in range(40_137)]
+    tags = [[0]] * len(names)
+    classes = [name for name in NUMBERS["per-class-coco"] if name not in NOT_CLASSES]
+    assert len(classes) == 80
+    for images, expected in (
+        (Catalog(classes, names, tags), True),
+        (Catalog(classes, names[1:], tags[1:]), False),
+        (Catalog(["dog", "cat"], names, tags), False),
+    ):
+        bench.scored_images = images
+        assert label_tables._are_the_papers(bench, "compare-coco") is expected
+        assert label_tables._are_the_papers(bench, "per-class-coco") is expected
+        assert not label_tables._are_the_papers(bench, "per-class-voc")
 
 
 def test_nothing_is_compared_where_nothing_is_trained(tmp_path: Path) -> None:
@@ -374,8 +513,8 @@ def test_a_finished_run_gives_our_row(
         text = (tmp_path / f"out/{table}.csv").read_text()
         rows[table] = {row[0]: row[1:] for row in csv.reader(io.StringIO(text))}
         note = " ".join(capsys.readouterr().out.split())
-        if table != "per-class":
-            assert "can be compared with the other rows only if those images are" in note
+        others = "columns" if table == "per-class" else "rows"
+        assert f"can be compared with the other {others} only if those images are" in note
     assert not (tmp_path / "out/runs").exists()  # nothing was trained
     assert float(rows["compare-seeds"]["tagmask"][0]) == pytest.approx(45.67)
     assert float(rows["compare-seeds"]["tagmask"][4]) == pytest.approx(51.23)

@@ -11,6 +11,8 @@ from tagmask.config import PseudoSettings, TrainSettings
 from tagmask.reproduction import computation
 from tagmask.reproduction.bench import Bench
 from tagmask.reproduction.computation import DEIT, HYBRID, MCT, OURS, PER_CLASS, PSA
+from tagmask.reproduction.seed_tables import mct_recipe
+from tagmask.training.classifier import build_classifier
 from tests.reproduction.small import small
 
 
@@ -83,6 +85,46 @@ def test_mctformers_training_is_its_own(tmp_path: Path) -> None:
     mct = ways[MCT]
     assert (mct.kind, mct.view, mct.alpha, mct.beta) == ("mct", "none", 0, 0)
     assert mct.mistakes() == []
+
+
+def test_mctformers_own_recipe_is_measured_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AdamW, dropped paths, and tokens read before the norm, in memory and in speed."""
+    monkeypatch.setattr(computation, "TURNS", 1)
+    read: list[str | None] = []
+
+    def built(settings: TrainSettings, catalog: Any) -> Any:
+        if settings.kind == "mct":
+            read.append(settings.mct_read)
+        return build_classifier(settings, catalog)
+
+    monkeypatch.setattr(computation, "build_classifier", built)
+    asked: list[dict[str, TrainSettings]] = []
+    for strict in (False, True):
+        settings = dataclasses.replace(small(tmp_path, "computation"), mct_recipe=strict)
+        bench = Bench(settings)
+        train = dataclasses.replace(settings.of(TrainSettings), batch=1, pretrained=False)
+        own = mct_recipe(bench)
+        asked.append(computation.trainings(train, own))
+        mct = asked[-1][MCT]
+        computation.map_speeds(train, bench.training_images, 1, mct.mct_read)
+        note, *_ = computation._notes(bench, fixed(None, train, 0), train, DEIT)
+        assert ("by its own recipe: adamw" in note) is strict
+    plain, recipe = (ways[MCT] for ways in asked)
+    assert read == [None, "before_norm"]
+    assert (plain.optimizer, plain.drop_path, plain.mct_read) == (train.optimizer, 0, None)
+    assert (recipe.optimizer, recipe.drop_path, recipe.mct_read) == ("adamw", 0.1, "before_norm")
+    assert recipe.batch == train.batch == 1
+    assert recipe.mistakes() == []
+    assert asked[1][OURS] is train
+
+
+def test_a_table_without_a_consistency_does_not_call_it_acr(tmp_path: Path) -> None:
+    settings = small(tmp_path, "computation", "--train.beta", "0")
+    train = settings.of(TrainSettings)
+    notes = computation._notes(Bench(settings), fixed(None, train, 0), train, DEIT)
+    assert "called ACR here is SEAM*" in notes[-1]
 
 
 def test_psa_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

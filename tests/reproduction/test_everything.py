@@ -82,10 +82,12 @@ def test_the_page_says_on_what_the_papers_numbers_were_measured() -> None:
 
 def test_the_page_has_numbers_figures_and_how_they_were_made() -> None:
     parts = (
-        Part("ablation", MADE, "by `hand`.", "seen", ("ablation.html", "a.csv"), numbers_of(toy())),
+        Part(
+            "ablation", MADE, "by `hand`.", ("seen",), ("ablation.html", "a.csv"), numbers_of(toy())
+        ),
         Part("pseudo", REFUSED, "no <masks>."),
         Part("layers"),
-        Part("maps", MADE, "so.", "", ("maps.png", "maps.html"), uri="data:image/jpeg;base64,AA"),
+        Part("maps", MADE, "so.", (), ("maps.png", "maps.html"), uri="data:image/jpeg;base64,AA"),
     )
     overview = Overview(parts, ("a note",))
     told = "2 of 4 tables and figures are made, 1 cannot be made of these data, 1 still to do."
@@ -134,6 +136,9 @@ def test_one_page_and_the_rest_is_named(
     assert "3 of 4 tables and figures are made, 1 cannot be made of these data." in page
     assert page.count("<img") == 2  # the figure, and Fig. 8 of the paper, which is a plot
     assert "methods: not made: there are no masks." in written.text
+    # a later note of a table, and one that all have
+    assert "which of the two the paper plots is not stated" in " ".join(page.split())
+    assert page.count("on other data or budgets not to be compared number by number") == 1
     assert "2 of 4: methods (Table 5)" in capsys.readouterr().out
     with (shared_out / "all.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -59,6 +59,22 @@ def test_printed_means_are_those_of_the_printed_classes() -> None:
     assert footnotes("per-class-coco") == []
 
 
+def test_a_method_of_several_venues_has_a_footnote_in_each_table() -> None:
+    """One name, one paper: unless two works are of the same authors, whose venues differ."""
+    tables = [name for name in NUMBERS if name.startswith("compare-")]
+    venues: dict[str, dict[str, set[str]]] = {}
+    for name in tables:
+        for method, venue, *_ in NUMBERS[name]["rows"]:
+            venues.setdefault(method, {}).setdefault(venue, set()).add(name)
+    several = {method: where for method, where in venues.items() if len(where) > 1}
+    assert set(several) == {"EPS", "Ru et al."}  # of Ru et al. there are two works in Table 1
+    for venue, where in several["EPS"].items():
+        for name in where:
+            assert f"EPS is {venue} here" in footnotes(name)[0]
+    assert "RIB is NeurIPS2020" in " ".join(footnotes("compare-coco"))
+    assert "69.4 (EPS) and 70.5 (Du et al.)" in " ".join(footnotes("compare-seeds"))
+
+
 def test_the_same_result_is_the_same_number_everywhere() -> None:
     acr, stages = pairs("ablation")["both"], NUMBERS["stages"]
     assert (

@@ -36,7 +36,7 @@ from tagmask.reproduction.measures import mean_of
 from tagmask.reproduction.names import EVERYTHING, NAMES, TABLES
 from tagmask.reproduction.numbers import pairs
 from tagmask.reproduction.page import LONGEST, QUALITY
-from tagmask.reproduction.seed_tables import ABLATION, ACR, mct_variants
+from tagmask.reproduction.seed_tables import ABLATION, ACR, OFF, mct_variants
 from tagmask.scoring import confusion, iou
 from tagmask.show.affinity import RED, affinity_matrix, default_points, marked
 from tagmask.show.seeds import label_at, shown_heat, shown_mask
@@ -136,6 +136,39 @@ def test_seeds_and_labels_of_other_images_say_so(shared_out: Path) -> None:
     text = " ".join(run_paper(small(shared_out, "pseudo")).summary().split())
     assert "measured on VOC train, which are other images, so the two cannot be compared" in text
     assert "ours: " in text
+
+
+def test_classes_of_other_images_say_so(shared_out: Path) -> None:
+    text = " ".join(run_paper(small(shared_out, "per-class")).summary().split())
+    assert "IoU of each class; tagmask on other images" in text
+    assert "ours cannot be compared with the other columns" in text
+    text = " ".join(run_paper(small(shared_out, "segmentation")).summary().split())
+    assert "ours cannot be compared with the paper's" in text
+    assert "21 IoUs on VOC is 71.1, where the table prints 71.2" in text
+
+
+def test_the_row_without_consistency_has_two_views(shared_out: Path) -> None:
+    run_paper(small(shared_out, "augmentations"))
+    *_, last = rows_of(shared_out / "augmentations.csv")
+    assert last["view"] == "none: two views, no consistency"
+    bench = Bench(small(shared_out, "augmentations"))
+    (run,) = bench.trained({"none": OFF})["none"]
+    train = run.settings.of(TrainSettings)
+    assert (train.view, train.alpha, train.beta) == ("hflip", 0, 0)
+
+
+def test_the_backbone_of_the_papers_mctformer_is_named_first(shared_out: Path) -> None:
+    run_paper(small(shared_out, "backbones"))
+    page = (shared_out / "backbones.md").read_text()
+    told = "ours: tagmask_tiny; the paper's numbers are of deit_small_patch16_224, so they cannot"
+    assert page.index(told) < page.index("ours: mIoU of seeds")
+
+
+def test_layers_say_what_the_paper_does_not(shared_out: Path) -> None:
+    run_paper(small(shared_out, "layers"))
+    page = (shared_out / "layers.md").read_text()
+    assert "which of the two the paper plots is not stated" in page
+    assert "taken to be of two blocks, as in the authors' code" in page
 
 
 def _unit(word: str) -> float:

@@ -231,9 +231,12 @@ def test_strict_tables_train_and_show_mctformer_its_own_way(tmp_path: Path) -> N
     from tagmask.cli.parse import parse_paper
     from tagmask.reproduction.bench import Bench
     from tagmask.reproduction.seed_tables import mct_maps, mct_variants
+    from tests.reproduction.test_settings_page import of_voc
 
     flags = ("--preset", "voc-deit-s-paper", "--root", str(tmp_path), "--out", str(tmp_path))
     bench = Bench(parse_paper(["backbones", *flags]))
+    # the warm-up depends on how many there are
+    bench.training_images = of_voc()
     rows = mct_variants(bench)
     own = alone(TrainSettings, out=Path(), **preset_of("voc-mct-paper", "train"))
     train = bench.settings.run(tmp_path, 0, rows["mct"]).of(TrainSettings)

@@ -16,7 +16,7 @@ ABOUT = {
     "voc-paper": "PASCAL VOC as the paper says, or else its authors' scripts",
     "voc-paper-psa": "the same with pseudo labels as PSA was published",
     "voc-deit-s-paper": "voc-paper with the second backbone, DeiT-S",
-    "voc-mct-paper": "MCTformer by its own recipe",
+    "voc-mct-paper": "MCTformer, classifier and maps by its own recipe",
     "coco": "MS COCO as we recommend it",
     "coco-paper": "MS COCO in the same way",
 }

@@ -54,8 +54,8 @@ class PaperTop(ShardSettings, DataSettings):
     """compare-coco, compare-seeds, compare-voc, per-class: scores.json of a finished run,
     instead of training one."""
     mct_recipe: bool = False
-    """backbones, maps: train MCTformer with its own recipe (that of the
-    preset voc-mct-paper) instead of ACR's."""
+    """backbones, maps, computation: train MCTformer with its own recipe (that of the
+    preset voc-mct-paper) instead of ACR's, and on DeiT-S in the place of ViT-hybrid-B."""
     keep_maps: bool = False
     """Keep the maps of every image once they are scored; they may take gigabytes."""
     score_split: str | None = None

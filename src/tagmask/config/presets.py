@@ -1,9 +1,9 @@
 """Named recipes: ``PRESETS[name][section]`` holds values to start from, "run" those of the data.
 
 The presets `*-paper` do what the ACR paper says and nothing else; where its text is silent, what
-its authors' scripts do; where both are, what PSA and DeepLab do. `voc`, `voc-deit-s`, `voc-mct` and
-`coco` are our advice. docs/reference/paper-settings.md compares them setting by setting, and a test
-compares that page with this file.
+its authors' scripts do, unless docs/reference/paper-settings.md lists it as different; where both
+are silent, what PSA and DeepLab do. `voc`, `voc-deit-s`, `voc-mct` and `coco` are our advice. That
+page compares them setting by setting, and a test compares it with this file.
 """
 
 import difflib
@@ -179,18 +179,23 @@ _VOC_PAPER: Preset = {
     "predict": {"scales": (0.5, 0.75, 1.0, 1.25, 1.5), "flip": True, "crf": True},
     "paper": {"mct_recipe": True},
 }
+# the paper's second backbone, in the place of the first
+DEIT_S: Section = {"backbone": "deit_small_patch16_224", "size": 224, "long_side": (201, 256)}
+DEIT_S_MAPS: Section = {"size": 224}
 MCT_RECIPE: Section = {  # MCTformer's own training
     "optimizer": "adamw",
     "lr": 5e-4 * 64 / 512,
     "weight_decay": 0.05,
     "schedule": "cosine",
-    "warmup": 827,  # five epochs of VOC
+    "warmup": 827,  # five epochs of VOC; tables count those of what they train on
     "epochs": 60.0,
     "batch": 64,
     "crop_scale": 0.08,
     "drop_path": 0.1,
     "augment": "rand",
 }
+# of the epochs above
+MCT_WARMUP_EPOCHS = 5
 # MCTformer alone sees every image once; with ACR it sees the mirror image too
 MCT_ALONE: Section = {"alpha": 0.0, "beta": 0.0, "view": "none"}
 # what a strict preset of ACR sets and MCTformer does not: None and False are the program's own
@@ -206,11 +211,7 @@ PRESETS: Mapping[str, Preset] = {
     "scenes-mct": _with(_SCENES, train={"kind": "mct"}),
     "voc-mct": _with(_VOC, train={"kind": "mct", "backbone": "deit_small_patch16_224"}),
     "voc-paper": _VOC_PAPER,
-    "voc-deit-s-paper": _with(
-        _VOC_PAPER,
-        train={"backbone": "deit_small_patch16_224", "size": 224, "long_side": (201, 256)},
-        seeds={"size": 224},
-    ),
+    "voc-deit-s-paper": _with(_VOC_PAPER, train=DEIT_S, seeds=DEIT_S_MAPS),
     "coco-paper": _with(_VOC_PAPER, run={"data": "coco"}, segment={"steps": 100_000}),
     "voc-paper-psa": {  # the pseudo labels as PSA published them, whose background walks along
         **_VOC_PAPER,

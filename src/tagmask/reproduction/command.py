@@ -1,5 +1,6 @@
 """One table or figure: check, run what is not done, write."""
 
+from pathlib import Path
 from pkgutil import resolve_name
 
 import torch
@@ -12,6 +13,7 @@ from tagmask.reproduction.measures import budget
 from tagmask.reproduction.names import CONSISTENCY, NAMES, NO_TRAINING
 from tagmask.reproduction.overview import Overview
 from tagmask.reproduction.page import Figure, Written, write
+from tagmask.reproduction.seed_tables import MCT_TABLES, mct_variants
 from tagmask.reproduction.table import Table
 from tagmask.runs.processes import launched_shard, single_process
 from tagmask.version import __version__
@@ -87,15 +89,25 @@ def _check_rows(settings: PaperSettings) -> None:
     """Refuse settings with which the rows or the numbers would not be what their titles say.
 
     Raises:
-        TagmaskError: All rows would be the baseline, or images trained on would be called val.
+        TagmaskError: A row called ACR would be the baseline or have one consistency alone, or
+            images trained on would be called val.
     """
     table = settings.table
     train = settings.of(TrainSettings)
-    if table in CONSISTENCY and not train.alpha and not train.beta:
+    weights = {"alpha": train.alpha, "beta": train.beta}
+    missing = [name for name, weight in weights.items() if not weight]
+    if table in CONSISTENCY and len(missing) == 2:
         raise TagmaskError(
             f"{table} is about the consistency losses, and --train.alpha and --train.beta are 0; "
             "give --train.alpha 100 --train.beta 100 --train.view hflip or, for MCTformer by its "
             "own recipe beside ACR, --preset voc-deit-s-paper."
+        )
+    if table in CONSISTENCY and missing:
+        other = max(weights.values())
+        raise TagmaskError(
+            f"{table} compares trainings with ACR's, which has both consistency losses, and "
+            f"--train.{missing[0]} is 0; give --train.{missing[0]} {other:g}, or a preset that "
+            "has both."
         )
     is_val_missing = settings.score_images is None or settings.score_annotations is None
     if settings.data == "coco" and table in PREDICTING and not settings.scores and is_val_missing:
@@ -144,11 +156,26 @@ def sentence(bench: Bench) -> str:
         return f"tagmask {__version__}; no training; all settings: `{settings.table}.toml`."
     if settings.scores is not None:
         return f"tagmask {__version__}; ours: `{settings.scores}`."
-    train = settings.of(TrainSettings)
     seeds = settings.random_seeds
     return (
-        f"tagmask {__version__}; {train.backbone}, {budget(train)} each, "
+        f"tagmask {__version__}; {_trainings(bench)}, "
         f"{len(bench.training_images)} images to train on, "
         f"{seeds} random seed{'s' if seeds > 1 else ''}; "
         f"all settings: `{settings.table}.toml`."
     )
+
+
+def _trainings(bench: Bench) -> str:
+    """Say what is trained for how long; of two recipes, which is whose."""
+    settings = bench.settings
+    if not settings.mct_recipe or settings.table not in MCT_TABLES:
+        train = settings.of(TrainSettings)
+        return f"{train.backbone}, {budget(train)} each"
+    changes = mct_variants(bench)
+    # the figure has ACR as the preset trains it
+    acr = changes["acr"] if settings.table == "backbones" else {}
+    recipes = []
+    for name, changed in (("ACR", acr), ("MCTformer", changes["mct"])):
+        train = settings.run(Path(), changes=changed).of(TrainSettings)
+        recipes.append(f"{name}: {train.backbone}, {budget(train)}")
+    return "; ".join(recipes)

@@ -4,9 +4,10 @@ Memory: a training step on one image with its optimiser, in a process of its own
 growth of the largest resident size, on a GPU the largest allocation. Speed: one image at the
 training size. The ways take turns in one process on one thread, and the fastest turn counts; on the
 CPU in processor time, which other programs hardly affect. Weights are random, since they do not
-matter. MCTformer's training is its own: one view, no consistency. Of the paper's two backbones both
-are measured if one of them is trained, each at its own size. PSA is AffinityNet as the settings of
-pseudo labels have it, since timm has no ResNet-38: its training step, and its walk on one image.
+matter. MCTformer is trained on one view without consistency, and with ``mct_recipe`` by its own
+recipe (AdamW, tokens read before the norm). Of the paper's two backbones both are measured if one
+of them is trained, each at its own size. PSA is AffinityNet as the settings of pseudo labels have
+it, since timm has no ResNet-38: its training step, and its walk on one image.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,8 +36,10 @@ from tagmask.methods.mctformer import mct
 from tagmask.models.affinity_net import STRIDE
 from tagmask.models.classifier import Classifier
 from tagmask.models.device import gpu
-from tagmask.reproduction.bench import Bench
+from tagmask.reproduction.bench import Bench, Changes
+from tagmask.reproduction.measures import missing_losses
 from tagmask.reproduction.numbers import MACHINE, NUMBERS
+from tagmask.reproduction.seed_tables import mct_recipe
 from tagmask.reproduction.table import Cell, Column, Table, TableRow
 from tagmask.runs.processes import pool
 from tagmask.runs.record import key, once
@@ -169,18 +172,23 @@ def _notes(
     classes = measured["classes"]
     affinity = bench.settings.of(PseudoSettings).affinity
     pixels = {name: row[1] for name, row in NUMBERS["computation"].items()}
+    mct_training = f"ACR's optimiser ({settings.optimizer}), one view and no consistency"
+    if own := mct_recipe(bench):
+        mct_training = f"its own recipe: {own['optimizer']}, one view, no consistency"
     return (
         f"ours: {settings.backbone} at {size} pixels, batch 1, {classes} class(es) per image, "
         f"{device}; memory of one training step with its optimiser, "
-        "beyond what the process had before it. MCTformer is trained its own way: one view, no "
-        f"consistency. PSA is AffinityNet on {affinity.backbone} at "
-        f"{psa_size(settings, size)} pixels: its training step, and its features and random walk "
-        "instead of maps.",
+        f"beyond what the process had before it. MCTformer is trained by {mct_training}. Maps: one "
+        "pass at this size, without the mirror image and without loading. PSA is AffinityNet on "
+        f"{affinity.backbone} at {psa_size(settings, size)} pixels: its training step, and its "
+        "features and random walk instead of maps.",
         f"paper: {MACHINE}; ACR on {backbone} at {pixels[backbone]} pixels, "
         f"MCTformer on DeiT-S at {pixels['mct']}, PSA on ResNet-38 at {pixels['psa']}; which of "
         "PSA's steps it timed is not stated. "
+        "Whether its speed includes the mirror image or loading is not stated either. "
         "Its code takes one backward pass per class, so its speed is in that row. Its memory was "
         "read on a GPU, and whether it includes the optimiser is not stated; ours does.",
+        *missing_losses(settings),
     )
 
 
@@ -192,12 +200,15 @@ def _measured(bench: Bench, settings: TrainSettings, number: int) -> Any:
     parts |= {"classes": classes, "of": len(catalog.classes), "place": number}
     parts["version"] = _VERSION
     parts["losses"] = [settings.alpha, settings.beta, settings.view, settings.checkpoint_attention]
+    own = mct_recipe(bench)
+    if own:
+        parts["mct"] = dict(own)
     folder = bench.settings.out / "runs" / f"computation-{key(parts)}"
     tagged = (i for i in range(len(catalog)) if catalog.tags(i))
     first = next(tagged, 0)
 
     def work() -> Any:
-        return measure(settings, catalog.subset([first]), classes)
+        return measure(settings, catalog.subset([first]), classes, own)
 
     return once(folder / "measured.json", parts, work)
 
@@ -277,38 +288,45 @@ def walk_speed(settings: PseudoSettings, size: int, classes: int) -> float:
     return 1 / best
 
 
-def measure(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
+def measure(
+    settings: TrainSettings, catalog: Catalog, classes: int, own: Changes | None = None
+) -> dict[str, Any]:
     """Measure megabytes of a training step and images per second of each way.
 
     Args:
         settings: Settings of an ACR training with batch 1.
         catalog: One image.
         classes: How many classes get a map.
+        own: Settings of training of MCTformer's own recipe; default: those of ACR.
 
     Returns:
         "megabytes" and "images_per_second" by way, "device", "size" in pixels, and "classes".
     """
     work = partial(training_megabytes, catalog)
     memory = {}
+    ways = trainings(settings, own)
     # a process of its own for each way, whose memory nothing else has touched
     with ExitStack() as stack:
         answers = {}
-        for way, training in trainings(settings).items():
+        for way, training in ways.items():
             spread = stack.enter_context(pool(1, work))
             answers[way] = spread([training])
         for way, answer in answers.items():
             memory[way] = next(answer)
-    return {"megabytes": memory, **map_speeds(settings, catalog, classes), "classes": classes}
+    speeds = map_speeds(settings, catalog, classes, ways[MCT].mct_read)
+    return {"megabytes": memory, **speeds, "classes": classes}
 
 
-def trainings(settings: TrainSettings) -> dict[str, TrainSettings]:
-    """Return the settings of the trainings whose memory is measured: ACR's and MCTformer's own.
+def trainings(settings: TrainSettings, own: Changes | None = None) -> dict[str, TrainSettings]:
+    """Return the settings of the trainings whose memory is measured: ACR's and MCTformer's.
 
     Args:
-        settings: Settings of an ACR training.
+        settings: Settings of an ACR training with batch 1.
+        own: Settings of MCTformer's own recipe, whose batch does not count; default: those of ACR.
     """
-    own = {**MCT_ALONE, "kind": "mct", "fixed_views": False}
-    return {OURS: settings, MCT: dataclasses.replace(settings, **own)}
+    mct: dict[str, Any] = {**(own or {}), **MCT_ALONE, "kind": "mct", "fixed_views": False}
+    mct["batch"] = settings.batch
+    return {OURS: settings, MCT: dataclasses.replace(settings, **mct)}
 
 
 def training_megabytes(catalog: Catalog, settings: TrainSettings) -> float:
@@ -336,13 +354,19 @@ def training_megabytes(catalog: Catalog, settings: TrainSettings) -> float:
     return _peak_megabytes() - before
 
 
-def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[str, Any]:
+def map_speeds(
+    settings: TrainSettings,
+    catalog: Catalog,
+    classes: int,
+    mct_read: Literal["before_norm"] | None = None,
+) -> dict[str, Any]:
     """Measure the images per second of each way to make maps, on one thread.
 
     Args:
         settings: Settings of an ACR training.
         catalog: Gives the classes of the networks.
         classes: How many classes get a map.
+        mct_read: Where MCTformer reads its tokens, as ``TrainSettings`` has it.
 
     Returns:
         "images_per_second" by way, "device", and "size" in pixels.
@@ -353,7 +377,7 @@ def map_speeds(settings: TrainSettings, catalog: Catalog, classes: int) -> dict[
     # the authors' code computes the gradients of all parameters
     free = dataclasses.replace(settings, freeze=0)
     model = build_classifier(free, catalog).eval().to(device)
-    mct_settings = dataclasses.replace(free, kind="mct")
+    mct_settings = dataclasses.replace(free, kind="mct", mct_read=mct_read)
     mct_model = build_classifier(mct_settings, catalog).eval().to(device)
     size = settings.size or model.native_size
     images = torch.rand(1, 3, size, size, device=device)

@@ -16,7 +16,7 @@ from tagmask.report.page import data_uri
 from tagmask.reproduction.bench import Bench, PartDoneError
 from tagmask.reproduction.command import make, sentence
 from tagmask.reproduction.names import EVERYTHING, FIGURES, NAMES, TABLES
-from tagmask.reproduction.numbers import about_all
+from tagmask.reproduction.numbers import about, about_all
 from tagmask.reproduction.overview import MADE, REFUSED, Overview, Part, numbers_of
 from tagmask.reproduction.page import QUALITY, Figure, write
 from tagmask.reproduction.table import Table
@@ -65,8 +65,10 @@ def _part(settings: PaperSettings, shard: tuple[int, int]) -> Part:
         return Part(name, REFUSED, str(error))
     how = sentence(Bench(settings))
     files = [file.name for file in write(made, settings.out, how).files]
-    note = next(iter(made.notes), "")
-    part = Part(name, MADE, how, note, tuple(files))
+    # the page has one of its own on what the paper's numbers were measured on
+    common = (about("voc"), about("coco"))
+    notes = tuple(note for note in made.notes if note not in common)
+    part = Part(name, MADE, how, notes, tuple(files))
     if isinstance(made, Figure):
         return dataclasses.replace(part, uri=data_uri(made.picture, _LONGEST, QUALITY))
     if not isinstance(made, Table):

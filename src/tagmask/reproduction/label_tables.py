@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tagmask import layout
@@ -35,12 +36,30 @@ COMPARED = {
     ),
 }
 
-# what the paper's numbers in them were measured on
+
+@dataclass(frozen=True)
+class Measured:
+    """What the paper's numbers of a table were measured on."""
+
+    name: str
+    data: str
+    # the list of VOC's layout; of COCO there is none
+    split: str | None
+    # how many images can be scored: COCO val has 40,504, of which some have no tag
+    count: int
+    # the numbers of each class, whose names are those of the data set
+    per_class: str
+    were_trained_on: bool = False
+
+
 MEASURED_ON = {
-    "compare-coco": "MS COCO val",
-    "compare-seeds": "PASCAL VOC train",
-    "compare-voc": "PASCAL VOC val and test",
+    "compare-coco": Measured("MS COCO val", "coco", None, 40_137, "per-class-coco"),
+    "compare-seeds": Measured("PASCAL VOC train", "voc", "train", 1464, "per-class-voc", True),
+    "compare-voc": Measured("PASCAL VOC val and test", "voc", "val", 1449, "per-class-voc"),
+    "per-class-coco": Measured("MS COCO val", "coco", None, 40_137, "per-class-coco"),
+    "per-class-voc": Measured("PASCAL VOC val", "voc", "val", 1449, "per-class-voc"),
 }
+OTHER_IMAGES = f"; {OURS} on other images"
 
 
 def pseudo(bench: Bench) -> Table:
@@ -87,7 +106,7 @@ def pseudo(bench: Bench) -> Table:
 def _pseudo_notes(bench: Bench) -> tuple[str, ...]:
     settings = bench.settings.of(PseudoSettings)
     different = ""
-    if bench.settings.data != "voc":
+    if not _are_the_papers(bench, "compare-seeds"):
         different = ", which are other images, so the two cannot be compared"
     notes = [
         f"in per cent; ours: {bench.labelled_on()}; the column paper: numbers that the paper "
@@ -123,6 +142,8 @@ def segmentation(bench: Bench) -> Table:
         "it learned from pseudo labels of the images trained on.",
         f"paper: mean on VOC val {stages['voc_val']}, VOC test {stages['voc_test']}, "
         f"COCO val {stages['coco_val']}.",
+        *_comparable(bench, f"per-class-{'coco' if data == 'coco' else 'voc'}", "the paper's"),
+        *([] if data == "coco" else footnotes("per-class-voc")),
         *unlike_acr(bench),
         about(data),
     )
@@ -165,13 +186,17 @@ def per_class(bench: Bench) -> Table:
     notes = (
         f"IoU in per cent; the column paper is {acr} on {data} val, the last ones are the "
         f"methods it is compared with. Ours: {_scored_on(bench)}.",
+        *_comparable(bench, printed, "the other columns"),
         *footnotes(printed),
         *unlike_acr(bench),
         about("coco" if is_coco else "voc"),
     )
+    title = "IoU of each class"
+    if not _are_the_papers(bench, printed):
+        title += OTHER_IMAGES
     return Table(
         name="per-class",
-        title="IoU of each class",
+        title=title,
         head="class",
         columns=tuple(columns),
         rows=tuple(rows),
@@ -202,11 +227,11 @@ def compare(bench: Bench) -> Table:
         ours = bench.labelled_on()
     rows += _our_rows(bench, name, ours)
     if not _are_the_papers(bench, name):
-        title += f"; {OURS} on other images"
+        title += OTHER_IMAGES
     notes = (
         "mIoU in per cent. All rows but ours are numbers that the paper prints, measured on "
-        f"{MEASURED_ON[name]}. Ours: {ours}.",
-        *_comparable(bench, name),
+        f"{MEASURED_ON[name].name}. Ours: {ours}.",
+        *_comparable(bench, name, "the other rows"),
         *_test_note(name),
         *footnotes(name),
         *unlike_acr(bench),
@@ -232,16 +257,22 @@ def _test_note(name: str) -> tuple[str, ...]:
     )
 
 
-def _comparable(bench: Bench, name: str) -> tuple[str, ...]:
-    """Return a note on whether our rows can be compared with the others."""
+def _comparable(bench: Bench, name: str, others: str) -> tuple[str, ...]:
+    """Return a note on whether our numbers can be compared with the others.
+
+    Args:
+        bench: Gives the settings and the images.
+        name: A key of ``MEASURED_ON``.
+        others: What the others are called, e.g. "the other rows".
+    """
     if bench.settings.scores is not None:
         return (
-            f"Ours can be compared with the other rows only if those images are "
-            f"{MEASURED_ON[name]}.",
+            f"Ours can be compared with {others} only if those images are "
+            f"{MEASURED_ON[name].name}.",
         )
     if not _are_the_papers(bench, name):
         return (
-            "These are different images, so ours cannot be compared with the other rows: it "
+            f"These are different images, so ours cannot be compared with {others}: it "
             "says nothing on which method is better.",
         )
     return ()
@@ -280,18 +311,25 @@ def _our_rows(bench: Bench, name: str, images: str) -> list[TableRow]:
 def _are_the_papers(bench: Bench, name: str) -> bool:
     """Return True if our images are those of the paper's table, or a finished run's.
 
-    These are VOC's train or val, or COCO's val; images that were trained on are no val.
+    These are VOC's train or val, or COCO's val; images that were trained on are no val. Any data
+    can be in the layout of VOC or COCO, so the classes and the number of images count, too.
+
+    Args:
+        bench: Gives the settings and the images.
+        name: A key of ``MEASURED_ON``.
     """
-    settings = bench.settings
-    if settings.scores is not None:
+    if bench.settings.scores is not None:
         return True
-    if name == "compare-seeds":
-        return settings.data == "voc" and bench.score_data["split"] == "train"
-    if bench.are_trained_on():
+    theirs = MEASURED_ON[name]
+    if bench.settings.data != theirs.data:
         return False
-    if name == "compare-coco":
-        return settings.data == "coco"
-    return settings.data == "voc" and bench.score_data["split"] == "val"
+    if theirs.split is not None and bench.score_data["split"] != theirs.split:
+        return False
+    if bench.are_trained_on() and not theirs.were_trained_on:
+        return False
+    images = bench.scored_images
+    names = set(NUMBERS[theirs.per_class]) - {"methods", "background", "mean"}
+    return len(images) == theirs.count and set(images.classes) == names
 
 
 def _label_scores(bench: Bench) -> list[Any]:

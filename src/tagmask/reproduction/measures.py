@@ -13,10 +13,12 @@ from tagmask.reproduction.table import Cell, Column, TableRow
 
 KINDS = {"plain": "without affinity", "refined": "with affinity"}
 SCORES = {"miou_present": "mIoU", "fp": "FP", "fn": "FN"}
-# the paper follows SEAM, whose FP and FN are shares of the pixels found
+# the paper follows SEAM, whose text has shares of the pixels found, and whose code has the others
 SEAM_SCORES = {**SCORES, "fp_per_hit": "FP/TP", "fn_per_hit": "FN/TP"}
 # what each of these shows is made by a method of its own
 BY_METHOD = ("methods", "gains", "layers", "maps")
+# whose rows called ACR are an ordinary classifier, whatever --train.kind says
+ACR_ANYWAY = ("methods", "layers", "backbones", "maps")
 # what is made from a run's own seeds and labels
 CHAINED = (
     *("chain", "pseudo", "compare-coco", "compare-seeds", "compare-voc"),
@@ -127,6 +129,21 @@ def budget(train: TrainSettings) -> str:
     return f"{length} of {train.batch} images"
 
 
+def missing_losses(train: TrainSettings) -> tuple[str, ...]:
+    """Return a note if one of ACR's consistency losses, or both, have no weight."""
+    if train.alpha and train.beta:
+        return ()
+    instead = "the baseline"
+    zero = "α and β are"
+    if train.alpha:
+        instead = "SEAM*, activation consistency alone"
+        zero = "β is"
+    elif train.beta:
+        instead = "affinity consistency alone"
+        zero = "α is"
+    return (f"ours: {zero} 0, so what is called ACR here is {instead}.",)
+
+
 def unlike_acr(bench: Bench) -> tuple[str, ...]:
     """Return notes that say in what the settings of a table are not ACR's, whatever it is called.
 
@@ -139,11 +156,12 @@ def unlike_acr(bench: Bench) -> tuple[str, ...]:
     seeds = settings.of(SeedSettings)
     if settings.scores is not None:
         return ()
-    notes = []
-    if not train.alpha and not train.beta:
-        notes.append("ours: α and β are 0, so what is called ACR here is the baseline.")
-    if train.kind == "mct" and table in (*CHAINED, "multi-class"):
-        notes.append("ours: the classifier is an MCTformer (--train.kind mct).")
+    notes = [*missing_losses(train)]
+    if train.kind == "mct" and table not in ACR_ANYWAY:
+        notes.append(
+            "ours: the classifier of every row is an MCTformer (--train.kind mct), also where it "
+            "is called ACR; the paper's is not."
+        )
     if train.earn:
         notes.append(
             "ours: a training that does not help is discarded, and the fitted head stays "

@@ -43,8 +43,8 @@ class Part:
     name: str
     state: str = WAITING
     how: str = ""
-    # what was measured, in the words of the table's first note
-    note: str = ""
+    # what was measured and in what it is not the paper's, in the words of the table's notes
+    notes: tuple[str, ...] = ()
     # names of the files beside the page
     files: tuple[str, ...] = ()
     numbers: tuple[Number, ...] = ()
