@@ -39,6 +39,7 @@ MODULES = {
 }
 # what other pages import besides; a test compares this list with them
 NAMES = (
+    "tagmask.cli:main",
     "tagmask.config:MapSettings",
     "tagmask.config:ScoreSettings",
     "tagmask.config.paper:PaperSettings",
@@ -53,6 +54,7 @@ NAMES = (
     "tagmask.models.deeplab:DeepLabV2",
     "tagmask.models.mct:MctClassifier",
     "tagmask.reproduction.command:run_paper",
+    "tagmask.reproduction.settings:paper_settings",
     "tagmask.stages.score:score_seeds",
     "tagmask.stages.seeds:seed_file",
     "tagmask.stages.seeds:write_seeds",

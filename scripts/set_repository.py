@@ -16,6 +16,7 @@ FILES = (
     "README.md",
     "CONTRIBUTING.md",
     "CITATION.cff",
+    "docs/how-to/faq.md",
     ".github/ISSUE_TEMPLATE/config.yml",
 )
 

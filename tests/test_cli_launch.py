@@ -86,6 +86,8 @@ def test_slurm_scripts(tmp_path: Path) -> None:
         "--out run"
     )
 
+    for flag in ("--train.batch", "--pseudo.affinity.batch", "--segment.batch"):
+        run += [flag, "16"]
     write_slurm(SlurmSettings(to=job, nodes=2, gpus=8, partition="gpu"), run)
     text = job.read_text()
     for asked in ("nodes=2", "ntasks-per-node=1", "gres=gpu:8", "partition=gpu", "requeue"):
@@ -94,12 +96,36 @@ def test_slurm_scripts(tmp_path: Path) -> None:
     said = said_by(job, tmp_path / "bin", **job_of)
     assert said.startswith("python -m torch.distributed.run --nnodes 2 --nproc_per_node 8")
     assert "--rdzv_id 7 --rdzv_backend c10d --rdzv_endpoint node1:29500" in said
-    assert said.endswith("-m tagmask run --preset voc --root my data --out run")
+    assert " -m tagmask run --preset voc --root my data --out run --train.batch 16 " in said
 
     write_slurm(SlurmSettings(to=job, array=4), ["predict", "--out", "masks"])
     assert "#SBATCH --array=0-3" in job.read_text()
     said = said_by(job, tmp_path / "bin", SLURM_ARRAY_TASK_ID="3")
     assert said == "python -m tagmask predict --out masks --shard 3/4"
+
+
+EIGHT = ("--to", "job.sh", "--gpus", "8")
+VOC_PAPER = ("--preset", "voc-paper", "--root", "VOC2012", "--out", "run")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*EIGHT, "run", *VOC_PAPER, "--train.batch", "8", "--segment.batch", "16"),
+        ("--to", "job.sh", "run", *VOC_PAPER),
+        ("--to", "job.sh", "--gpus", "4", "train", *VOC_PAPER),
+        # with fewer than 1,000 photos nothing is trained in steps
+        (*EIGHT, "run", "--preset", "own-photos", "--images", "photos", "--out", "run"),
+    ],
+)
+def test_slurm_takes_batches_that_can_be_split(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["slurm", *words])
+    assert ended.value.code == 0
+    assert (tmp_path / "job.sh").exists()
 
 
 @pytest.mark.parametrize(
@@ -110,6 +136,23 @@ def test_slurm_scripts(tmp_path: Path) -> None:
         (["--to", "job.sh", "predict", "--shard", "0/4"], "--shard after predict is set"),
         (["--to", "job.sh", "--nodes", "2", "--array", "4", "seeds"], "exclude each other"),
         (["--to", "job.sh", "--memory", "1G\nrm x", "run"], "has a line break"),
+        (
+            [*EIGHT, "run", *VOC_PAPER],
+            "--train.batch 4 cannot be split evenly over 8 processes; use a multiple of 8.",
+        ),
+        (
+            [*EIGHT, "run", *VOC_PAPER, "--train.batch", "8"],
+            "--segment.batch 10 cannot be split evenly over 8 processes; use a multiple of 8.",
+        ),
+        (
+            [*EIGHT, "--nodes", "2", "run", *VOC_PAPER],
+            "--pseudo.affinity.batch 8 cannot be split evenly over 16 processes",
+        ),
+        (
+            [*EIGHT, "train", *VOC_PAPER],
+            "--batch 4 cannot be split evenly: 8 processes × 1 parts; use a multiple of 8.",
+        ),
+        ([*EIGHT, "run", *VOC_PAPER, "--train.bach", "8"], "--train.bach"),
     ],
 )
 def test_slurm_refuses(

@@ -1,10 +1,11 @@
 """Settings: all mistakes at once, to TOML and back, names of earlier versions."""
 
+import inspect
 import subprocess
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -13,6 +14,7 @@ from tagmask.config import (
     AffinitySettings,
     DeepLabSettings,
     ExportSettings,
+    MapSettings,
     PhotoSettings,
     PredictPhotoSettings,
     PredictSettings,
@@ -333,11 +335,36 @@ def test_segmenter_defaults_are_the_community_s_recipe(tmp_path: Path) -> None:
 
 
 def test_every_method_can_be_chosen() -> None:
-    from tagmask.config import MapSettings
+    """And has the options that the settings say, but for those that all methods have."""
+    from tagmask.config.seeds import MAP_METHODS
     from tagmask.methods import METHODS
 
-    names = set(METHODS) - {"mct"}  # the maps of an MCTformer, in the place of acr
-    assert set(get_args(get_type_hints(MapSettings)["method"])) == names
+    # the maps of an MCTformer stand in the place of acr
+    assert set(MAP_METHODS) == set(METHODS) - {"mct"}
+    for name, options in MAP_METHODS.items():
+        parameters = inspect.signature(METHODS[name].maps).parameters
+        assert set(options) == parameters.keys() & {"layers", "centre"}
+
+
+def test_a_method_of_your_own_can_be_chosen_once_it_is_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tagmask.methods import METHODS, Method
+
+    def toy(model: Any, images: Any, classes: Any, blocks: range, *, layers: int = 1) -> Any:
+        """Stand for a map method with one option."""
+
+    for kind in (MapSettings, SeedSettings):
+        (mistake,) = kind(method="toy", layers=2).mistakes()
+        assert mistake.startswith("--method toy is no map method; choose from acr, weighted,")
+        assert "tagmask.methods.METHODS" in mistake
+        assert kind(method="mct").mistakes() != []  # of an MCTformer, for which acr means them
+    monkeypatch.setitem(METHODS, "toy", Method(toy))
+    for kind in (MapSettings, SeedSettings):
+        assert kind(method="toy", layers=2).mistakes() == []
+        (mistake,) = kind(method="toy", centre=True).mistakes()
+        assert mistake.endswith("leave it out with toy.")
+    assert read_values(SeedSettings, {"method": "toy"}, "config.toml") == {"method": "toy"}
 
 
 @pytest.mark.parametrize(

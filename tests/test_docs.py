@@ -21,8 +21,10 @@ from PIL import Image
 
 import tagmask
 import tagmask.cli as cli
+from tagmask.config import PRESETS
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.methods import METHODS
+from tagmask.runs.settings import run_values
 from tagmask.runs.table import STAGES
 from tests.alone import Alone
 
@@ -241,6 +243,33 @@ def test_every_page_is_on_the_site() -> None:
     pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in PAGES[2:]}
     generated = {name.removesuffix(".md") for name in GENERATED}
     assert listed == (pages | generated) - {"index"}
+
+
+def test_licences_are_those_of_the_weights_that_presets_fetch() -> None:
+    """Of every backbone, with the presets whose classifier starts from it."""
+    import timm
+
+    section = (ROOT / "docs/how-to/installation.md").read_text("utf-8").split("## Licences")[1]
+    rows = re.findall(
+        r"^\| `(\w+)` \| `(\w+)`, .* \| (.*) \| (.*) \|$", section.split("\n## ")[0], re.MULTILINE
+    )
+    told = {name: set(re.findall(r"`([\w-]+)`", presets)) for name, _, presets, _ in rows}
+    classifiers: dict[str, set[str]] = {}
+    others: dict[str, set[str]] = {}
+    for preset in PRESETS:
+        stages = run_values(preset, None)
+        networks = [stages["pseudo"].affinity, stages["segment"]]
+        if stages["train"].pretrained:
+            classifiers.setdefault(stages["train"].backbone, set()).add(preset)
+        for network in networks:
+            if getattr(network, "pretrained", False) and hasattr(network, "backbone"):
+                others.setdefault(network.backbone, set())
+    del classifiers["tagmask_tiny"]  # comes with the package
+    assert told == {**classifiers, **others}
+    for name, tag, _, licence in rows:
+        published = timm.get_pretrained_cfg(name)
+        assert published is not None
+        assert (published.tag, published.license) == (tag, licence.lower()), name
 
 
 def test_headlines_are_those_of_their_pages() -> None:

@@ -316,6 +316,21 @@ def test_selftest_says_what_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tagmask " in said
 
 
+def test_selftest_says_in_its_last_line_if_the_default_weights_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tagmask import selftest as module
+
+    monkeypatch.setattr(module, "_CHECKS", {"arithmetic": lambda _: "four"})
+    monkeypatch.setattr(module, "_has_default_weights", lambda: False)
+    last = module.selftest(module.SelftestSettings(device="cpu")).splitlines()[-1]
+    assert last.startswith("all 1 parts work, but the default weights are not here: ")
+    assert "--weights FILE" in last
+    monkeypatch.setattr(module, "_has_default_weights", lambda: True)
+    last = module.selftest(module.SelftestSettings(device="cpu")).splitlines()[-1]
+    assert last == "all 1 parts work."
+
+
 def test_selftest_names_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     from tagmask import selftest as module
     from tagmask.errors import TagmaskError

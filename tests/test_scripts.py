@@ -1,6 +1,7 @@
 """Scripts that others need to repeat results or to publish: tried on small copies of what they work on."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 from PIL import Image
+
+from tagmask.version import __version__
 
 ROOT = Path(__file__).parents[1]
 
@@ -110,6 +113,16 @@ def test_one_setting_fills_the_address(tmp_path: Path) -> None:
     texts = [(tmp_path / name).read_text(encoding="utf-8") for name in addresses.FILES]
     assert not any(before in text for text in texts)
     assert addresses.current(tmp_path) == "https://example.org/me/tagmask"
+
+
+def test_the_citation_is_of_the_latest_release() -> None:
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", changes, re.MULTILINE)
+    latest, released = headings[0]
+    assert latest == __version__
+    assert f"\nversion: {latest}\n" in cited
+    assert f"\ndate-released: {released}\n" in cited
 
 
 def test_no_other_file_has_the_address() -> None:

@@ -71,7 +71,7 @@ def selftest(settings: SelftestSettings) -> str:
     if failed:
         lines.append(f"{len(failed)} of {len(_CHECKS)} parts failed: {', '.join(failed)}.")
         raise TagmaskError("the self-test found faults:\n" + "\n".join(lines))
-    lines.append(f"all {len(_CHECKS)} parts work.")
+    lines.append(f"all {len(_CHECKS)} parts work{_what_is_missing()}.")
     return "\n".join(lines)
 
 
@@ -219,13 +219,26 @@ def _check_run(device: Any) -> str:
 
 def _check_weights(device: Any) -> str:
     """Say whether the default weights are here already; nothing is fetched."""
+    if _has_default_weights():
+        return "the default weights are here"
+    return "the default weights are not here yet; the first run fetches them (88 MB)"
+
+
+def _has_default_weights() -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     name = "timm/vit_small_patch14_reg4_dinov2.lvd142m"
-    found = try_to_load_from_cache(name, "model.safetensors")
-    if isinstance(found, str):
-        return "the default weights are here"
-    return "the default weights are not here yet; the first run fetches them (88 MB)"
+    return isinstance(try_to_load_from_cache(name, "model.safetensors"), str)
+
+
+def _what_is_missing() -> str:
+    """Return the end of the last line: what a run on photos would still fetch."""
+    if _has_default_weights():
+        return ""
+    return (
+        ", but the default weights are not here: a run on your own photos fetches them first "
+        "(88 MB), or takes --weights FILE"
+    )
 
 
 _CHECKS: dict[str, Callable[[Any], str]] = {

@@ -118,7 +118,7 @@ def test_a_toy_method_needs_the_registry_alone(monkeypatch: pytest.MonkeyPatch) 
         return ToyMaps((classes + 1).unsqueeze(-1) * ramp, [moved for _ in blocks])
 
     monkeypatch.setitem(METHODS, "toy", Method(toy))
-    settings = MapSettings(method="toy", size=32, flip=False, affinity_steps=2)  # type: ignore[arg-type]
+    settings = MapSettings(method="toy", size=32, flip=False, affinity_steps=2)
     maps = make_maps(tiny_classifier(), [np.zeros((8, 32, 3), np.uint8)], [[1]], settings)[0]
     assert maps.plain[0, 4, [0, -1]].tolist() == [0, 1]  # patches 0, 1, 2, 3
     inner = maps.refined[0, 4, [3, 11, 19, 27]]  # patches 0, 0, 0, 1 after two steps to the right

@@ -25,6 +25,7 @@ from tagmask.reproduction.measures import unlike_acr
 from tagmask.reproduction.names import CONSISTENCY, NAMES
 from tagmask.reproduction.numbers import NUMBERS
 from tagmask.reproduction.seed_tables import mct_variants, second_backbone
+from tagmask.reproduction.settings import paper_settings
 from tests.reproduction.small import SMALL, small
 from tests.reproduction.test_settings_page import of_voc
 
@@ -411,6 +412,26 @@ def test_settings_of_a_table_are_read_again(tmp_path: Path) -> None:
     assert more.with_changes(train={"steps": settings.of(TrainSettings).steps}).stages == (
         settings.stages
     )
+
+
+@pytest.mark.parametrize("preset", ["scenes", "voc-paper"])
+def test_settings_from_python_are_those_of_the_command(preset: str) -> None:
+    """With all sections of the preset, those of tables included."""
+    typed = parse_paper(
+        f"methods --preset {preset} --out paper --count 8 --random-seeds 2 --train.size 32".split()
+    )
+    given = {"count": 8, "random_seeds": 2, "train": {"size": 32}}
+    assert paper_settings("methods", "paper", preset=preset, **given) == typed
+    assert typed.mct_recipe == (preset == "voc-paper")
+
+
+def test_settings_from_python_that_are_not() -> None:
+    with pytest.raises(TagmaskError, match="paper_settings: train: there is no setting 'stepz'"):
+        paper_settings("methods", "paper", train={"stepz": 1})
+    with pytest.raises(TagmaskError, match="paper_settings: there is no setting 'seed'"):
+        paper_settings("methods", "paper", seed=1)
+    with pytest.raises(TagmaskError, match="did you mean 'scenes'"):
+        paper_settings("methods", "paper", preset="scene")
 
 
 def _changed(first: PaperSettings, second: PaperSettings) -> set[str]:

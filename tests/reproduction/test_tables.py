@@ -26,6 +26,7 @@ from tagmask.data.images import read_mask, write_mask
 from tagmask.data.scenes.catalog import Scenes
 from tagmask.errors import TagmaskError
 from tagmask.labels import Mask
+from tagmask.methods import METHODS
 from tagmask.models.kinds import load_classifier
 from tagmask.report.page import data_uri
 from tagmask.reproduction.bench import Bench
@@ -390,6 +391,50 @@ def test_the_papers_numbers_stand_in_their_cells(shared_out: Path) -> None:
     methods = {row["method"]: row for row in rows_of(shared_out / "methods.csv")}
     assert methods["CAM"]["without affinity paper"] == "44.0"
     assert methods["CAM"]["with affinity paper"] == ""
+
+
+def test_a_method_of_your_own_is_a_row(shared_out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below those of the package, by its name; it is weighted gradients under another one."""
+    monkeypatch.setitem(METHODS, "mine", METHODS["weighted"])
+    made = run_paper(small(shared_out, "methods"))
+    rows = rows_of(shared_out / "methods.csv")
+    assert [row.pop("method") for row in rows[-3:]] == ["Weighted by attention", "LeGrad", "mine"]
+    assert rows[-1] == rows[-3]
+    assert rows[-1]["with affinity paper"] == ""
+    assert "not part of tagmask: mine." in made.summary()
+    only = run_paper(small(shared_out, "methods", "--rows", "acr", "mine"))
+    assert [row["method"] for row in rows_of(shared_out / "methods.csv")] == ["ACR", "mine"]
+    assert "not part of tagmask: mine." in only.summary()
+
+
+def test_rollout_is_a_row_on_demand(shared_out: Path) -> None:
+    run_paper(small(shared_out, "methods", "--rows", "cam", "rollout"))
+    titles = [row["method"] for row in rows_of(shared_out / "methods.csv")]
+    assert titles == ["CAM", "Attention rollout"]
+    with pytest.raises(TagmaskError, match=r"no such row; choose from cam, .*, legrad, rollout"):
+        run_paper(small(shared_out, "methods", "--rows", "mine"))
+
+
+def test_gains_of_a_method_of_your_own_are_below_the_mean(
+    shared_out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--rows", "none", "both")
+    run_paper(small(shared_out, "gains", *flags))
+    before = rows_of(shared_out / "gains.csv")
+    monkeypatch.setitem(METHODS, "mine", METHODS["weighted"])
+    made = run_paper(small(shared_out, "gains", *flags))
+    rows = rows_of(shared_out / "gains.csv")
+    assert rows[:10] == before
+    assert rows[9]["maps"] == "mean of the maps"
+    titles = [row.pop("maps") for row in rows[10:]]
+    assert titles == [
+        "mine, without affinity",
+        "mine, affinity, 1 step",
+        "mine, affinity, 2 steps",
+    ]
+    weighted = [row for row in rows[:9] if row.pop("maps").startswith("Weighted")]
+    assert rows[10:] == weighted
+    assert "below the mean and not in it: mine." in made.summary()
 
 
 def test_our_numbers_are_those_of_the_ordinary_stages(shared_out: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tagmask.config import MapSettings, PhotoSettings, ScoreSettings, SeedSettin
 from tagmask.data.scenes.catalog import CLASSES, draw_scene
 from tagmask.errors import TagmaskError
 from tagmask.inference.maps import make_maps
+from tagmask.methods import METHODS
 from tagmask.models.mct import MctClassifier
 from tagmask.stages import seeds as seeds_stage
 from tagmask.stages.score import SeedScores, count_piece
@@ -269,6 +272,54 @@ def test_unknown_class_and_broken_image(run: Path) -> None:
         TagmaskError, match="does not know the class 'unicorn'; it was trained on: cow"
     ):
         seed_catalog(settings(run, **folder))
+
+
+def test_a_method_of_your_own_makes_maps_in_one_process(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other processes may not know it; it is weighted gradients under another name."""
+
+    def typed(*words: str) -> int:
+        fixed = ["seeds", str(run), "--data", "scenes", "--count", "8", "--no-flip", *words]
+        with pytest.raises(SystemExit) as ended:
+            main(fixed)
+        return int(ended.value.code or 0)
+
+    assert typed("--method", "mine", "--layers", "1") == 1
+    assert "--method mine is no map method; choose from acr," in capsys.readouterr().err
+    monkeypatch.setattr(seeds_stage, "count_processes", lambda *_: 2)
+    monkeypatch.setattr(seeds_stage, "each", lambda *_: pytest.fail("a pool was started"))
+    monkeypatch.setitem(METHODS, "mine", METHODS["weighted"])
+    assert typed("--method", "mine", "--layers", "1") == 0
+    mine = contents(run)
+    monkeypatch.setattr(seeds_stage, "count_processes", lambda *_: 1)
+    assert typed("--method", "weighted", "--layers", "1", "--restart") == 0
+    assert contents(run) == mine
+    assert len(mine) == 8
+
+
+OWN_FILE = """
+from tagmask.cli import main
+from tagmask.methods import METHODS
+
+METHODS["mine"] = METHODS["weighted"]
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_file_of_your_own_stands_for_tagmask(run: Path) -> None:
+    """Each process of a pool registers the method again."""
+    file = run / "mine.py"
+    file.write_text(OWN_FILE)
+    words = "seeds RUN --data scenes --count 8 --method mine --no-flip --processes 2"
+    command = [sys.executable, str(file), *words.replace("RUN", str(run)).split()]
+    subprocess.run(command, check=True, capture_output=True)
+    mine = contents(run)
+    seed_catalog(settings(run, method="weighted", restart=True))
+    assert contents(run) == mine
+    assert len(mine) == 8
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ class View:
 
         Args:
             attention: (…, T+n', T+n') of the view.
-            grid: Rows and columns (h, w) of the original's patches; n = h·w.
+            grid: Rows and columns (h, w) of the original's patches; n = h·w. It is not the grid of
+                the view: a quarter turn exchanges rows and columns, and as h·w = w·h the wrong
+                grid cannot be noticed.
             class_tokens: T, which stand first and stay in place.
 
         Returns:
@@ -116,7 +118,17 @@ class VerticalFlip(Permutation):
 
 
 class Rotate(Permutation):
-    """Rotate the image by 90, 180 or 270 degrees counter-clockwise."""
+    """Rotate the image by 90, 180 or 270 degrees counter-clockwise, as ``torch.rot90`` does.
+
+    After a quarter turn the view of an image of h × w patches has w × h of them. ``restore`` is
+    given (h, w), the grid of the original.
+
+    Args:
+        degrees: 90, 180 or 270.
+
+    Raises:
+        ValueError: If the degrees are others.
+    """
 
     def __init__(self, degrees: int) -> None:
         if degrees not in (90, 180, 270):

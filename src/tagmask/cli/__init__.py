@@ -21,7 +21,14 @@ from tagmask.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command; a mistake by the user ends with a message, not a traceback."""
+    """Run a command; a mistake by the user ends with a message, not a traceback.
+
+    Args:
+        argv: What follows ``tagmask`` on the command line; default: that of this process.
+
+    Raises:
+        SystemExit: Always; its code is 0 if the command has done its work.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     with guarded_streams():
         code = _flushed(_attempt(arguments))

@@ -91,9 +91,10 @@ array that shares out the images.
 
 examples:
   tagmask slurm --to job.sh --gpus 8 run --preset voc --root VOCdevkit/VOC2012 --out run \
---train.batch 8
+--train.batch 8 --segment.batch 16
   tagmask slurm --to job.sh --nodes 2 --gpus 8 run --preset coco --images coco/train2014 \
---annotations instances.json --out run --train.batch 16
+--annotations instances.json --out run --train.batch 16 --pseudo.affinity.batch 16 \
+--segment.batch 16
   tagmask slurm --to job.sh --array 32 predict --out masks --model run/5_segmenter --photos photos
 """
 

@@ -12,7 +12,6 @@ from tagmask.cli.mistakes import table_of_paper, unknown_words
 from tagmask.config import preset_of, read_use, read_values
 from tagmask.config.base import Settings, flag
 from tagmask.config.paper import PaperSettings, PaperTop
-from tagmask.config.presets import find_preset
 from tagmask.config.run import (
     DATA,
     KEPT,
@@ -245,7 +244,7 @@ def _refuse_misplaced(section: str, arguments: list[str]) -> None:
 
 def parse_paper(arguments: list[str]) -> PaperSettings:
     """Return the settings of a table; later sources win: defaults, preset, --config, flags."""
-    from tagmask.runs.settings import run_values
+    from tagmask.reproduction.settings import preset_values
 
     rest = list(arguments)
     if ASKED & set(rest):
@@ -257,12 +256,7 @@ def parse_paper(arguments: list[str]) -> PaperSettings:
     config = take(rest, "--config")
     if preset is None and config is None and not _given(rest, "--data"):
         preset = "scenes"
-    values = run_values(preset, None if config is None else Path(config))
-    # a run has settings that a table has not
-    shared = {*DATA, *sections()}
-    values = {key: value for key, value in values.items() if key in shared}
-    if preset is not None:
-        values |= find_preset(preset).get("paper", {})
+    values = preset_values(preset, None if config is None else Path(config))
     if config is not None:
         values |= _values_of_table(config, table)
     values = _with_sections(PaperTop, values, rest, "paper", examples.PAPER)

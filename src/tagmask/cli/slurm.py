@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tagmask.config.base import Settings, refuse
+from tagmask.cli.parse import parse_run, parse_stage
+from tagmask.cli.understand import understand
+from tagmask.config.base import LoopSettings, Settings, refuse
 from tagmask.config.limits import Count
 from tagmask.errors import TagmaskError, printable
 from tagmask.files import unwritable, write_text
@@ -52,7 +54,8 @@ def write_slurm(settings: SlurmSettings, command: Sequence[str]) -> str:
         command: The command of tagmask and its arguments.
 
     Raises:
-        TagmaskError: The command cannot be run in this way.
+        TagmaskError: The command cannot be run in this way, e.g. for a batch that the processes of
+            the job cannot split evenly.
     """
     _check(settings, command)
     lines = ["#!/bin/bash", *_asked(settings, command), "", "set -euo pipefail", ""]
@@ -73,7 +76,7 @@ def _check(settings: SlurmSettings, command: Sequence[str]) -> None:
     if not command:
         raise TagmaskError(
             "name the command at the end, e.g. "
-            "`tagmask slurm --to job.sh --gpus 8 run --preset voc --root VOC2012 --out run`."
+            "`tagmask slurm --to job.sh run --preset voc --root VOC2012 --out run`."
         )
     mistakes = settings.mistakes()
     name = command[0]
@@ -100,6 +103,35 @@ def _check(settings: SlurmSettings, command: Sequence[str]) -> None:
     if why:
         mistakes.append(f"--to {why}")
     refuse(mistakes)
+    processes = settings.nodes * max(1, settings.gpus)
+    if processes > 1 and settings.array is None and name in TOGETHER:
+        refuse(_uneven(name, command[1:], processes))
+
+
+def _uneven(name: str, arguments: Sequence[str], processes: int) -> list[str]:
+    """Return what the launch would say about batches that its processes cannot split evenly.
+
+    Args:
+        name: One of ``TOGETHER``.
+        arguments: What follows it.
+        processes: How many the job has, on all nodes.
+
+    Raises:
+        TagmaskError: The command itself cannot be understood.
+    """
+    from tagmask.runs.run import uneven_batches
+    from tagmask.runs.table import STAGES, stage
+    from tagmask.training.loop import uneven_batch
+
+    words = understand(name, arguments)
+    if name == "run":
+        run = parse_run(words)
+        rows = [row for row in STAGES if row.is_needed(row.settings_of(run))]
+        # the photos are not counted here: with one, what might only be fitted is left out
+        return uneven_batches(run, rows, 1, processes)
+    _, own = parse_stage(stage(name).settings, words, name, "")
+    sentence = uneven_batch(own, processes) if isinstance(own, LoopSettings) else ""
+    return [sentence] if sentence else []
 
 
 def _asked(settings: SlurmSettings, command: Sequence[str]) -> list[str]:

@@ -1,13 +1,27 @@
 """Settings of localisation maps, and of the scores and the report of a run."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from pkgutil import resolve_name
+from typing import Annotated, Any, Literal
 
 from tagmask import layout
 from tagmask.config.base import AboutSettings, Settings, ShardSettings, SharedTokenSettings
 from tagmask.config.limits import Blocks, Count, Images, Limit, Processes, Rows, Scales, Side
+
+MAP_METHODS: Mapping[str, tuple[str, ...]] = {
+    "acr": ("layers", "centre"),
+    "weighted": ("layers",),
+    "generic": (),
+    "grad_cam": (),
+    "cam": (),
+    "ts_cam": (),
+    "legrad": (),
+    "rollout": (),
+}
+"""The map methods that come with the package and can be chosen, and which options each has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,12 +29,11 @@ class MapSettings(Settings):
     """How localisation maps are made."""
 
     basic = "method affinity_blocks affinity_steps size scales flip batch"
-    method: Literal[
-        "acr", "weighted", "generic", "grad_cam", "cam", "ts_cam", "legrad", "rollout"
-    ] = "acr"
+    method: str = "acr"
     """acr: class gradients of the attention; weighted: these times the attention itself;
     generic, grad_cam, cam and ts_cam are what the paper compares with, on the same classifier;
-    legrad and rollout are not in the paper."""
+    legrad and rollout are not in the paper; or a method of your own, by its name in the
+    registry tagmask.methods.METHODS."""
     objects: bool | None = None
     """Make maps of objects: where they are in photos like those of the run, and which of the
     photo's tags each has; default: yes, if the classifier has learned that (train --objects).
@@ -54,16 +67,39 @@ class MapSettings(Settings):
 
     def _mistakes(self) -> Iterator[str]:
         yield from super()._mistakes()
+        options = _options_of(self.method)
+        if options is None:
+            yield (
+                f"--method {self.method} is no map method; choose from {', '.join(MAP_METHODS)}, "
+                "or add it to the registry tagmask.methods.METHODS first."
+            )
+            options = ("layers", "centre")
         about, leave_out = (
             "is about the class gradients of --method acr",
             f"leave it out with {self.method}.",
         )
-        if self.centre and self.method != "acr":
+        if self.centre and "centre" not in options:
             yield f"--centre {about}; {leave_out}"
-        if self.layers and self.method not in ("acr", "weighted"):
+        if self.layers and "layers" not in options:
             yield f"--layers {about} and weighted; {leave_out}"
         if self.shape == "own" and self.size is not None:
             yield f"--shape own sees photos at their own size; leave out --size {self.size}."
+
+
+def _options_of(method: str) -> tuple[str, ...] | None:
+    """Return the options that a map method has; None if there is no method of that name.
+
+    Args:
+        method: A built-in name, or one that was added to the registry. The maps of an MCTformer
+            have no name of their own here: for it, "acr" means them.
+    """
+    if method in MAP_METHODS:
+        return MAP_METHODS[method]
+    # the registry stands above this room, so it is asked for other names alone
+    registry: Mapping[str, Any] = resolve_name("tagmask.methods:METHODS")
+    if method not in registry or method == "mct":
+        return None
+    return tuple(inspect.signature(registry[method].maps).parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

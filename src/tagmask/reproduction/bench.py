@@ -14,7 +14,7 @@ OUT/runs/KEY/                       a training; KEY is a hash of its settings an
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -199,12 +199,17 @@ class Bench:
                 f"choose from {', '.join(classes)}."
             )
 
-    def rows(self, names: Mapping[str, Value]) -> dict[str, Value]:
+    def rows(
+        self, names: Mapping[str, Value], by_default: Iterable[str] | None = None
+    ) -> dict[str, Value]:
         """Return those of a table's rows that ``--rows`` asks for, in the table's order.
 
-        All rows are returned where it asks for none.
+        Args:
+            names: All rows of the table.
+            by_default: The rows that are returned where it asks for none; default: all.
         """
-        asked = self.settings.rows or tuple(names)
+        default = tuple(names if by_default is None else by_default)
+        asked = self.settings.rows or default
         unknown = [name for name in asked if name not in names]
         if unknown:
             raise TagmaskError(

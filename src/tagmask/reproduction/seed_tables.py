@@ -17,7 +17,9 @@ from tagmask.config.presets import (
     PRESETS,
     Section,
 )
+from tagmask.config.seeds import MAP_METHODS
 from tagmask.errors import TagmaskError
+from tagmask.methods import METHODS as REGISTRY
 from tagmask.models.kinds import load_classifier
 from tagmask.reproduction.bench import ORACLE, Bench, Changes
 from tagmask.reproduction.measures import (
@@ -63,6 +65,8 @@ METHODS = {
 }
 # the last two are not in the paper
 MAP_TITLES = {**METHODS, "weighted": "Weighted by attention", "legrad": "LeGrad"}
+# rollout knows no classes, so --rows alone shows it
+ON_DEMAND = {"rollout": "Attention rollout"}
 
 
 def ablation(bench: Bench) -> Table:
@@ -203,8 +207,10 @@ def distances(bench: Bench) -> Table:
 
 
 def methods(bench: Bench) -> Table:
-    """Compare map methods on the same classifiers as ACR's."""
-    chosen = bench.rows(MAP_TITLES)
+    """Compare map methods on the same classifiers as ACR's; those of the user come last."""
+    own = own_methods()
+    titles = {**MAP_TITLES, **{name: name for name in own}}
+    chosen = bench.rows({**titles, **ON_DEMAND}, by_default=titles)
     runs = bench.trained({"ACR": ACR})
     scores = {method: bench.scored(runs, method)["ACR"] for method in chosen}
     paper = pairs("methods")
@@ -212,15 +218,23 @@ def methods(bench: Bench) -> Table:
     for method, title in chosen.items():
         numbers = paper.get(method, (None, None))
         rows.append(seed_row(bench, title, scores[method], numbers))
-    notes = (*seed_notes(bench), "weighted by attention and LeGrad are not in the paper.")
+    notes = [*seed_notes(bench), "weighted by attention and LeGrad are not in the paper."]
+    shown = [name for name in own if name in chosen]
+    if shown:
+        notes.append(f"not part of tagmask: {', '.join(shown)}.")
     return Table(
         name="methods",
         title="Seeds by method",
         head="method",
         columns=seed_columns(bench),
         rows=tuple(rows),
-        notes=notes,
+        notes=tuple(notes),
     )
+
+
+def own_methods() -> list[str]:
+    """Return the map methods that somebody has added to the registry, in its order."""
+    return [name for name in REGISTRY if name not in MAP_METHODS and name != "mct"]
 
 
 def layers(bench: Bench) -> Table:

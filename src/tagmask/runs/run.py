@@ -41,9 +41,9 @@ from tagmask.progress import Listener, listening, logger
 from tagmask.runs import record
 from tagmask.runs.plan import plan
 from tagmask.runs.record import Record, Status, places
-from tagmask.runs.settings import run_settings, run_values
+from tagmask.runs.settings import read_given, run_settings, run_values
 from tagmask.runs.summary import RunSummary
-from tagmask.runs.table import STAGES, Stage, sections, stage
+from tagmask.runs.table import STAGES, Stage, stage
 from tagmask.runs.team import ALONE, Team, joined
 
 Tags = str | Path | Mapping[str, Sequence[str]]
@@ -97,7 +97,7 @@ class Run:
             settings["tags"] = _write_tags(folder / layout.GIVEN_TAGS, tags)
         elif tags is not None:
             settings["tags"] = Path(tags)
-        values |= _given(values, settings)
+        values |= read_given(RunTop, values, settings, "tagmask.Run")
         self._begin(run_settings({**values, "out": folder}), None, progress)
 
     @classmethod
@@ -312,18 +312,6 @@ class Run:
         return record.correction_parts(self.catalog)
 
 
-def _given(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings given in Python as values of a run, on top of others."""
-    stages = sections()
-    top = {name: value for name, value in settings.items() if name not in stages}
-    given = read_values(RunTop, top, "tagmask.Run")
-    for name in stages.keys() & settings.keys():
-        kind = type(values[name])
-        changes = read_values(kind, settings[name], f"tagmask.Run: {name}")
-        given[name] = dataclasses.replace(values[name], **changes)
-    return given
-
-
 def _write_tags(file: Path, tags: Mapping[str, Sequence[str]]) -> Path:
     """Write the tags of files as JSON, if that is not what the file holds."""
     table = {}
@@ -520,11 +508,25 @@ def check_batches(run: Run, rows: Sequence[Stage]) -> None:
     Raises:
         TagmaskError: It names each setting, and what to use.
     """
+    refuse(uneven_batches(run.settings, rows, len(run.catalog), run.team.count))
+
+
+def uneven_batches(
+    settings: RunSettings, rows: Sequence[Stage], photos: int, processes: int
+) -> list[str]:
+    """Return a sentence for each batch of a run that processes cannot split evenly.
+
+    Args:
+        settings: Those of the run.
+        rows: The stages that are to be done.
+        photos: How many there are; with few of them a stage may train nothing.
+        processes: How many work together.
+    """
     mistakes = []
     for row in rows:
-        own = row.settings_of(run.settings)
+        own = row.settings_of(settings)
         amount = row.part("amount")
-        if amount is None or amount(own, len(run.catalog))[1] != "steps":
+        if amount is None or amount(own, photos)[1] != "steps":
             continue
         flag = f"--{row.settings.section}.batch"
         if row.name == "affinity":
@@ -532,13 +534,13 @@ def check_batches(run: Run, rows: Sequence[Stage]) -> None:
             flag = f"--{row.settings.section}.affinity.batch"
         if not isinstance(own, LoopSettings):
             continue
-        parts = own.accumulate * run.team.count
+        parts = own.accumulate * processes
         if own.batch % parts:
             mistakes.append(
-                f"{flag} {own.batch} cannot be split evenly over {run.team.count} processes; "
+                f"{flag} {own.batch} cannot be split evenly over {processes} processes; "
                 f"use a multiple of {parts}."
             )
-    refuse(mistakes)
+    return mistakes
 
 
 def run_images(
@@ -561,7 +563,7 @@ def run_images(
     if preset is None and config is None:
         preset = "own-photos"
     values = run_values(preset, Path(config) if config is not None else None)
-    values |= _given(values, settings)
+    values |= read_given(RunTop, values, settings, "tagmask.Run")
     if "out" not in values:
         raise TagmaskError("tagmask.run: out is missing; name the folder of the run.")
     return Run.of(run_settings(values))()

@@ -1,5 +1,6 @@
 """Settings of a run from presets, from a config.toml, and from Python."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,29 @@ def make_stage(kind: type[Settings], values: Mapping[str, Any], source: str) -> 
     """
     chosen = kind.kind_for(values)
     return chosen(**read_values(chosen, values, source))
+
+
+def read_given(
+    top: type[Settings], values: Mapping[str, Any], given: Mapping[str, Any], source: str
+) -> dict[str, Any]:
+    """Return settings given in Python, on top of others.
+
+    Args:
+        top: Class of what is set once.
+        values: What they come on top of, as ``run_values`` returns it.
+        given: By name; those of a stage are a dictionary under its section.
+        source: What messages call the place they come from.
+
+    Raises:
+        TagmaskError: A setting is unknown or of another form.
+    """
+    stages = sections()
+    once = {name: value for name, value in given.items() if name not in stages}
+    settings = read_values(top, once, source)
+    for name in stages.keys() & given.keys():
+        changes = read_values(type(values[name]), given[name], f"{source}: {name}")
+        settings[name] = dataclasses.replace(values[name], **changes)
+    return settings
 
 
 def run_settings(values: Mapping[str, Any]) -> RunSettings:

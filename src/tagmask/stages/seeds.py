@@ -25,6 +25,7 @@ from tagmask.config import (
     settings_from,
 )
 from tagmask.config.run import Place
+from tagmask.config.seeds import MAP_METHODS
 from tagmask.data.catalog import Catalog
 from tagmask.data.images import read_image
 from tagmask.errors import ImageError, TagmaskError, enough_memory
@@ -157,11 +158,12 @@ class _Work:
 
         By default it is one for each core, but one on a GPU or where tokens are still to be kept.
         It depends on all images, not on those left: the last digits of maps depend on the number of
-        threads.
+        threads. A map method that is not built in is called in this process, where it is known.
         """
         if self.settings.processes:
             return self.settings.processes
         is_alone = self.model.mean.device.type != "cpu" or launched_shard()[1] > 1
+        is_alone |= self.settings.method not in MAP_METHODS
         is_fresh = self.store is not None and not self.store.is_current
         return 1 if is_alone or is_fresh else count_processes(None, images)
 

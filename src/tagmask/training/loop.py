@@ -94,6 +94,22 @@ def total_steps(settings: LoopSettings, images: int) -> int:
     return settings.steps or max(1, math.floor(settings.epochs * images / settings.batch + 0.5))
 
 
+def uneven_batch(settings: LoopSettings, processes: int) -> str:
+    """Return a sentence if the batch cannot be split evenly; empty if it can.
+
+    Args:
+        settings: Batch, and the parts that it is accumulated of.
+        processes: How many train together.
+    """
+    parts = processes * settings.accumulate
+    if settings.batch % parts == 0:
+        return ""
+    return (
+        f"--batch {settings.batch} cannot be split evenly: {processes} processes × "
+        f"{settings.accumulate} parts; use a multiple of {parts}."
+    )
+
+
 class Loop:
     """Train ``task`` into ``folder``. A resume needs the same ``identity``."""
 
@@ -112,11 +128,9 @@ class Loop:
         _leave_cores_to_workers(settings.workers)
         self.total = total_steps(settings, len(task.dataset))
         world = self.accelerator.num_processes
-        if settings.batch % (settings.accumulate * world):
-            raise TagmaskError(
-                f"--batch {settings.batch} cannot be split evenly: {world} processes × "
-                f"{settings.accumulate} parts; use a multiple of {world * settings.accumulate}."
-            )
+        uneven = uneven_batch(settings, world)
+        if uneven:
+            raise TagmaskError(uneven)
         optimizer = build_optimizer(task.module, settings, task.new_layers)
         self.module, self.optimizer = self.accelerator.prepare(task.module, optimizer)
         self.average = (
