@@ -321,7 +321,7 @@ def test_card_list_and_self_check_count_the_same_images() -> None:
     assert len(rows_of(text, "check")) == 20
     first = text[text.index('id="selfcheck"') : text.index('id="check"')]
     assert "first: photo 0 (cat not found), photo 1 (cat not found), photo 2" in first
-    assert "and 22 more in the report" in first
+    assert "and 22 more below" in first
     assert rows_of(text, "selfcheck") == [["cat", "good", "0.90"]]
     assert "what to do" not in text
     doubtful = {**verdict, "level": "doubtful", "reason": "why so", "remedy": "do this"}
