@@ -170,15 +170,15 @@ def test_self_training_learns_the_answers_told_the_tags(tmp_path: Path) -> None:
 
 
 def test_a_corrected_cell_outweighs_many_others_and_is_not_relearnt(tmp_path: Path) -> None:
-    """99 cells say class 1, one alike that a person has labelled says class 2: the closed form is their odds."""
-    model, labels = head(2), torch.tensor([[0, 1.0, 0]]).repeat(100, 1)
+    """80 cells say class 1, one alike that a person has labelled says class 2: the closed form is their odds."""
+    model, labels = head(2), torch.tensor([[0, 1.0, 0]]).repeat(81, 1)
     labels[0] = torch.tensor([0, 0, 1.0])
-    corrected = torch.arange(100) == 0
-    features = torch.zeros(100, model.shift.numel()).half()
-    cells = Cells(features, labels.half(), torch.ones(100, 3, dtype=torch.bool), corrected)
+    corrected = torch.arange(81) == 0
+    features = torch.zeros(81, model.shift.numel()).half()
+    cells = Cells(features, labels.half(), torch.ones(81, 3, dtype=torch.bool), corrected)
     odds = cells.odds()
     assert odds is not None
-    assert odds[0] / odds[-1] == pytest.approx(PART)  # 33 : 99
+    assert odds[0] / odds[-1] == pytest.approx(PART)  # 26.7 : 80
     options = settings(tmp_path, rounds=1, steps=400, lr=0.05, weight_decay=0, cells=400)
     train_head(model, cells, options, tmp_path)
     shares = model.logits_of(features[:1].float()).softmax(-1)[0]

@@ -36,7 +36,7 @@ class ExportSettings(DataSettings):
 
     basic = (
         "format to labels photos polygons pieces val_fraction "
-        "mm_per_pixel about by decimal_comma onnx"
+        "mm_per_pixel about by onnx"
     )
     written = ("to", "onnx")
     out: Path

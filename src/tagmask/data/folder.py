@@ -37,10 +37,11 @@ _UPLOAD = re.compile(r"(?<![^/])[0-9a-f]{8}-(?=[^/]*$)")
 # a tag on so few photos may be another one misspelt that is on so many times as many
 _RARE = 3
 _FREQUENT = 4
+_MOST_PAIRS = 100_000  # of rare and frequent tags that are compared
 _SHORTEST_SLIP = 4  # letters of a tag; shorter ones, such as cat and car, are often words
 _TWO_SLIPS = 8  # letters of a tag in which two slips are no other word
 # how tables of areas begin that tagmask has exported
-EXPORTED = ("photo,class,width,height,", "group,value,class,")
+EXPORTED = ("photo,file,class,width,", "photo,class,width,height,", "group,value,class,")
 _START_OF_TABLE = 20_000  # bytes that tell which of several tables names the photos
 _LAYOUTS = "give a table with the columns file and tags, or one sub-folder per tag"
 # names of files in which a tool keeps the tags of all images, the first that is there counts
@@ -218,7 +219,7 @@ def _photos_named(table: Path, known: set[str]) -> int | None:
         return None
     encoding = "utf-16" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     lines = start.decode(encoding, "replace").splitlines()
-    if lines and lines[0].replace("\t", ",").startswith(EXPORTED):
+    if lines and re.sub("[\t;]", ",", lines[0]).startswith(EXPORTED):
         return None
     found: set[str] = set()
     for line in lines:
@@ -567,10 +568,16 @@ def _misspelt_note(tagged: Iterable[Row]) -> list[str]:
     counts: Counter[str] = Counter()
     for photo in tagged:
         counts.update(photo.tags)
+    rare = sorted(name for name in counts if counts[name] <= _RARE)
+    frequent = [name for name in counts if counts[name] >= _FREQUENT]
+    if len(rare) * len(frequent) > _MOST_PAIRS:
+        # no vocabulary that a person has typed
+        return []
     shown = []
-    for name, count in sorted(counts.items()):
-        frequent = [other for other in counts if counts[other] >= _FREQUENT * count]
-        near = [other for other in frequent if count <= _RARE and _is_slip(name, other)]
+    for name in rare:
+        count = counts[name]
+        often = [other for other in frequent if counts[other] >= _FREQUENT * count]
+        near = [other for other in often if _is_slip(name, other)]
         if near:
             best = max(near, key=lambda other: counts[other])
             photos = "1 photo" if count == 1 else f"{count} photos"
@@ -589,6 +596,8 @@ def _is_slip(name: str, other: str) -> bool:
     first, second = (unicodedata.normalize("NFC", tag).casefold() for tag in (name, other))
     shorter = min(len(first), len(second))
     if first == second or shorter < _SHORTEST_SLIP:
+        return False
+    if abs(len(first) - len(second)) > 2:
         return False
     if re.sub(r"\d", "", first) == re.sub(r"\d", "", second):
         return False
