@@ -8,7 +8,7 @@ import numpy as np
 
 from tagmask.labels import Mask, as_percent, cover_words
 
-MOST_TAGS = 8  # that a line names
+MOST_TAGS = 4  # that a line names
 _WHY = "not on the photo, too small, hidden, or taken for another"
 
 
