@@ -132,6 +132,15 @@ def test_is_read_with_a_note(text: str, photos: Path, tmp_path: Path) -> None:
     assert tags_of(photos, tmp_path / "t.csv") == (TAGS, tuple(NOTED[text]))
 
 
+@pytest.mark.parametrize("marks", ["ja nein", "Oui Non", "sí no", "sim não", "WAHR FALSCH"])
+def test_marks_in_other_languages(marks: str, photos: Path, tmp_path: Path) -> None:
+    yes, no = marks.split()
+    rows = [f"a.jpg,{yes},{no}", f"sub/b.jpg,{yes},{yes}", f"c.jpg,{no},{yes}"]
+    text = "\n".join(["file,cat,dog", *rows]) + "\n"
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    assert tags_of(photos, tmp_path / "t.csv")[0] == TAGS
+
+
 @pytest.mark.parametrize("header", ["file", "pic"])
 def test_marks_are_no_tags(header: str, photos: Path, tmp_path: Path) -> None:
     """The cells of a column for one class say whether it is there; "x" is no tag."""

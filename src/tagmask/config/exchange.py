@@ -34,10 +34,7 @@ SPLIT = ("ultralytics", "yolo-seg", "huggingface")  # with images for validation
 class ExportSettings(DataSettings):
     """Write masks as other tools read them, or the segmentation network as ONNX."""
 
-    basic = (
-        "format to labels photos polygons pieces val_fraction "
-        "mm_per_pixel about by onnx"
-    )
+    basic = "format to labels photos polygons pieces val_fraction mm_per_pixel about by onnx"
     written = ("to", "onnx")
     out: Path
     """Folder of the run."""

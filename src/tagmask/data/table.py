@@ -71,7 +71,9 @@ _MOST_KNOWN = 100_000  # cells whose tags are remembered
 LONGEST_TAG = 60  # characters, of one that is typed
 _BITS = {"0": False, "1": True, "0.0": False, "1.0": True, "0,0": False, "1,0": True}
 # marks of a table without numbers, in which an empty cell means no
-_WORDS = {"x": True, "yes": True, "true": True, "no": False, "false": False, "": False}
+_YES = ("x", "yes", "true", "ja", "wahr", "oui", "vrai", "sí", "si", "sì", "sim", "verdadero")
+_NO = ("", "no", "false", "nein", "falsch", "non", "faux", "não", "nao", "falso")
+_WORDS = {**dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}
 # the separator of the cells, which Excel reads from a line of its own
 _SEPARATOR = re.compile(r"\s*sep=(?P<mark>[,;\t|])[ \t]*(?=[\r\n])", re.IGNORECASE)
 _SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
