@@ -15,6 +15,8 @@ HEAD = """# The paper, statement by statement
 
 What the ACR paper states, where it is in the code (`src/tagmask`), and whether the strict presets
 do it: {counts}.
+*right*, of a score that the paper reports, means that it is stored as printed, not that it was
+reproduced ([what was](../research/index.md)).
 *explained* means that the paper is silent, contradicts itself, or cannot be followed;
 [the paper's settings](paper-settings.md) gives the reason in the words of the last column.
 Settings are those of the preset named; a test compares them with the presets and with that page,
